@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, show, write the results and their page, and guard the ratios."""
+"""`python -m benchmarks`: runs benchmarks, writes results and their page, reports regressions."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from benchmarks.names import NAMES, SHORT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.guard import Regression
-    from benchmarks.matches import Shared
-    from benchmarks.measure import Match, Played, Tell
+    from benchmarks.comparisons import SharedResources
+    from benchmarks.measure import Comparison, ComparisonResults, Log
+    from benchmarks.regressions import Regression
     from benchmarks.results_file import Run
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside a bare loop and Bytewax: at most 15 minutes.",
+        description="Compare Sunshower with a bare loop and Bytewax: at most 15 minutes.",
     )
     parser.add_argument(
-        "--only", nargs="+", choices=NAMES, help="measure these alone", metavar="NAME"
+        "--only", nargs="+", choices=NAMES, help="run only these benchmarks", metavar="NAME"
     )
     parser.add_argument(
         "--all",
         action="store_true",
-        help="measure everything, beside all peers; with --only: all peers",
+        help="run all benchmarks, with all peers; with --only: the named ones, with all peers",
     )
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument("--words", type=int, default=4_000_000, help="of the word counts")
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in the topic of Kafka")
+    parser.add_argument("--words", type=int, default=4_000_000, help="words in each word count")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="in the Kafka topic")
     parser.add_argument(
-        "--quick", action="store_true", help="one short round, to see it work; writes nothing"
+        "--quick", action="store_true", help="one short round as a check; writes no results"
     )
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="do not measure: run each entry of ours once, and record where its time goes",
+        help="do not measure: run each entry of Sunshower once, and record its profile",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=5.0,
         metavar="SECONDS",
-        help="how long to wait before each run for other work on this machine to end",
+        help="how long to wait before each run until other work on this machine ends",
     )
     options = parser.parse_args(given)
     if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
@@ -59,7 +59,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
     if options.profile:
-        options.seconds = 6.0  # longer than it is sampled
+        options.seconds = 6.0  # longer than a profile takes samples
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
@@ -74,7 +74,7 @@ def main() -> int:
     from rich.console import Console
     from rich.markup import escape
 
-    from benchmarks import guard, machine, results_file
+    from benchmarks import machine, regressions, results_file
     from benchmarks.performance.page import write_page
     from benchmarks.tables import tables
     from benchmarks.targets import TARGETS
@@ -82,106 +82,110 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
     begun_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         console.print(
             f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}", soft_wrap=True
         )
 
     settings = {"words": options.words, "messages": options.messages, "seconds": options.seconds}
-    place = {**machine.describe(), "settings": settings}
-    run = results_file.Run(datetime.now(UTC).date().isoformat(), place["commit"], options.repeat)
+    environment = {**machine.describe(), "settings": settings}
+    run = results_file.Run(
+        datetime.now(UTC).date().isoformat(), environment["commit"], options.repeat
+    )
     before, committed, now = (
         results_file.read(),
         results_file.read_committed(),
         results_file.empty(),
     )
 
-    def keep(match: Match, played: Played) -> None:
-        part = results_file.measured(played.series, match.ratios, run)
-        now.update(results_file.add(now, part))
+    def keep(comparison: Comparison, results: ComparisonResults) -> None:
+        part = results_file.rows_and_ratios(results.series, comparison.ratios, run)
+        now.update(results_file.merge(now, part))
         if not options.quick:
-            found = results_file.add(before, now)
-            results_file.write(results_file.with_targets(found, place, TARGETS))
+            found = results_file.merge(before, now)
+            results_file.write(results_file.with_targets(found, environment, TARGETS))
 
     if options.profile:
-        failures = record_profiles(options, tell, run)
+        failures = record_profiles(options, log, run)
         write_page(results_file.read())
         console.print("Written: benchmarks/results/profiles.json, docs/PERFORMANCE.md.")
         return conclude(console, failures, None)
-    failures = measure(options, tell, keep)
-    console.print(tables(results_file.with_targets(now, place, TARGETS)))
+    failures = measure(options, log, keep)
+    console.print(tables(results_file.with_targets(now, environment, TARGETS)))
     if options.quick:
         worse: list[Regression] | None = None
-        console.print("A quick run writes nothing, and its figures mean nothing.")
+        console.print("A quick run writes no results. Do not use its figures.")
     else:
-        worse = guard.regressions(committed, now)
+        worse = regressions.find_regressions(committed, now)
         write_page(results_file.read())
         console.print("Written: benchmarks/results/latest.json, docs/PERFORMANCE.md and its plots.")
     return conclude(console, failures, worse)
 
 
 def measure(
-    options: argparse.Namespace, tell: Tell, keep: Callable[[Match, Played], None]
+    options: argparse.Namespace, log: Log, keep: Callable[[Comparison, ComparisonResults], None]
 ) -> dict[str, str]:
-    """Play the matches that were asked for. Returns what failed: name → why.
+    """Run the selected comparisons. Returns the failures: name → reason.
 
-    `keep` gets what each match has measured, at its end. Ctrl-C ends the measuring.
+    `keep` is called with the results of each comparison when it ends. Ctrl-C ends the run.
     """
-    from benchmarks.measure import play
+    from benchmarks.measure import run_comparison
 
-    def take(match: Match, _: Shared) -> Mapping[str, str]:
-        played = play(match, options.repeat, options.patience, tell)
-        keep(match, played)
-        return played.failures
+    def take(comparison: Comparison, _: SharedResources) -> Mapping[str, str]:
+        results = run_comparison(comparison, options.repeat, options.patience, log)
+        keep(comparison, results)
+        return results.failures
 
-    return with_each_match(options, tell, take)
+    return for_each_comparison(options, log, take)
 
 
-def record_profiles(options: argparse.Namespace, tell: Tell, run: Run) -> dict[str, str]:
-    """Profile our entries in the matches that were asked for. Returns what failed: name → why."""
+def record_profiles(options: argparse.Namespace, log: Log, run: Run) -> dict[str, str]:
+    """Profile our entries of the selected comparisons. Returns the failures: name → reason."""
     from benchmarks.profiling import WorkerProfiles, profile
 
     workers = WorkerProfiles()
 
-    def take(match: Match, shared: Shared) -> Mapping[str, str]:
-        shared.arena.watch = workers.take
-        profile(match, workers, run, tell)
+    def take(comparison: Comparison, shared: SharedResources) -> Mapping[str, str]:
+        shared.cluster.during_run = workers.take
+        profile(comparison, workers, run, log)
         return {}
 
-    return with_each_match(options, tell, take)
+    return for_each_comparison(options, log, take)
 
 
-def with_each_match(
-    options: argparse.Namespace, tell: Tell, take: Callable[[Match, Shared], Mapping[str, str]]
+def for_each_comparison(
+    options: argparse.Namespace,
+    log: Log,
+    take: Callable[[Comparison, SharedResources], Mapping[str, str]],
 ) -> dict[str, str]:
-    """Prepare the matches that were asked for, and call `take` with each. Returns what failed."""
-    from benchmarks.matches import Shared, matches
+    """Prepare the selected comparisons, and call `take` with each. Returns the failures."""
+    from benchmarks.comparisons import SharedResources, comparisons
     from benchmarks.measure import MissingRequirement
 
     failures: dict[str, str] = {}
     try:
         with ExitStack() as stack:
-            shared = Shared(options, stack, tell)
-            for name, make in matches(shared):
+            shared = SharedResources(options, stack, log)
+            for name, make in comparisons(shared):
                 try:
-                    match = make()
+                    comparison = make()
                 except MissingRequirement as error:
-                    tell(f"{name} is skipped: {error}")
+                    log(f"{name} is skipped: {error}")
                     continue
                 except Exception as error:
                     failures[name] = f"{type(error).__name__}: {error}"
-                    tell(f"{name} cannot be prepared, and is left out: {failures[name]}")
+                    log(f"{name} cannot be prepared, and is omitted: {failures[name]}")
                     continue
-                failures |= take(match, shared)
+                failures |= take(comparison, shared)
     except KeyboardInterrupt:
-        failures["the run"] = "it was interrupted, and has only what was measured before"
+        failures["the run"] = "it was interrupted; its results are those measured before"
     return failures
 
 
 def conclude(
     console: Console, failures: Mapping[str, str], worse: Sequence[Regression] | None
 ) -> int:
-    """Say in the last lines what failed and which ratios are worse. Returns the exit status.
+    """Print the failures and the worse ratios in the last lines. Returns the exit status.
 
     `worse` is None if nothing was compared.
     """

@@ -1,4 +1,4 @@
-"""The peer: Bytewax's own word counts, on one process or two, with one thread or two."""
+"""Word counts with Bytewax, in one or two processes with one or two threads each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import cluster_main
 
 from benchmarks.corpus import read_lines
-from benchmarks.gate import POLL_S
 from benchmarks.measure import Outcome
 from benchmarks.processes import Job, Starter
+from benchmarks.start_signal import POLL_S
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How Bytewax is set up. `lines`: of a batch."""
+    """A configuration of Bytewax. `lines`: in a batch."""
 
     operator: str  # "count_final" or "stateful_map"
     processes: int
@@ -33,8 +33,8 @@ class Setup:
 
     @property
     def name(self) -> str:
-        places = f"{self.processes} × {self.threads}"  # processes × threads
-        return f"{places}, {self.lines:,} lines a batch"
+        processes = f"{self.processes} × {self.threads}"  # processes × threads
+        return f"{processes}, {self.lines:,} lines a batch"
 
     @property
     def workers(self) -> int:
@@ -65,7 +65,7 @@ class _Process:
 
 @dataclass
 class _Tally:
-    """What the source and the sink of one process note."""
+    """Times and counts that the source and the sink of one process record."""
 
     begun_s: float = float("inf")
     ended_s: float = 0.0
@@ -79,7 +79,7 @@ class _Tally:
 
 
 class _Source(FixedPartitionedSource[str, None]):
-    """The lines, in as many partitions as there are workers."""
+    """The lines, in one partition for each worker."""
 
     def __init__(self, setup: Setup, lines: list[str], starter: Starter, tally: _Tally) -> None:
         self._setup, self._lines, self._starter, self._tally = setup, lines, starter, tally
@@ -94,23 +94,23 @@ class _Source(FixedPartitionedSource[str, None]):
 
 
 class _Partition(StatefulSourcePartition[str, None]):
-    """Hands out slices of a list: nothing is faster."""
+    """Returns slices of a list, the fastest possible source."""
 
     def __init__(self, lines: list[str], size: int, starter: Starter, tally: _Tally) -> None:
         self._lines, self._size, self._starter, self._tally = lines, size, starter, tally
-        self._place = 0
+        self._position = 0
         self._has_begun = False
 
     def next_batch(self) -> list[str]:
         if not self._has_begun:
-            if not self._starter.gate.is_open:
+            if not self._starter.signal.has_started:
                 return []
             self._has_begun = True
             self._tally.begin()
-        if self._place >= len(self._lines):
+        if self._position >= len(self._lines):
             raise StopIteration
-        self._place += self._size
-        return self._lines[self._place - self._size : self._place]
+        self._position += self._size
+        return self._lines[self._position - self._size : self._position]
 
     def next_awake(self) -> datetime | None:
         return None if self._has_begun else datetime.now(UTC) + timedelta(seconds=POLL_S)
@@ -121,7 +121,7 @@ class _Partition(StatefulSourcePartition[str, None]):
 
 @dataclass
 class _Sink(DynamicSink[Any]):
-    """Notes when the last result came, and counts. `final`: results are (word, count)."""
+    """Records the time of the last result, and counts. `final`: results are (word, count)."""
 
     tally: _Tally
     final: bool
@@ -145,23 +145,23 @@ def _flow(setup: Setup, source: _Source, tally: _Tally) -> Dataflow:
     lines = op.input("lines", flow, source)
     if setup.operator == "count_final":
         words = op.flat_map("split", lines, str.split)
-        counts: Any = op.count_final("count", words, _itself)
+        counts: Any = op.count_final("count", words, _identity)
     else:
-        counts = op.stateful_map("count", op.flat_map("split", lines, _pairs), _running)
+        counts = op.stateful_map("count", op.flat_map("split", lines, _pairs), _increment)
     op.output("out", counts, _Sink(tally, setup.operator == "count_final"))
     return flow
 
 
-def _itself(word: str) -> str:
+def _identity(word: str) -> str:
     return word
 
 
 def _pairs(line: str) -> list[tuple[str, None]]:
-    """Keyed at once: faster than str.split and key_on behind it."""
+    """The words with their keys: faster than str.split followed by key_on."""
     return [(word, None) for word in line.split()]
 
 
-def _running(count: int | None, _: None) -> tuple[int, int]:
+def _increment(count: int | None, _: None) -> tuple[int, int]:
     count = (count or 0) + 1
     return count, count
 

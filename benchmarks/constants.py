@@ -1,4 +1,4 @@
-"""const → null and const → id → null: what a record costs that nobody does anything with."""
+"""const → null and const → id → null: the cost of a record when the bolts do no work."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from functools import partial
 import ray
 
 from benchmarks import machine
-from benchmarks.clusters import Arena
-from benchmarks.control import ControlAcker, ControlBolt, ControlSpout
+from benchmarks.bare_actors import BareAcker, BareBolt, BareSpout
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from benchmarks.topologies import constants
 from sunshower.runtime.plan import Layout
 
-FRAME = 1024  # records, in the isolated runs and in the control
-PENDING = 1 << 16  # likewise; the default is half of it
+FRAME = 1024  # records in a frame, in isolated runs and of the bare actors
+PENDING = 1 << 16  # pending tuples in the same runs; the default is half of this
 MILLION = 1e6
 UNIT = "M tuples/s"
 NULL, THROUGH = "const_null", "const_id_null"
 
 
-def match(arena: Arena, seconds: float) -> Match:
-    """Isolated and packed, tracked and untracked, one hop and two, beside three bare actors."""
-    null, ours = NULL, partial(our_entry, arena, seconds)
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
+    """Isolated and packed, tracked and untracked, one hop and two, and three bare actors."""
+    null, ours = NULL, partial(our_entry, cluster, seconds)
     isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
     isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
     packed_bare = ours(null, Layout.PACK, tracked=False)
-    control = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_control, seconds))
+    bare = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_bare_actors, seconds))
     two_hops = [ours(THROUGH, Layout.ISOLATE), ours(THROUGH, Layout.PACK)]
-    return Match(
+    return Comparison(
         "constants",
-        [isolated, control, packed, packed_bare, isolated_bare, *two_hops],
+        [isolated, bare, packed, packed_bare, isolated_bare, *two_hops],
         [
-            Ratio(f"{null}/{isolated.key.variant}/three-actors", isolated.key, control.key),
+            Ratio(f"{null}/{isolated.key.variant}/three-actors", isolated.key, bare.key),
             Ratio(f"{null}/{isolated.key.variant}/untracked", isolated.key, isolated_bare.key),
             Ratio(f"{null}/{packed.key.variant}/untracked", packed.key, packed_bare.key),
         ],
@@ -42,9 +42,9 @@ def match(arena: Arena, seconds: float) -> Match:
 
 
 def our_entry(
-    arena: Arena, seconds: float, workload: str, layout: Layout, tracked: bool = True
+    cluster: BenchmarkCluster, seconds: float, workload: str, layout: Layout, tracked: bool = True
 ) -> Entry:
-    """Our run of one of the two workloads, for so many seconds."""
+    """Our run of one of the two workloads, which emits for `seconds`."""
     isolated = layout is Layout.ISOLATE
     variant = f"isolate-rows-{FRAME}" if isolated else "pack-rows"
     settings = {"frame_records_max": FRAME, "spout_pending": PENDING} if isolated else {}
@@ -52,38 +52,38 @@ def our_entry(
         variant, settings = f"{variant}-untracked", {**settings, "ackers": 0}
     hops = 1 if workload == NULL else 2
     key = Key(workload, "sunshower", variant, UNIT)
-    return Entry(key, partial(_ours, arena, hops, layout, seconds, settings))
+    return Entry(key, partial(_ours, cluster, hops, layout, seconds, settings))
 
 
 def _ours(
-    arena: Arena, hops: int, layout: Layout, seconds: float, settings: dict[str, int]
+    cluster: BenchmarkCluster, hops: int, layout: Layout, seconds: float, settings: dict[str, int]
 ) -> Sample:
-    gate = arena.gate()
-    return arena.run(constants(hops, gate, seconds, **settings), gate, layout).sample(MILLION)
+    signal = cluster.start_signal()
+    return cluster.run(constants(hops, signal, seconds, **settings), signal, layout).sample(MILLION)
 
 
-def _control(seconds: float) -> Sample:
+def _bare_actors(seconds: float) -> Sample:
     actor = {"num_cpus": 0}
-    spout = ray.remote(**actor)(ControlSpout).remote(FRAME)
-    bolt = ray.remote(**actor)(ControlBolt).remote()
-    acker = ray.remote(**actor)(ControlAcker).remote()
-    calls = [spout.wire.remote(spout, bolt, acker), bolt.wire.remote(acker)]
-    pids = ray.get([*calls, acker.wire.remote(spout)])
+    spout = ray.remote(**actor)(BareSpout).remote(FRAME)
+    bolt = ray.remote(**actor)(BareBolt).remote()
+    acker = ray.remote(**actor)(BareAcker).remote()
+    calls = [spout.connect.remote(spout, bolt, acker), bolt.connect.remote(acker)]
+    pids = ray.get([*calls, acker.connect.remote(spout)])
     before_s = machine.cpu_s(pids)
     spout.begin.remote(seconds)
     time.sleep(seconds)
-    emitted, acked, begun_s, last_s = _settled(spout)
+    emitted, acked, begun_s, last_s = _final_counts(spout)
     after_s = machine.cpu_s(pids)
     for one in (spout, bolt, acker):
         ray.kill(one)
     if emitted != acked:
-        raise BenchmarkError(f"the control emitted {emitted:,}, but {acked:,} were acked")
+        raise BenchmarkError(f"the bare actors emitted {emitted:,}, but {acked:,} were acked")
     used_s = None if before_s is None or after_s is None else after_s - before_s
     return Outcome(begun_s, last_s, acked, used_s).sample(MILLION)
 
 
-def _settled(spout: object) -> tuple[int, int, float, float]:
-    """What the spout counts when everything is acked, or nothing happens any more."""
+def _final_counts(spout: object) -> tuple[int, int, float, float]:
+    """The counts of the spout when all tuples are acked, or after ten seconds."""
     end_s = time.monotonic() + 10
     while True:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The input of every word count here: lines of ten words, drawn by Zipf's law from 10,000."""
+"""The input of the word counts: lines of ten words, drawn from 10,000 words by Zipf's law."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ def make_lines(words: int, seed: int = 7) -> list[str]:
 
 
 def write_lines(folder: Path, words: int) -> Path:
-    """The lines as a file, made once: every process of every run reads it before its start."""
+    """Write the lines to a file, which every process reads before its run starts."""
     path = folder / f"{words}-words.txt"
     path.write_text("\n".join(make_lines(words)), encoding="ascii")
     return path
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of such a file."""
+    """The lines of a file that `write_lines` wrote."""
     return path.read_text(encoding="ascii").split("\n")
 
 
 def write_files(folder: Path, words: int, files: int, times: int = 1) -> Path:
-    """The same lines in a folder of so many files, all of it so many times over; made once."""
-    place = folder / f"{words}-words-{files}-files-{times}-times"
-    if place.exists():
-        return place
+    """Write the lines to `files` files in a folder, each `times` times; an existing folder is
+    reused."""
+    target = folder / f"{words}-words-{files}-files-{times}-times"
+    if target.exists():
+        return target
     lines = make_lines(words)
-    place.mkdir()
+    target.mkdir()
     share = -(-len(lines) // files)
     for number in range(files):
         text = "\n".join([*lines[number * share : (number + 1) * share], ""])
         for turn in range(times):
-            (place / f"{turn:03d}-{number:03d}.txt").write_text(text, encoding="ascii")
-    return place
+            (target / f"{turn:03d}-{number:03d}.txt").write_text(text, encoding="ascii")
+    return target

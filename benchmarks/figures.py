@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Key:
-    """What was measured: which workload, by which system, in which variant, in which unit."""
+    """The name of a figure: its workload, system, variant and unit."""
 
     workload: str
     system: str
@@ -23,13 +23,13 @@ class Key:
 
     @property
     def is_rate(self) -> bool:
-        """Whether more is better: so many a second or a minute. Of all other units less is."""
+        """Whether higher is better, as for units per second or minute. For others, lower is."""
         return "/" in self.unit
 
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of one key, one for each round. `setup`: how the system was set up."""
+    """The samples of one key, one for each round. `setup`: the configuration of the system."""
 
     key: Key
     samples: Sequence[float]
@@ -55,9 +55,9 @@ class Ratio:
     under: Key
 
     def of(self, series: Iterable[Series]) -> Series:
-        """A ratio for each round: runs of one round had the same other work beside them.
+        """The ratio in each round, because the runs of one round had similar conditions.
 
-        Raises KeyError if one of the two was not measured, ValueError if not in as many rounds.
+        Raises KeyError if a key was not measured, ValueError if the numbers of rounds differ.
         """
         found = {one.key: one.samples for one in series}
         pairs = zip(found[self.over], found[self.under], strict=True)
@@ -67,10 +67,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on a ratio, or on another figure that has a name.
+    """A bound on a ratio or another figure.
 
-    `row`: the row of the page's table; `against`: what the bound is a multiple of. `reason`: why
-    it is missed, needed only while it is.
+    `row`: its row in the page's table; `against`: what the bound is a multiple of. `reason`: why
+    it is missed; required only while it is missed.
     """
 
     figure: str
@@ -82,35 +82,35 @@ class Target:
 
     @property
     def bound(self) -> str:
-        """The bound in words: `≥ 0.8`."""
+        """The bound as text: `≥ 0.8`."""
         least = self.at_least is not None
         return f"{'≥' if least else '≤'} {self.at_least if least else self.at_most:g}"
 
     def judge(self, value: float | None) -> dict[str, Any]:
-        """Whether it is met, and how far the figure is above (+) or below (-) its bound: as a
-        part of it, or in units if the bound is 0."""
+        """Whether the bound is met, and how far the value is above (+) or below (-) it: as a
+        fraction of the bound, or in units if the bound is 0."""
         bound = self.at_least if self.at_least is not None else self.at_most
         assert bound is not None, f"{self.figure} has no bound"
-        said = {"figure": self.figure, "bound": self.bound}
+        judged = {"figure": self.figure, "bound": self.bound}
         if value is None:
-            return {**said, "value": None, "met": None, "off": None}
+            return {**judged, "value": None, "met": None, "off": None}
         met = value <= bound if self.at_least is None else value >= bound
         off = round(value / bound - 1, 3) if bound else value
-        return {**said, "value": significant(value), "met": met, "off": off}
+        return {**judged, "value": significant(value), "met": met, "off": off}
 
 
 def significant(value: float, digits: int = 4) -> float:
-    """The value, rounded to so many digits that count."""
+    """The value, rounded to `digits` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def rounded(values: Iterable[float]) -> list[float]:
-    """Each rounded to four digits that count."""
+    """The values, each rounded to four significant digits."""
     return [significant(value) for value in values]
 
 
 def with_spread(value: float, spread: Sequence[float] = ()) -> str:
-    """The value to three digits that count, with the smallest and the largest in brackets."""
+    """The value to three significant digits, with the smallest and the largest in brackets."""
     if not spread or spread[0] == spread[1]:
         return _short(value)
     return f"{_short(value)} ({_short(spread[0])} to {_short(spread[1])})"

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.journey`: the functions of the package that one tuple enters on its way.
+"""`python -m benchmarks.journey`: counts the functions of the package that one tuple enters.
 
-A spout and a bolt in two workers of this process. Counted is what is entered from the moment in
-which the spout yields its record to the call of its `ack`: both workers' steps, three packets.
+A spout and a bolt run in two workers of this process. The count begins when the spout yields its
+record, and ends with the call of its `ack`. It has the steps of both workers and three packets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 
 _PACKAGE = str(Path(sunshower.__file__).parent)
-entered: Counter[tuple[str, str, int]] = Counter()  # (file, function, first line) → how often
+entered: Counter[tuple[str, str, int]] = Counter()  # (file, function, first line) → times
 done: list[int] = []
 
 
@@ -32,9 +32,9 @@ def _count(frame: FrameType, event: str, _argument: Any) -> None:
         entered[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
 
 
-class _One(Spout[Number]):
+class _ThreeNumbers(Spout[Number]):
     def records(self) -> Iterator[Number | None]:
-        for number in range(3):  # the first two find everything as it is at the start
+        for number in range(3):  # two as a warm-up; the third is counted
             while len(done) < number:
                 yield None
             if number == 2:
@@ -53,7 +53,7 @@ def _work(record: Number) -> None:
 
 def main(arguments: list[str]) -> None:
     topology = Topology("journey", workers=2, ackers=1)
-    topology.spout("numbers", _One()).shuffle().bolt("work", _work)
+    topology.spout("numbers", _ThreeNumbers()).shuffle().bolt("work", _work)
     plan = make_plan(topology.graph(), Layout.ISOLATE)
     clock = ManualClock()
     workers = {

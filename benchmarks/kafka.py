@@ -1,8 +1,8 @@
-"""Kafka: a spout into nothing beside a bare loop of the client, and words beside Faust and Quix.
+"""Kafka: messages that are discarded, and word counts compared with Faust and Quix.
 
-One broker, one topic of four partitions, messages of 100 bytes with 13 or so words each. Everybody
-reads it from the beginning, in a group of its own, and holds 8 MB in advance at most, so that it is
-the reading that is measured and not what lay ready before the start.
+One broker has a topic of four partitions, with messages of 100 bytes and about 13 words. Each run
+reads it from the beginning, in its own consumer group. Our spouts and the bare loop prefetch at
+most 8 MB, so that the reading is measured, and not what was fetched before the start.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka_topologies import kafka_null, kafka_words
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, Tell
-from benchmarks.peers import running
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Log, Outcome, Sample
+from benchmarks.peers import python_peers
 from benchmarks.processes import Starter, run_together
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka.options import Guarantee
@@ -30,14 +30,14 @@ from sunshower.runtime.plan import Layout
 PARTITIONS = 4
 BYTES = 100
 MILLION = 1e6
-_AHEAD = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
+_PREFETCH = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
 _NEVER_S = 1e9
 _NAME = "kafka"
 
 
 class Topic:
-    """A broker with a topic full of lines. `words`: how many there are in all messages. The key of
-    each is its partition."""
+    """A topic of lines. `words`: the number of words in all messages. The key of a message is its
+    partition."""
 
     def __init__(self, server: Kafka, lines: Path, messages: int, name: str = "lines") -> None:
         self.address = server.bootstrap
@@ -50,63 +50,65 @@ class Topic:
         producer = Producer(
             {"bootstrap.servers": self.address, "queue.buffering.max.messages": 1_000_000}
         )
-        for place, value in enumerate(values):
-            partition = place % PARTITIONS
+        for index, value in enumerate(values):
+            partition = index % PARTITIONS
             producer.produce(self.name, value, str(partition), partition)
-            if place % 1000 == 0:
+            if index % 1000 == 0:
                 producer.poll(0)
         if producer.flush(120):
             raise BenchmarkError("the topic could not be filled")
 
     def settings(self) -> dict[str, object]:
-        """Of a reader that nobody has been before."""
+        """The settings of a consumer in a new group."""
         return {
             "bootstrap.servers": self.address,
             "group.id": f"bench-{uuid.uuid4().hex}",
-            **_AHEAD,
+            **_PREFETCH,
         }
 
 
-def reading(arena: Arena, topic: Topic) -> Match:
-    """KafkaSpout → nothing, the values alone: committing every second, never, and without a
-    guarantee; and with all that a KafkaRecord has."""
+def null_comparison(cluster: BenchmarkCluster, topic: Topic) -> Comparison:
+    """KafkaSpout → null, with values only: with a commit every second, without commits, and
+    without a guarantee; and with whole records."""
 
     def ours(variant: str, fields: Sequence[str] = ("value",), **options: object) -> Entry:
         key = Key(_NAME, "sunshower", f"pack-null-{variant}", "M messages/s")
-        return Entry(key, partial(_null, arena, topic, fields, options))
+        return Entry(key, partial(_null, cluster, topic, fields, options))
 
     committing = ours("at-least-once")
     whole = ours("whole-records", ())
-    silent = ours("never-committed", commit_s=_NEVER_S)
-    careless = ours("no-guarantee", guarantee=Guarantee.NONE)
-    loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, arena, topic))
-    return Match(
+    uncommitted = ours("never-committed", commit_s=_NEVER_S)
+    unguaranteed = ours("no-guarantee", guarantee=Guarantee.NONE)
+    loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, cluster, topic))
+    return Comparison(
         "kafka",
-        [committing, loop, silent, careless, whole],
+        [committing, loop, uncommitted, unguaranteed, whole],
         [
             Ratio(f"{_NAME}/at-least-once/loop", committing.key, loop.key),
             Ratio(f"{_NAME}/whole-records/loop", whole.key, loop.key),
-            Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, silent.key),
+            Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, uncommitted.key),
         ],
     )
 
 
-def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None = None) -> Entry:
+def count_entry(
+    cluster: BenchmarkCluster, topic: Topic, variant: str = "rows", key: Key | None = None
+) -> Entry:
     """Our count of the words of all messages, by `rows`, `columns` or `operators`.
 
-    `key`: of a count by operators whose state is in SQLite.
+    `key`: the key of a count by operators whose state is in SQLite.
     """
     durable = key is not None
     name = variant if variant == "operators" else f"pack-{variant}"
     key = key or Key("kafka_words", "sunshower", name, "M words/s")
-    return Entry(key, partial(_words, arena, topic, variant, durable))
+    return Entry(key, partial(_words, cluster, topic, variant, durable))
 
 
-def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
-    """Counting words from the topic; the peers, who are slower, count a share of them."""
-    interpreter = running.python(tell)
+def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
+    """Word counts from the topic. The peers, which are slower, count a tenth of the messages."""
+    interpreter = python_peers.python(log)
     unit = "M words/s"
-    ours = [counting(arena, topic, variant) for variant in ("operators", "rows", "columns")]
+    ours = [count_entry(cluster, topic, variant) for variant in ("operators", "rows", "columns")]
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
@@ -117,39 +119,41 @@ def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
         for own in ours
         for name, peer in zip(names, peers, strict=True)
     ]
-    return Match("kafka-words", [*ours, *peers], ratios)
+    return Comparison("kafka-words", [*ours, *peers], ratios)
 
 
-def _null(arena: Arena, topic: Topic, fields: Sequence[str], options: dict[str, object]) -> Sample:
-    gate = arena.gate()
-    topology = kafka_null(gate, topic.settings(), topic.name, topic.messages, fields, options)
-    return arena.run(topology, gate, Layout.PACK).expect(topic.messages).sample(MILLION)
+def _null(
+    cluster: BenchmarkCluster, topic: Topic, fields: Sequence[str], options: dict[str, object]
+) -> Sample:
+    signal = cluster.start_signal()
+    topology = kafka_null(signal, topic.settings(), topic.name, topic.messages, fields, options)
+    return cluster.run(topology, signal, Layout.PACK).expect(topic.messages).sample(MILLION)
 
 
-def _words(arena: Arena, topic: Topic, variant: str, durable: bool) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate, file = arena.gate(), folder / "counts.db" if durable else None
-        topology = kafka_words(gate, topic.settings(), topic.name, topic.messages, variant, file)
-        return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
+def _words(cluster: BenchmarkCluster, topic: Topic, variant: str, durable: bool) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal, file = cluster.start_signal(), folder / "counts.db" if durable else None
+        topology = kafka_words(signal, topic.settings(), topic.name, topic.messages, variant, file)
+        return cluster.run(topology, signal, Layout.PACK).expect(topic.words).sample(MILLION)
 
 
 def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     messages = max(topic.messages // 10, 1000)
     share = topic.words * messages // topic.messages
-    place = (topic.address, topic.name)
-    found = running.count_words(interpreter, peer, how, *place, messages, share)
+    source = (topic.address, topic.name)
+    found = python_peers.count_words(interpreter, peer, how, *source, messages, share)
     return found.sample(MILLION)
 
 
-def _bare(arena: Arena, topic: Topic) -> Sample:
+def _bare(cluster: BenchmarkCluster, topic: Topic) -> Sample:
     job = partial(consume_all, topic.settings(), topic.name, topic.messages)
-    return run_together([job], arena.folder).expect(topic.messages).sample(MILLION)
+    return run_together([job], cluster.folder).expect(topic.messages).sample(MILLION)
 
 
 def consume_all(
     settings: dict[str, object], topic: str, messages: int, starter: Starter
 ) -> Outcome:
-    """A bare loop, as fast as the client has it: up to 10,000 messages at a time."""
+    """A bare loop of the client: up to 10,000 messages in each call."""
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     starter.wait()

@@ -1,4 +1,4 @@
-"""What is measured of Kafka: messages into nothing, and a count of their words."""
+"""The topologies that read Kafka: messages that are discarded, and a count of their words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.topologies import CountColumns, CountTuples, KeepTotals, Sink
 from sunshower import Context, Derived, Topology, batch, count
 from sunshower.kafka.options import KafkaOptions
@@ -19,12 +19,12 @@ from sunshower.topologies.logs import Polled
 from sunshower.trident import SqliteState
 
 
-class GatedKafka(KafkaSpout):
-    """Reads nothing before the gate opens, and ends after its share of all messages."""
+class WaitingKafkaSpout(KafkaSpout):
+    """Reads no messages before the start signal, and ends after its share of all messages."""
 
     def __init__(
         self,
-        gate: Gate,
+        signal: StartSignal,
         settings: Mapping[str, Any],
         topic: str,
         messages: int,
@@ -32,7 +32,7 @@ class GatedKafka(KafkaSpout):
         fields: Sequence[str] = ("value",),
     ) -> None:
         super().__init__(settings, topics=[topic], fields=fields, options=options)
-        self._gate, self._left = gate, messages
+        self._signal, self._left = signal, messages
         self._begun_s: float | None = None
         self._is_ready = False
 
@@ -42,7 +42,7 @@ class GatedKafka(KafkaSpout):
         self._is_ready = True
 
     def poll(self, limit: int) -> Polled[Any] | None:
-        if not self._gate.is_open:
+        if not self._signal.has_started:
             return None
         polled = super().poll(limit)
         if polled is not None and len(polled.numbers):
@@ -52,12 +52,12 @@ class GatedKafka(KafkaSpout):
         return polled
 
     def result(self) -> tuple[bool, float | None]:  # type: ignore[override]
-        """(is everything prepared, when the first message came)."""
+        """(whether it is open, when the first message arrived)."""
         return self._is_ready, self._begun_s
 
 
-class Nothing(Sink):
-    """Takes every message in."""
+class DiscardMessages(Sink):
+    """Discards every message."""
 
     def prepare(self, context: Context) -> None:
         self.taken = 0
@@ -75,7 +75,7 @@ def split_value(record: Any) -> Iterator[tuple[bytes]]:
 
 
 def split_text(record: Any) -> Iterator[tuple[str]]:
-    """Texts: the keys of a state in SQLite are JSON."""
+    """Words as text, because the keys of a state in SQLite are JSON."""
     for word in record[0].decode().split():
         yield (word,)
 
@@ -89,7 +89,7 @@ def split_values(messages: pa.Table) -> Derived:
 
 
 def kafka_null(
-    gate: Gate,
+    signal: StartSignal,
     settings: Mapping[str, Any],
     topic: str,
     messages: int,
@@ -98,27 +98,29 @@ def kafka_null(
 ) -> Topology:
     """One spout and one bolt, in one worker."""
     topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
-    source = GatedKafka(gate, settings, topic, messages, KafkaOptions(**options), fields)
-    topology.spout("source", source).local_or_shuffle().bolt("sink", Nothing, fields=())
+    source = WaitingKafkaSpout(signal, settings, topic, messages, KafkaOptions(**options), fields)
+    topology.spout("source", source).local_or_shuffle().bolt("sink", DiscardMessages, fields=())
     return topology
 
 
 def kafka_words(
-    gate: Gate,
+    signal: StartSignal,
     settings: Mapping[str, Any],
     topic: str,
     messages: int,
     variant: str,
     file: Path | None = None,
 ) -> Topology:
-    """Two of each, in two workers; words travel, the rest stays where it is read.
+    """Two tasks of each component, in two workers; only words are sent between the workers.
 
     `rows`: a call for each message, and for each word; `columns`: for each Arrow table;
-    `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that keeps the last totals. `file`:
-    where the operators keep their state, by default in memory.
+    `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that stores the last totals.
+    `file`: for the state of the operators, which is in memory by default.
     """
     topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
-    source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)
+    source = topology.spout(
+        "source", WaitingKafkaSpout(signal, settings, topic, messages), parallelism=2
+    )
     near = source.local_or_shuffle()
     if variant == "operators":
         words = near.stage("split", parallelism=2).flat_map(split_text, fields=("word",))

@@ -1,10 +1,10 @@
-"""The ledger of one acker shard against the obvious one, a dictionary; bytes of a slot.
+"""Compares the ledger of an acker shard with a dictionary, and measures the bytes of a slot.
 
-Both are told the same, in reports of 1,000 entries: of each tree its start and two acks; 16,000
-trees are open at a time, half of what a spout task may have. A report is what a packet carries, two
-buffers of raw integers of 64 bits; the answer is another one, the roots that are complete.
-    in-order   16 reports of starts, then the acks of each root as they were started, twice
-    mixed      the same reports in any order, and the acks in them; a start may come last
+Both get the same reports of 1,000 entries: for each tree its start and two acks. 16,000 trees are
+open at a time, half of the default limit of a spout task. A report has the form of a packet: two
+buffers of raw 64-bit integers. The answer is a buffer of the roots that are complete.
+    in-order   16 reports of starts, then the acks of all roots in the order of their starts, twice
+    mixed      the acks in random order, and the reports too: a start may come last
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.tracking.ledger import Ledger
 from sunshower.runtime.tracking.pending import Pending
@@ -34,21 +34,21 @@ _UNIT = "M updates/s"
 Report = tuple[str, bytes, bytes]  # "start" or "ack", roots, xors
 
 
-def match(windows: int) -> Match:
-    """Updates a second of both, in both orders."""
+def comparison(windows: int) -> Comparison:
+    """Updates per second of both, in both orders."""
     entries, ratios = [], []
     for order in ("in-order", "mixed"):
         reports = _reports(windows, order)
         ours, dicts = (Key("ledger", system, order, _UNIT) for system in ("sunshower", "dict"))
-        entries.append(Entry(ours, partial(_run, _tell_ours, Ledger, reports)))
-        entries.append(Entry(dicts, partial(_run, _tell_dict, DictLedger, reports)))
+        entries.append(Entry(ours, partial(_run, _apply_ours, Ledger, reports)))
+        entries.append(Entry(dicts, partial(_run, _apply_dict, DictLedger, reports)))
         ratios.append(Ratio(f"ledger/{order}/dict", ours, dicts))
     slot = Key("ledger", "sunshower", "memory", "bytes a slot")
-    return Match("ledger", [*entries, Entry(slot, _bytes_per_slot)], ratios)
+    return Comparison("ledger", [*entries, Entry(slot, _bytes_per_slot)], ratios)
 
 
 class DictLedger:
-    """root → [xor, started, failed]: what one would write first."""
+    """root → [xor, started, failed]: the simplest implementation."""
 
     def __init__(self, strides: Any) -> None:
         self._trees: dict[int, list[Any]] = {}
@@ -85,7 +85,7 @@ class DictLedger:
 
 
 def _reports(windows: int, order: str) -> list[Report]:
-    """The reports of so many windows of trees, two edges each."""
+    """The reports of `windows` times 16,000 trees, with two edges each."""
     generator = np.random.default_rng(7)
     pending = Pending(1, _SLOTS)
     edges = EdgeIds(generator)
@@ -112,28 +112,28 @@ def _cut(what: str, roots: U64, xors: U64) -> list[Report]:
     ]
 
 
-def _tell_ours(ledger: Ledger, what: str, roots: bytes, xors: bytes) -> bytes:
+def _apply_ours(ledger: Ledger, what: str, roots: bytes, xors: bytes) -> bytes:
     apply = ledger.start if what == "start" else ledger.ack
     return apply(np.frombuffer(roots, np.uint64), np.frombuffer(xors, np.uint64)).complete.tobytes()
 
 
-def _tell_dict(ledger: DictLedger, what: str, roots: bytes, xors: bytes) -> bytes:
+def _apply_dict(ledger: DictLedger, what: str, roots: bytes, xors: bytes) -> bytes:
     apply = ledger.start if what == "start" else ledger.ack
     complete, _ = apply(memoryview(roots).cast("Q").tolist(), memoryview(xors).cast("Q").tolist())
     return array("Q", complete).tobytes()
 
 
 def _run(
-    tell: Callable[[Any, str, bytes, bytes], bytes],
+    apply: Callable[[Any, str, bytes, bytes], bytes],
     kind: Callable[[Sequence[int]], Any],
     reports: list[Report],
 ) -> Sample:
-    gc.collect()  # both as in a worker, where garbage is seldom collected
+    gc.collect()  # the settings of a worker, where garbage is rarely collected
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     ledger = kind([1])
-    begun_s = time.process_time()  # one thread, no waiting: others on the machine matter less
-    complete = sum(len(tell(ledger, *report)) for report in reports) // 8
+    begun_s = time.process_time()  # one thread without waiting: other processes matter less
+    complete = sum(len(apply(ledger, *report)) for report in reports) // 8
     ended_s = time.process_time()
     if complete * 3 != len(reports) * REPORT:
         raise BenchmarkError(f"{complete:,} trees of {len(reports) * REPORT // 3:,} are complete")
@@ -143,5 +143,5 @@ def _run(
 def _bytes_per_slot() -> Sample:
     ledger = Ledger([1])
     for report in _reports(2 * _SLOTS // _OPEN + 1, "in-order"):
-        _tell_ours(ledger, *report)
+        _apply_ours(ledger, *report)
     return Sample(ledger.bytes_per_slot())

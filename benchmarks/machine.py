@@ -1,4 +1,4 @@
-"""The machine: what it is, how busy it is, and what has run on it."""
+"""The machine: its hardware and versions, how busy it is, and what processes use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 _PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax", "pyspark")
 _PROC = Path("/proc")
-_WRITTEN = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by a run
-_MEASURED = (":/", *(f":(top,exclude){path}" for path in _WRITTEN))
-_LOOK_S = 0.25
-_QUIET_CORES = 0.15  # what an idle machine with an idle Ray on it uses
+_RESULT_PATHS = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by each run
+_SOURCE_PATHS = (":/", *(f":(top,exclude){path}" for path in _RESULT_PATHS))
+_SAMPLE_S = 0.25
+_IDLE_CORES = 0.15  # at most: what an idle Ray uses on an idle machine
 
 
 def describe() -> dict[str, Any]:
-    """Machine, versions and commit, as they stand in the results file."""
+    """Machine, versions and commit, in the form of the results file."""
     return {
         "machine": {"cpu": _cpu(), "cores": cores(), "memory_gib": _memory_gib()},
         "versions": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
@@ -36,7 +36,7 @@ def cores() -> int:
 
 
 def cpu_s(pids: Iterable[int]) -> float | None:
-    """The processor time that these processes have used; None where it cannot be told."""
+    """The processor time that these processes have used; None if the machine does not report it."""
     try:
         return sum(_ticks(_PROC / str(pid) / "stat") for pid in pids) / os.sysconf("SC_CLK_TCK")
     except OSError:
@@ -44,20 +44,20 @@ def cpu_s(pids: Iterable[int]) -> float | None:
 
 
 def resident(pids: Iterable[int]) -> int:
-    """The bytes of memory that these processes have now. Raises OSError where nobody tells."""
+    """The resident memory of these processes in bytes. Raises OSError if it is not reported."""
     pages = (int((_PROC / str(pid) / "statm").read_text().split()[1]) for pid in pids)
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def wait_for_quiet(patience_s: float) -> float:
-    """Wait until nothing else works on this machine, or until patience is at its end.
+def wait_until_idle(patience_s: float) -> float:
+    """Wait until this machine is idle, for at most `patience_s`.
 
-    Returns how many cores were busy at the last look; 0 where nobody looked, or nobody can.
+    Returns how many cores were busy in the last sample; 0 if there was none.
     """
     end_s = time.monotonic() + patience_s
     while patience_s > 0:
         busy = _busy_cores()
-        if busy <= _QUIET_CORES or time.monotonic() >= end_s:
+        if busy <= _IDLE_CORES or time.monotonic() >= end_s:
             return busy
     return 0.0
 
@@ -65,11 +65,11 @@ def wait_for_quiet(patience_s: float) -> float:
 def _busy_cores() -> float:
     try:
         before = _idle_ticks()
-        time.sleep(_LOOK_S)
+        time.sleep(_SAMPLE_S)
         idle_s = (_idle_ticks() - before) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return 0.0
-    return max(0.0, (os.cpu_count() or 1) - idle_s / _LOOK_S)
+    return max(0.0, (os.cpu_count() or 1) - idle_s / _SAMPLE_S)
 
 
 def _idle_ticks() -> int:
@@ -78,7 +78,7 @@ def _idle_ticks() -> int:
 
 
 def _ticks(stat: Path) -> int:
-    fields = stat.read_text().rpartition(")")[2].split()  # the name may hold anything
+    fields = stat.read_text().rpartition(")")[2].split()  # the name may contain any character
     return int(fields[11]) + int(fields[12])
 
 
@@ -105,11 +105,11 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit that was measured, with a + if other files than the results had changed since."""
+    """The measured commit, with a + if files other than the results have changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
-        status = [*git, "status", "--porcelain", "-uno", "--", *_MEASURED]
+        status = [*git, "status", "--porcelain", "-uno", "--", *_SOURCE_PATHS]
         changed = subprocess.check_output(status, text=True)
     except (OSError, subprocess.CalledProcessError):
         return None

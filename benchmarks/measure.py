@@ -1,4 +1,4 @@
-"""How a measurement is taken: rounds in which all that are compared run one after the other."""
+"""Runs the entries of a comparison in turn, in rounds, and collects their samples."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from benchmarks.figures import Key, Ratio, Series
 
 
 class BenchmarkError(Exception):
-    """A run went wrong, so that there is nothing to compare."""
+    """A run failed or had wrong results, so it has no figure."""
 
 
 class MissingRequirement(BenchmarkError):
-    """This machine or this user lacks what a benchmark or a peer needs: it is skipped."""
+    """This machine lacks a requirement of a benchmark or a peer, which is therefore skipped."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One figure, how many cores its processes were busy on, and what else there is to tell."""
+    """One figure, the number of cores that its processes kept busy, and further figures."""
 
     value: float
     cores: float | None = None
@@ -29,7 +29,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run, or one process of it, has done."""
+    """The times and the work of a run, or of one of its processes."""
 
     begun_s: float
     ended_s: float
@@ -46,7 +46,7 @@ class Outcome:
         )
 
     def expect(self, done: int) -> Outcome:
-        """Raises BenchmarkError if something else was done than should have been."""
+        """Returns itself. Raises BenchmarkError if the work was not `done`."""
         if self.done != done:
             raise BenchmarkError(f"{self.done:,} were done, not {done:,}")
         return self
@@ -60,9 +60,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Entry:
-    """One of those that are compared. `run` is a whole run, from a fresh start to the end.
+    """A system in a comparison. `run` makes a complete run, from its start to its end.
 
-    `setup`: how the system is set up, if it was chosen by trials.
+    `setup`: the configuration of the system, if it was selected by trials.
     """
 
     key: Key
@@ -71,8 +71,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Match:
-    """What is measured in the same rounds, and the ratios of it. `rounds`: at most so many."""
+class Comparison:
+    """Entries that run in the same rounds, and their ratios. `rounds`: at most this number."""
 
     name: str
     entries: Sequence[Entry]
@@ -80,68 +80,71 @@ class Match:
     rounds: int | None = None
 
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str, Entry]:
-    """The entries of those peers that can run here; of each other one, `tell` why it cannot."""
+def available(makers: Mapping[str, Callable[[], Entry]], log: Log) -> dict[str, Entry]:
+    """The entries of the peers that can run here. For each other peer the reason is logged."""
     found = {}
     for name, make in makers.items():
         try:
             found[name] = make()
         except MissingRequirement as error:
-            tell(f"{name} is skipped: {error}")
+            log(f"{name} is skipped: {error}")
     return found
 
 
 @dataclass(frozen=True)
-class Played:
-    """What a match has measured. `failures`: what went wrong, by the name of the entry.
+class ComparisonResults:
+    """The results of a comparison. `failures`: name of the entry → error.
 
-    An entry that MissingRequirement skipped is in neither.
+    Skipped entries (MissingRequirement) are in neither.
     """
 
     series: Sequence[Series]
     failures: Mapping[str, str]
 
 
-def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
-    """Run every entry once a round, in turn: A B C, A B C.
+def run_comparison(
+    comparison: Comparison, rounds: int, patience_s: float, log: Log
+) -> ComparisonResults:
+    """Run every entry once in each round, in turn: A B C, A B C.
 
     An entry that raises an exception has no series, and does not run again.
     """
-    samples: dict[Key, list[Sample]] = {entry.key: [] for entry in match.entries}
-    others: dict[Key, list[float]] = {entry.key: [] for entry in match.entries}
+    samples: dict[Key, list[Sample]] = {entry.key: [] for entry in comparison.entries}
+    others: dict[Key, list[float]] = {entry.key: [] for entry in comparison.entries}
     failures: dict[str, str] = {}
     skipped: set[Key] = set()
-    rounds = min(rounds, match.rounds or rounds)
-    runs = rounds * len(match.entries)
+    rounds = min(rounds, comparison.rounds or rounds)
+    runs = rounds * len(comparison.entries)
     for turn in range(runs):
-        entry = match.entries[turn % len(match.entries)]
+        entry = comparison.entries[turn % len(comparison.entries)]
         key = entry.key
         if key in skipped or key.name in failures:
             continue
-        busy = machine.wait_for_quiet(patience_s)
-        place = f"{match.name} {turn + 1}/{runs}, round {turn // len(match.entries) + 1}/{rounds}"
+        busy = machine.wait_until_idle(patience_s)
+        number = turn // len(comparison.entries) + 1
+        prefix = f"{comparison.name} {turn + 1}/{runs}, round {number}/{rounds}"
         try:
             sample = entry.run()
         except MissingRequirement as error:
             skipped.add(key)
-            tell(f"{place}: {key.name} is skipped: {error}")
+            log(f"{prefix}: {key.name} is skipped: {error}")
             continue
         except Exception as error:
             failures[key.name] = f"{type(error).__name__}: {error}"
-            tell(f"{place}: {key.name} has failed, and is left out: {failures[key.name]}")
+            log(f"{prefix}: {key.name} has failed, and is omitted: {failures[key.name]}")
             continue
         samples[key].append(sample)
         others[key].append(busy)
-        tell(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
+        log(f"{prefix}: {key.name} {sample.value:,.3g} {key.unit}")
     whole = [
         entry
-        for entry in match.entries
+        for entry in comparison.entries
         if entry.key not in skipped and entry.key.name not in failures
     ]
-    return Played(
+    return ComparisonResults(
         [_series(entry, samples[entry.key], others[entry.key]) for entry in whole], failures
     )
 

@@ -1,4 +1,4 @@
-"""What `--only` may name, in the order in which it is measured, and what a run has by default."""
+"""The names for `--only` in the order of the runs, and those that run by default."""
 
 NAMES = (
     "ledger",
@@ -22,12 +22,12 @@ NAMES = (
     "exactly-once",
     "trident",
     "trident-kafka",
-    "spark",  # whose sessions stay
+    "spark",  # its sessions stay open until the end
     "spark-kafka",
     "pipeline",
 )
 
-# What `make bench` measures, in 15 minutes at most; `make bench-all` measures NAMES.
+# What `make bench` runs, in at most 15 minutes; `make bench-all` runs NAMES.
 SHORT = (
     "ledger",
     "word-count",

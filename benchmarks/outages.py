@@ -1,9 +1,9 @@
-"""`python -m benchmarks.outages NAME … --seconds N`: real outages and overload, on a real Ray.
+"""`python -m benchmarks.outages NAME … --seconds N`: real outages and overload on a real Ray.
 
-NAME is a module of benchmarks/outage_scenarios, overload_scenarios or network; none: all of them.
-An outage lasts for `--seconds`, overload runs for as long in all. The figures are printed and
-appended to results/outages.json. Status 1: one of them could not be run, lost something, or ended
-its topology.
+NAME is a module of benchmarks/outage_scenarios, overload_scenarios or network; without names all of
+them run. An outage lasts `--seconds`; an overload run takes `--seconds` in total. The figures are
+printed and appended to results/outages.json. The exit status is 1 if a scenario could not run or
+missed a bound.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PACKAGES = (OVERLOAD, "outage_scenarios", "network")
 RESULTS = Path(__file__).parent / "results" / "outages.json"
 SHORT_S, LONG_S = 30.0, 600.0
 OVERLOAD_LONG_S = 900.0  # 30 message timeouts
-# Figures that must be 0, whichever of them a scenario has.
+# Figures that must be 0 in the scenarios that have them.
 _ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
-_ZERO_TOO = (
+_ZERO_OF_SOME = (
     "batch_counts_wrong",
     "states_wrong",
     "lines_wrong",
@@ -71,7 +71,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def seconds_of(name: str, options: argparse.Namespace) -> float:
-    """How long a scenario's outage is."""
+    """How long a scenario's outage or overload lasts."""
     if options.seconds is not None:
         return float(options.seconds)
     if not options.long:
@@ -79,11 +79,11 @@ def seconds_of(name: str, options: argparse.Namespace) -> float:
     return OVERLOAD_LONG_S if f".{OVERLOAD}." in modules()[name] else LONG_S
 
 
-def complaints(figures: dict[str, Any]) -> list[str]:
-    """What does not hold in the figures of a scenario."""
+def missed_bounds(figures: dict[str, Any]) -> list[str]:
+    """The bounds that the figures of a scenario miss, one sentence each."""
     state = str(figures.get("state", ""))
     found = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
-    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_TOO) if figures.get(one)]
+    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_OF_SOME) if figures.get(one)]
     if not 0 <= figures.get("recovery_s", 0) <= _RECOVERY_MAX_S:
         found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
     if not 0 <= figures.get("replaced_s", 0) <= _REPLACED_MAX_S:
@@ -100,13 +100,13 @@ def complaints(figures: dict[str, Any]) -> list[str]:
 
 
 def run_scenario(name: str, seconds: float) -> dict[str, Any]:
-    """One run: its figures, or why there are none."""
+    """Run a scenario. Returns its figures, and the bounds that they miss."""
     module = importlib.import_module(modules()[name])
     begun_s = time.monotonic()
     figures: dict[str, Any] = module.run(seconds)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     took_s = round(time.monotonic() - begun_s)
-    wrong = complaints(figures)
+    wrong = missed_bounds(figures)
     return {"name": name, "seconds": seconds, "at": at, "took_s": took_s, "wrong": wrong} | {
         "figures": figures
     }
@@ -137,7 +137,7 @@ def main() -> int:
         except MissingRequirement as error:
             console.print(f"{name} is skipped: {error}", markup=False)
             continue
-        except Exception as error:  # what it needs is not here, or it is wrong: the others go on
+        except Exception as error:  # a missing server, or a defect: the others still run
             console.print(f"{name} could not be run: {type(error).__name__}: {error}", markup=False)
             bad += 1
             continue

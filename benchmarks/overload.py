@@ -1,9 +1,9 @@
-"""`python -m benchmarks.overload`: overload, or outages, in the simulator, seed by seed.
+"""`python -m benchmarks.overload`: overload or outages in the simulator, for many seeds.
 
---seeds 10000 runs seeds 0 … 9,999 on two processes and ends with status 1 if any of them breaks a
-promise; each broken one is printed, with what it takes to run it alone: --first SEED --seeds 1.
-Seeds that have 0.7 to 0.9 of the possible speed are printed as slow; status 1 if they are more than
-one in twenty.
+--seeds 10000 runs the seeds 0 … 9,999 in two processes. The exit status is 1 if a seed breaks a
+guarantee. The first broken seeds are printed with the reasons; --first SEED --seeds 1 runs a seed
+alone. Seeds with 0.7 to 0.9 of the possible speed are printed as slow; the status is also 1 if they
+are more than one in twenty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 
 CHUNK = 4
 _SHOWN = 10  # broken seeds that are printed
-_SLOW_MAX = 0.05  # part of the seeds that may be slow
+_SLOW_MAX = 0.05  # fraction of the seeds that may be slow
 _PROGRESS_S = 10.0
 
 
@@ -36,7 +36,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, list[str], float]:
-    """The seed; what does not hold, and what it had: no lines if all holds; its speed."""
+    """(seed, what does not hold and the run, its speed if it is slow, else 1).
+
+    The second has no lines if everything holds.
+    """
     from benchmarks.simulated.outages import run_day
     from benchmarks.simulated.overload import run_overload
 
@@ -49,7 +52,7 @@ def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, li
             return seed, lines, run.speed if run.is_slow else 1.0
         day = run_day(seed, away_s)
         return seed, [*day.complaints, *day.steps] if day.complaints else [], 1.0
-    except Exception as error:  # a defect of the runtime, or of the seed's own code
+    except Exception as error:  # a defect of the runtime, or of the benchmark's code
         return seed, [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])], 1.0
 
 
@@ -57,7 +60,7 @@ def main() -> int:
     options = arguments()
     seeds = range(options.first, options.first + options.seeds)
     attempt = partial(try_seed, options.what, options.records, options.away)
-    begun_s = told_s = time.monotonic()
+    begun_s = printed_s = time.monotonic()
     broken: list[int] = []
     slow: dict[int, float] = {}
     for done, (seed, lines, speed) in enumerate(
@@ -70,8 +73,8 @@ def main() -> int:
             if len(broken) <= _SHOWN:
                 print(f"seed {seed} is BROKEN:", *lines, sep="\n    ", flush=True)
         now_s = time.monotonic()
-        if now_s - told_s > _PROGRESS_S or done == len(seeds):
-            told_s = now_s
+        if now_s - printed_s > _PROGRESS_S or done == len(seeds):
+            printed_s = now_s
             print(f"{done:,} of {len(seeds):,} seeds in {now_s - begun_s:,.0f} s: "
                   f"{len(broken):,} BROKEN", flush=True)  # fmt: skip
     if slow:
@@ -79,7 +82,7 @@ def main() -> int:
     if broken:
         command = f"python -m benchmarks.overload {options.what} --seeds 1 --first {min(broken)}"
         print("All broken seeds:", *sorted(broken))
-        print(f"The first one alone: {command}")
+        print(f"To run the first one alone: {command}")
     return int(bool(broken) or len(slow) > _SLOW_MAX * len(seeds))
 
 

@@ -1,7 +1,7 @@
-"""From a topic of Kafka through Spark into a table, beside Spark Structured Streaming.
+"""From a topic of Kafka through Spark into a table, compared with Spark Structured Streaming.
 
-Both do the job of examples/kafka_to_spark, exactly once. The time is that from the first batch in
-the table to the last: what starts is nobody's cost.
+Both run the pipeline of examples/kafka_to_spark, exactly once. The measured time is that from the
+first batch in the table to the last, without any start-up.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from benchmarks.processes import Starter, run_together
 from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_delta, spark_kafka
@@ -36,33 +36,36 @@ PATHS = (
 
 
 def example(folder: Path, name: str) -> Any:
-    """A module of the example, which keeps its files in the folder where it is imported."""
+    """A module of the example, imported with `folder` as the current folder, for its files."""
     if str(EXAMPLE) not in sys.path:
         sys.path.append(str(EXAMPLE))
     with chdir(folder):
         return import_module(name)
 
 
-def match(arena: Arena, server: Kafka, messages: int) -> Match:
-    """All paths by turns; each run has sessions of its own."""
-    pipeline, sales = (example(arena.folder, name) for name in ("pipeline", "sales"))
+def comparison(cluster: BenchmarkCluster, server: Kafka, messages: int) -> Comparison:
+    """All paths in turn; each run has its own sessions."""
+    pipeline, sales = (example(cluster.folder, name) for name in ("pipeline", "sales"))
     ship([pipeline, sales])
     sales.fill(messages, server.bootstrap, TOPIC)
     batch = messages // BATCHES
     peers = {into: Key("pipeline", "spark", into, UNIT) for into in ("table", "delta")}
     entries = [
-        Entry(key, partial(_structured, arena, server, batch, into)) for into, key in peers.items()
+        Entry(key, partial(_structured, cluster, server, batch, into))
+        for into, key in peers.items()
     ]
     ratios = []
     for reads, on, into in PATHS:
         key = Key("pipeline", "sunshower", f"{reads}-{on}-{into}", UNIT)
-        entries.append(Entry(key, partial(_ours, arena, server, batch, reads, on, into)))
+        entries.append(Entry(key, partial(_ours, cluster, server, batch, reads, on, into)))
         ratios.append(Ratio(f"pipeline/{reads}-{on}-{into}/spark", key, peers[into]))
-    return Match("pipeline", entries, ratios, rounds=1)
+    return Comparison("pipeline", entries, ratios, rounds=1)
 
 
-def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: str) -> Sample:
-    with arena.fresh_folder() as folder:
+def _ours(
+    cluster: BenchmarkCluster, server: Kafka, batch: int, reads: str, on: str, into: str
+) -> Sample:
+    with cluster.fresh_folder() as folder:
         topology = example(folder, "pipeline").pipeline(
             server.bootstrap,
             TOPIC,
@@ -74,21 +77,21 @@ def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: st
             until_end=True,
         )
         try:
-            with arena.running(topology, Layout.PACK) as run:
+            with cluster.running(topology, Layout.PACK) as run:
                 wait(run.finished)
         finally:
-            RayDPSpark("sales").stop()  # the next one has other jars
+            RayDPSpark("sales").stop()  # the next run has other jars
         return _sample(folder, server)
 
 
-def _structured(arena: Arena, server: Kafka, batch: int, into: str) -> Sample:
-    with arena.fresh_folder() as folder:
+def _structured(cluster: BenchmarkCluster, server: Kafka, batch: int, into: str) -> Sample:
+    with cluster.fresh_folder() as folder:
         run_together([partial(stream, server.bootstrap, batch, into, folder)], folder)
         return _sample(folder, server)
 
 
 def stream(kafka: str, rows: int, into: str, folder: Path, starter: Starter) -> Outcome:
-    """Structured Streaming: a batch that is repeated replaces its folder, or Delta ignores it."""
+    """Structured Streaming: a repeated batch replaces its folder, or is ignored by Delta."""
     prepare("pyspark")
     from pyspark.sql import SparkSession
 
@@ -128,9 +131,9 @@ def stream(kafka: str, rows: int, into: str, folder: Path, starter: Starter) -> 
 
 
 def _sample(folder: Path, server: Kafka) -> Sample:
-    """The sales of all batches but the first, by the times at which batches became visible.
+    """The sales a second of all batches except the first, by when the batches became visible.
 
-    Raises BenchmarkError if the table has not each sale of the topic once.
+    Raises BenchmarkError unless the table has each sale of the topic once.
     """
     sales, target = example(folder, "sales"), folder / "table"
     rows = sales.rows_of(target)

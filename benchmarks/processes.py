@@ -1,4 +1,4 @@
-"""Plain processes that begin together: what every peer runs in, fresh for each run."""
+"""Starts the plain processes of a peer's run, which begin their work at the same time."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
+from benchmarks.start_signal import StartSignal
 
 _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Starter:
-    """What a job is handed: tell that you are ready, then wait at the gate."""
+    """Given to each job: reports that the job is ready, and waits for the start signal."""
 
-    gate: Gate
-    _post: Any
+    signal: StartSignal
+    _queue: Any
 
     def ready(self) -> None:
-        """Say that everything is prepared; a job of several parts does so for each."""
-        self._post.put(None)
+        """Report that everything is prepared; a job of several parts does so for each part."""
+        self._queue.put(None)
 
     def wait(self) -> float:
-        """Be ready, and sleep until all are. Returns when that was."""
+        """Report ready, and sleep until the start signal. Returns the time of the return."""
         self.ready()
-        self.gate.wait()
+        self.signal.wait()
         return time.monotonic()
 
 
@@ -40,21 +40,22 @@ Job = Callable[[Starter], Outcome]
 
 
 def run_together(jobs: Sequence[Job], folder: Path, ready: int | None = None) -> Outcome:
-    """One process for each job (a function that can be pickled); the gate opens when `ready`
-    (by default one for each job) have said so. Returns the sum over all."""
+    """Run each job (a function that can be pickled) in a process of its own. The start signal is
+    sent after `ready` reports, by default one for each job. Returns the sum of all outcomes."""
     context = mp.get_context("spawn")
-    post = context.Queue()
-    gate = Gate(folder)
+    queue = context.Queue()
+    signal = StartSignal(folder)
     processes = [
-        context.Process(target=_serve, args=(job, Starter(gate, post)), daemon=True) for job in jobs
+        context.Process(target=_run_job, args=(job, Starter(signal, queue)), daemon=True)
+        for job in jobs
     ]
     for process in processes:
         process.start()
     try:
         for _ in range(ready or len(jobs)):
-            _hear(post)
-        gate.open()
-        outcomes: list[Outcome] = [_hear(post) for _ in jobs]
+            _receive(queue)
+        signal.send()
+        outcomes: list[Outcome] = [_receive(queue) for _ in jobs]
         for process in processes:
             process.join(_TIMEOUT_S)
     finally:
@@ -63,20 +64,20 @@ def run_together(jobs: Sequence[Job], folder: Path, ready: int | None = None) ->
     return sum(outcomes[1:], outcomes[0])
 
 
-def _hear(post: Any) -> Any:
-    said = post.get(timeout=_TIMEOUT_S)
-    if isinstance(said, str):
-        raise BenchmarkError(f"a process of a peer has failed:\n{said}")
-    return said
+def _receive(queue: Any) -> Any:
+    message = queue.get(timeout=_TIMEOUT_S)
+    if isinstance(message, str):
+        raise BenchmarkError(f"a process of a peer has failed:\n{message}")
+    return message
 
 
-def _serve(job: Job, starter: Starter) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # Bytewax tells there that it retries to connect
-    os.dup2(nowhere, 2)
-    gc.freeze()  # as in Sunshower's workers: Bytewax gains 10 to 20 % by it
+def _run_job(job: Job, starter: Starter) -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)  # Bytewax prints there that it retries to connect
+    os.dup2(devnull, 2)
+    gc.freeze()  # as in Sunshower's workers: Bytewax is 10 to 20 % faster with it
     gc.set_threshold(100_000, 20, 50)
     try:
-        starter._post.put(job(starter))
+        starter._queue.put(job(starter))
     except BaseException:
-        starter._post.put(traceback.format_exc())
+        starter._queue.put(traceback.format_exc())

@@ -1,7 +1,7 @@
 """`python -m benchmarks --profile`: records where the time of our entries goes.
 
-Each entry runs once. The loops of its workers are sampled meanwhile, as `sunshower profile` does;
-what runs in this process is sampled here. results/profiles.json keeps the shares, and
+Each entry runs once, while the loops of its workers are sampled as by `sunshower profile`. Entries
+that run in this process are sampled here. results/profiles.json stores the shares, and
 docs/PERFORMANCE.md shows those of missed targets.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import results_file
 from benchmarks.figures import Target
-from benchmarks.measure import Entry, Match, MissingRequirement, Tell
+from benchmarks.measure import Comparison, Entry, Log, MissingRequirement
 from sunshower.actors.profiles.recording import record
 from sunshower.actors.profiles.stack_sampler import StackSampler
 from sunshower.actors.run import RayRun
@@ -26,15 +26,15 @@ from sunshower.runtime.profiles.time_split import TimePart, part_of
 
 PATH = results_file.PATH.with_name("profiles.json")
 _SECONDS = 3.0
-_LONGER = {"latency": 10.0}  # all rates
+_LONGER = {"latency": 10.0}  # for all of its rates
 _HERE = ("ledger", "simulation")  # run in this process
-_SAMPLES = 50  # at least
-_FUNCTIONS = 3  # that are named
-_LEAST = 5  # percent of the samples of a function that is named
+_SAMPLES = 50  # a profile has at least this number
+_FUNCTIONS = 3  # at most this number is named
+_LEAST = 5  # percent of the samples that a named function has
 
 
 class WorkerProfiles:
-    """Samples the workers of a run; `stacks` are those of the last run."""
+    """Samples the workers of a run; `stacks` has those of the last run."""
 
     def __init__(self) -> None:
         self.seconds = _SECONDS
@@ -44,18 +44,20 @@ class WorkerProfiles:
         self.stacks = record(run.id, run.plan.workers, self.seconds).stacks
 
 
-def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: Tell) -> None:
-    """Run each entry of ours, and add its profile to the file. A figure that is read from the run
-    of the one before it has the same profile."""
-    workers.seconds = _LONGER.get(match.name, _SECONDS)
+def profile(
+    comparison: Comparison, workers: WorkerProfiles, run: results_file.Run, log: Log
+) -> None:
+    """Run each entry of ours, and add its profile to the file. An entry whose figure comes from
+    the run of the entry before it gets the same profile."""
+    workers.seconds = _LONGER.get(comparison.name, _SECONDS)
     stacks: Stacks = {}
-    for entry in match.entries:
+    for entry in comparison.entries:
         if entry.key.system == "sunshower":
-            tell(f"{match.name}: {entry.key.name}")
+            log(f"{comparison.name}: {entry.key.name}")
             try:
                 stacks = _stacks(entry, workers) or stacks
             except MissingRequirement as error:
-                tell(f"{entry.key.name} is skipped: {error}")
+                log(f"{entry.key.name} is skipped: {error}")
                 continue
             found = {"date": run.date, "commit": run.commit, **shares(stacks)}
             if found["samples"] >= _SAMPLES:
@@ -63,8 +65,8 @@ def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: 
 
 
 def shares(stacks: Stacks) -> dict[str, Any]:
-    """Of the loop's samples the percentage in which it waits. Of the others the percentage of each
-    part, and of the functions with most samples: those of a library count for their caller."""
+    """The percentage of the loop's samples that wait; of the other samples, the percentages of each
+    part and of the functions with most samples. Library functions count for their caller."""
     parts, functions = Counter[TimePart](), Counter[str]()
     for stack, count in stacks.items():
         if stack.partition(";")[0] != LOOP:
@@ -91,14 +93,14 @@ def read(path: Path = PATH) -> dict[str, Any]:
 
 
 def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
-    """What the profiles of these targets say, each once."""
+    """The profiles of these targets as sentences, each profile once."""
     names = dict.fromkeys(_name_of(target.figure, profiles) for target in targets)
     runs: dict[str, list[str]] = {}  # the names of each profile
     for name in names:
         if name in profiles:
             runs.setdefault(json.dumps(profiles[name]), []).append(f"`{name}`")
-    for told, same in runs.items():
-        one = json.loads(told)
+    for text, same in runs.items():
+        one = json.loads(text)
         parts = ", ".join(f"{part} {share}%" for part, share in one["parts"].items() if share)
         most = [f"`{name}` {n}%" for name, n in one["functions"].items() if n >= _LEAST]
         functions = f"; most samples are in {', '.join(most)}" if most else ""
@@ -109,8 +111,8 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
 
 
 def _name_of(figure: str, profiles: Iterable[str]) -> str:
-    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`. A
-    ratio may name the end of a variant: `at-least-once` of `pack-null-at-least-once`."""
+    """`workload/variant` of a ratio `workload/variant/peer`, or of `workload/sunshower/variant`. A
+    ratio may have the end of a variant: `at-least-once` of `pack-null-at-least-once`."""
     workload, second, third = figure.split("/")
     variant = third if second == "sunshower" else second
     longer = (n for n in profiles if n.startswith(f"{workload}/") and n.endswith(f"-{variant}"))
@@ -120,14 +122,14 @@ def _name_of(figure: str, profiles: Iterable[str]) -> str:
 
 def _stacks(entry: Entry, workers: WorkerProfiles) -> Stacks:
     workers.stacks = {}
-    with _sampled() as sampler:
+    with _sampling() as sampler:
         entry.run()
     return sampler.stacks() if entry.key.workload in _HERE else workers.stacks
 
 
 @contextmanager
-def _sampled() -> Iterator[StackSampler]:
-    """Samples this thread meanwhile."""
+def _sampling() -> Iterator[StackSampler]:
+    """Samples this thread during the block."""
     sampler, ended = StackSampler({threading.get_ident(): LOOP}), threading.Event()
     thread = threading.Thread(target=sampler.run, args=(3600.0, ended), daemon=True)
     thread.start()

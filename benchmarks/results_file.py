@@ -1,4 +1,4 @@
-"""The results file: each row and ratio with its day, commit and rounds; a run replaces its own."""
+"""Reads and writes the results file: rows and ratios, each with its day, commit and rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH = Path(__file__).parent / "results" / "latest.json"
 
 @dataclass(frozen=True)
 class Run:
-    """What a row says of its run. `date`: the day in UTC."""
+    """The run of a row or a ratio. `date`: the day in UTC."""
 
     date: str
     commit: str | None
@@ -43,15 +43,15 @@ def read_committed(path: Path = PATH) -> dict[str, Any]:
 
 
 def write(found: Mapping[str, Any], path: Path = PATH) -> None:
-    """Replace the file as a whole."""
+    """Replace the whole file, atomically."""
     path.parent.mkdir(exist_ok=True)
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.replace(path)
 
 
-def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
-    """The rows and ratios of one match. A ratio is left out if one of its two was not measured."""
+def rows_and_ratios(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
+    """The rows and ratios of a comparison, without ratios of which one key was not measured."""
     known = {one.key for one in series}
     possible = [ratio for ratio in ratios if {ratio.over, ratio.under} <= known]
     compared = {ratio.name: ratio.of(series) for ratio in possible}
@@ -67,8 +67,8 @@ def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dic
     }
 
 
-def add(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What `now` has measured replaces the same rows and ratios of `before`; the others stay."""
+def merge(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `before`, in which the rows and ratios of `now` replace the same ones."""
     rows = {_name(row): row for row in [*before["results"], *now["results"]]}
     parts = ("ratios", "ratio_spreads", "ratio_runs")
     return {
@@ -78,12 +78,12 @@ def add(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_targets(
-    found: Mapping[str, Any], place: Mapping[str, Any], targets: Sequence[Target]
+    found: Mapping[str, Any], environment: Mapping[str, Any], targets: Sequence[Target]
 ) -> dict[str, Any]:
-    """The content of the file. `place`: machine, versions, commit and settings of the last run."""
+    """The content of the file. `environment`: machine, versions, commit, settings (last run)."""
     known = {_name(row): row["median"] for row in found["results"]} | found["ratios"]
     judged = [target.judge(known.get(target.figure)) for target in targets]
-    return {**place, **found, "targets": judged}
+    return {**environment, **found, "targets": judged}
 
 
 def _name(row: Mapping[str, Any]) -> str:

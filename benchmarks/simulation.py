@@ -1,8 +1,8 @@
-"""How many simulated runs a core does in a minute: 200 tuples, ten faults, the whole history kept.
+"""Simulated runs per minute on one core: 200 tuples, ten faults, and a complete history.
 
-Spout → relay → sink and their acker: twenty numbers every 0.2 s of simulated time. The faults come
-every 0.2 s, in an order that the seed draws: three kills of a worker and one of the master, two
-pauses, two bad networks, errors in the relay, a slow sink. Each run is checked: nothing is lost.
+Spout, relay, sink and acker; twenty numbers every 0.2 s of simulated time. Every 0.2 s there is a
+fault, in a random order: three kills of a worker and one of the master, two pauses, two network
+faults, errors in the relay, and a slow sink. Each run is checked: no number may be lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from benchmarks.figures import Key
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Run
@@ -26,14 +26,14 @@ from sunshower.topologies.graph import Graph
 
 TOTAL = 200
 _BURST, _PAUSE_S = 20, 0.2
-_PATIENCE_S = 120.0  # of simulated time
+_FINISH_MAX_S = 120.0  # of simulated time
 _MINUTE = 1 / 60
 
-Fault = Callable[[Run, int], None]  # what to do, and the worker that the seed has drawn
+Fault = Callable[[Run, int], None]  # called with the run and a random worker
 
 
 class Bursts(Spout[Number]):
-    """Some numbers at once, then none for a while."""
+    """Twenty numbers at once, then none for a while."""
 
     def open(self, context: Context) -> None:
         self.clock = context.clock
@@ -51,7 +51,7 @@ def relay(number: Number) -> Iterator[Number]:
     yield number
 
 
-class WriteDown(Bolt[Number, None]):
+class RecordNumbers(Bolt[Number, None]):
     def prepare(self, context: Context) -> None:
         self.wrote = context.wrote
 
@@ -62,21 +62,21 @@ class WriteDown(Bolt[Number, None]):
 def topology() -> Graph:
     topology = Topology("simulated")
     numbers = topology.spout("numbers", Bursts)
-    numbers.shuffle().bolt("relay", relay).shuffle().bolt("sink", WriteDown)
+    numbers.shuffle().bolt("relay", relay).shuffle().bolt("sink", RecordNumbers)
     return topology.graph()
 
 
-def match(runs: int) -> Match:
-    """Both layouts, so many seeds a sample."""
+def comparison(runs: int) -> Comparison:
+    """Both layouts; a sample consists of `runs` seeds."""
     entries = []
     for layout in Layout:
         key = Key("simulation", "sunshower", f"{layout}-10-faults", "runs/min")
         entries.append(Entry(key, partial(_sample, layout, runs)))
-    return Match("simulation", entries, rounds=2)
+    return Comparison("simulation", entries, rounds=2)
 
 
 def one_run(graph: Graph, layout: Layout, seed: int) -> int:
-    """One simulated run, with its faults. Returns how many numbers were written down."""
+    """Run one simulation with its faults. Returns how many numbers the sink has written."""
     draw = Random(seed)
     faults = draw.sample(_FAULTS, k=len(_FAULTS))
     with SimCluster(seed) as cluster:
@@ -87,10 +87,10 @@ def one_run(graph: Graph, layout: Layout, seed: int) -> int:
             try:
                 fault(run, draw.choice(workers))
             except ClusterError:
-                continue  # whom it was meant for has just died
+                continue  # its target has just died
         run.wait(_PAUSE_S)
         run.disturb(InjectedFaults())
-        if not run.wait(_PATIENCE_S):
+        if not run.wait(_FINISH_MAX_S):
             raise BenchmarkError(f"seed {seed} does not end: {run.snapshot()}")
         return len({e.detail[0] for e in run.history() if e.what is What.WROTE})
 
@@ -125,13 +125,13 @@ _FAULTS: list[Fault] = [
 
 
 def _sample(layout: Layout, runs: int) -> Sample:
-    gc.collect()  # as in a worker, where garbage is seldom collected
+    gc.collect()  # the settings of a worker, where garbage is rarely collected
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     graph = topology()
-    begun_s = time.process_time()  # one thread, no waiting: others on the machine matter less
+    begun_s = time.process_time()  # one thread without waiting: other processes matter less
     written = [one_run(graph, layout, seed) for seed in range(runs)]
     ended_s = time.process_time()
     if set(written) != {TOTAL}:
-        raise BenchmarkError(f"{min(written)} numbers of {TOTAL} were written down")
+        raise BenchmarkError(f"{min(written)} numbers of {TOTAL} were written")
     return Outcome(begun_s, ended_s, runs).sample(_MINUTE)

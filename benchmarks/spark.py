@@ -1,8 +1,8 @@
-"""Spark: a batch of 100,000 rows there, grouped, and back, beside the same without our gateway.
+"""Spark: a batch of 100,000 rows to Spark, grouped there, and back, with and without our gateway.
 
-The bare path runs in the same session, in the process of its driver, so that the two share one
-warm Java; it stands where it is best: on Ray with the bytes of the batch in the object store. On
-one machine it is what PySpark offers its users, createDataFrame of what pandas has.
+The bare path runs in the same session, in its driver's process, so that both use the same warm
+Java. It has its fastest configuration: on Ray, the bytes of the batch in the object store; on one
+machine, PySpark's createDataFrame from pandas.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import pyarrow as pa
 import ray
 
 from benchmarks import machine
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_kafka
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
@@ -37,10 +37,10 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 
 ROWS, PAGES = 100_000, 1_000
-BATCHES = 5  # in a run: their median counts
+BATCHES = 5  # in a run, which returns their median
 MIB = 1 << 20
 _WARM = 20
-_ARROW = {"spark.sql.execution.arrow.pyspark.enabled": "true"}  # for the bare path alone
+_ARROW = {"spark.sql.execution.arrow.pyspark.enabled": "true"}  # only for the bare path
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 
 
@@ -54,9 +54,9 @@ class Seconds(NamedTuple):
 
 
 class Memory(NamedTuple):
-    heap: int  # in use, of the driver's Java
-    java: int  # its process
-    own: int  # the process that talks to it
+    heap: int  # used bytes of the driver's Java heap
+    java: int  # process id of that Java
+    own: int  # process id of the driver's Python
 
 
 def sales() -> pa.Table:
@@ -76,10 +76,10 @@ def totals(df: Any, _: BatchInfo) -> Any:
 
 
 def bare_local(df: Any, _: BatchInfo) -> Any:
-    """The usual way of PySpark, several times; its rows are the seconds."""
+    """Run PySpark's usual way BATCHES times; its rows are the seconds of each."""
     session, table = df.sparkSession, sales()
     ours = session.conf.get(_THRESHOLD)
-    session.conf.set(_THRESHOLD, "48MB")  # Spark's own
+    session.conf.set(_THRESHOLD, "48MB")  # Spark's default
     try:
         return _timed(session, lambda: session.createDataFrame(table.to_pandas()))
     finally:
@@ -87,7 +87,7 @@ def bare_local(df: Any, _: BatchInfo) -> Any:
 
 
 def bare_on_ray(df: Any, _: BatchInfo) -> Any:
-    """Bytes in the object store, which the executors read; its rows are the seconds."""
+    """Run BATCHES times with the bytes in the object store; its rows are the seconds of each."""
     from raydp.spark import ray_dataset_to_spark_dataframe
 
     session, table = df.sparkSession, sales()
@@ -114,7 +114,7 @@ def _timed(session: Any, frame: Callable[[], Any]) -> Any:
 
 
 def memory(df: Any, _: BatchInfo) -> Any:
-    """Who may keep something of a batch, after a collection: this process, and its Java."""
+    """After a garbage collection: the used heap, and the process ids of Java and Python."""
     jvm, java = df.sparkSession._jvm, df.sparkSession.sparkContext._gateway.proc.pid
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
@@ -123,8 +123,8 @@ def memory(df: Any, _: BatchInfo) -> Any:
 
 
 @dataclass
-class Bench:
-    """A place, whose session starts once, for the first run, and ends with `stack`."""
+class SparkBench:
+    """A place for Spark. Its session starts with the first run, and ends with `stack`."""
 
     place: SparkPlace
     bare_step: Callable[..., Any]
@@ -152,16 +152,16 @@ class Bench:
         )
 
     def growth(self, batches: int) -> Sample:
-        """What Java's heap, our process and the object store hold more after so many."""
-        before = self._held()
+        """By how many MiB Java's heap, our process and the object store grow over `batches`."""
+        before = self._memory_mib()
         for _ in range(batches):
             self._batch(self.gateway)
-        after = self._held()
+        after = self._memory_mib()
         kept = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
         return Sample(kept, more={f"{name}_mib": value for name, value in after.items()})
 
-    def _held(self) -> dict[str, float]:
-        """In MiB; `java` is all that its process has from the system, used or not."""
+    def _memory_mib(self) -> dict[str, float]:
+        """Memory in MiB; `java` is the resident memory of its process."""
         (row,) = self._rows(SparkStep(memory, Memory))
         found = {
             "heap": row["heap"],
@@ -194,15 +194,20 @@ class Bench:
 TOTALS = SparkStep(totals, Total)
 
 
-def local(stack: ExitStack) -> Bench:
-    """A session in this process, which can read Kafka."""
-    return Bench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
+def local_bench(stack: ExitStack) -> SparkBench:
+    """A session in this process that can read Kafka."""
+    return SparkBench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
 
 
-def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
-    """Both places, by turns; one is the Ray of the arena. `many` batches a round for memory."""
+def comparison(
+    _cluster: BenchmarkCluster, here: SparkBench, many: int, stack: ExitStack
+) -> Comparison:
+    """Both places in turn; RayDP uses the running Ray. `many`: batches in a memory measurement."""
     ship([sys.modules[__name__]])
-    places = {"local": here, "ray": Bench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack)}
+    places = {
+        "local": here,
+        "ray": SparkBench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack),
+    }
     entries, ratios = list[Entry](), list[Ratio]()
     for name, bench in places.items():
         ours = Key("spark", "sunshower", name, "s")
@@ -211,10 +216,10 @@ def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
         entries += [Entry(ours, bench.ours), Entry(bare, bench.bare)]
         entries += [Entry(growth, partial(bench.growth, many))]
         ratios += [Ratio(f"spark/{name}/bare", ours, bare)]
-    return Match("spark", entries, ratios, rounds=2)
+    return Comparison("spark", entries, ratios, rounds=2)
 
 
 def _stored() -> float:
-    """The bytes in Ray's object store, as Ray told them last."""
+    """The bytes in Ray's object store, as Ray last reported them."""
     name = "object_store_memory"
     return ray.cluster_resources()[name] - ray.available_resources().get(name, 0.0)

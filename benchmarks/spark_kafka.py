@@ -1,4 +1,4 @@
-"""Kafka into Spark: ranges that Spark reads itself, beside rows that pass through Python."""
+"""Kafka to Spark: ranges that Spark reads itself, compared with rows that pass through Python."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
-from benchmarks.spark import Bench
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
+from benchmarks.spark import SparkBench
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.schema import RecordColumns
 
-_BATCH = 100_000  # messages, where they pass through Python
+_BATCH = 100_000  # messages in a batch that passes through Python
 _VALUES = pa.schema({"value": pa.binary()})
 
 
@@ -32,12 +32,12 @@ def sizes(df: Any, _: BatchInfo) -> Any:
     return df.selectExpr("count(*) messages", "coalesce(sum(length(value)), 0L) bytes")
 
 
-def match(bench: Bench, topic: Topic) -> Match:
-    """All of a topic, to Spark and counted there, in one process of ours and `local[*]`."""
+def comparison(bench: SparkBench, topic: Topic) -> Comparison:
+    """All messages of a topic, counted in Spark: one process of ours, and `local[*]`."""
     unit = "M messages/s"
     ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
     rows = Entry(Key("spark_kafka", "loop", "rows", unit), partial(_rows, bench, topic))
-    return Match(
+    return Comparison(
         "spark-kafka",
         [ranges, rows],
         [Ratio("spark_kafka/ranges/rows", ranges.key, rows.key)],
@@ -45,26 +45,26 @@ def match(bench: Bench, topic: Topic) -> Match:
     )
 
 
-def _ranges(bench: Bench, topic: Topic) -> Sample:
-    """One batch of all there is, as KafkaRanges plans it; before it a small one, to warm up."""
+def _ranges(bench: SparkBench, topic: Topic) -> Sample:
+    """One batch of all messages, as KafkaRanges plans it, after a small batch as a warm-up."""
     step = SparkStep(sizes, Size, reads=KafkaRows(topic.address))
     gateway = bench.gateway
-    gateway.submit(step, [_planned(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
+    gateway.submit(step, [_planned_ranges(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
     begun_s = time.perf_counter()
-    table = _planned(topic, topic.messages)
+    table = _planned_ranges(topic, topic.messages)
     return _sample([gateway.submit(step, [table], BatchInfo("1", PARTITIONS))], topic, begun_s)
 
 
-def _planned(topic: Topic, messages: int) -> pa.Table:
-    """So many of the first ones, as they lie in the partitions."""
+def _planned_ranges(topic: Topic, messages: int) -> pa.Table:
+    """The ranges of the first `messages` messages, spread over the partitions."""
     each, more = divmod(messages, PARTITIONS)
     return RecordColumns.of(OffsetRange).table(
         [OffsetRange(topic.name, one, 0, each + (one < more)) for one in range(PARTITIONS)]
     )
 
 
-def _rows(bench: Bench, topic: Topic) -> Sample:
-    """A bare loop of the client; values alone go on to Spark, two batches at a time."""
+def _rows(bench: SparkBench, topic: Topic) -> Sample:
+    """A bare loop of the client sends values only to Spark, two batches at a time."""
     step, gateway = SparkStep(sizes, Size), bench.gateway
     begun_s = time.perf_counter()
     tickets = list[Ticket]()
@@ -95,5 +95,5 @@ def _sample(tickets: list[Ticket], topic: Topic, begun_s: float) -> Sample:
     seconds = time.perf_counter() - begun_s
     found = Size(sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows))
     if found != (topic.messages, topic.messages * BYTES):
-        raise BenchmarkError(f"{found} came to Spark, not {topic.messages:,} messages")
+        raise BenchmarkError(f"{found} arrived in Spark, not {topic.messages:,} messages")
     return Sample(topic.messages / seconds / MILLION)

@@ -1,6 +1,6 @@
 """Spark Structured Streaming counts the words of files, exactly once.
 
-What stands in SQLite has the number of its batch beside it, and the checkpoint knows which is next.
+The counts in SQLite are stored with the number of their batch; the checkpoint has the next number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CORES = 2
 
 @dataclass(frozen=True)
 class Setup:
-    """How Spark is set up. `files`: of a batch."""
+    """A configuration of Spark. `files`: in a batch."""
 
     files: int
 
@@ -34,8 +34,8 @@ class Setup:
         return f"local[{CORES}], {self.files} files a batch"
 
     def count_words(self, lines: Path, folder: Path, starter: Starter) -> Outcome:
-        """From the beginning of the first batch to the end of the query, in a session that has
-        done all of it once before."""
+        """Count the words of the folder `lines`, after a warm-up run of the same query. The time is
+        that from the begin of the first batch to the end of the query."""
         spark = _session()
         pids = [spark.sparkContext._gateway.proc.pid, os.getpid()]
         self._run(spark, lines, folder / "warm")
@@ -84,7 +84,7 @@ def _session() -> Any:
 
 
 def _writer(file: Path) -> Callable[[Any, int], None]:
-    """Writes what a batch has changed, once: in one transaction with the number of the batch."""
+    """Writes the changes of a batch exactly once: in one transaction with its number."""
     with closing(sqlite3.connect(file)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("CREATE TABLE counts (word TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID")

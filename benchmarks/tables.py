@@ -1,4 +1,4 @@
-"""The results as people read them: three tables on the terminal."""
+"""The results as three tables for the terminal: figures, ratios and targets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.table import Table
 
 
 def tables(report: Mapping[str, Any]) -> Group:
-    """Everything of a results file that is worth a look."""
-    return Group(_results(report), _ratios(report), promised(report))
+    """All tables of the content of a results file."""
+    return Group(_results(report), _ratios(report), targets_table(report))
 
 
 def _results(report: Mapping[str, Any]) -> Table:
-    table = Table(title="Measured", title_justify="left")
+    table = Table(title="Figures", title_justify="left")
     for name in ("workload", "system", "variant"):
         table.add_column(name)
     for name in ("median", "min – max", "unit", "cores", "others", "p50 s", "p99 s"):
@@ -35,7 +35,7 @@ def _results(report: Mapping[str, Any]) -> Table:
 
 
 def _ratios(report: Mapping[str, Any]) -> Table:
-    table = Table("ratio", title="Compared, round by round", title_justify="left")
+    table = Table("ratio", title="Ratios, computed in each round", title_justify="left")
     table.add_column("median", justify="right")
     table.add_column("min – max", justify="right")
     for name, value in report["ratios"].items():
@@ -44,9 +44,9 @@ def _ratios(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def promised(report: Mapping[str, Any]) -> Table:
-    """The targets of what was measured, and by how much they are missed."""
-    table = Table("target", "bound", title="Promised", title_justify="left")
+def targets_table(report: Mapping[str, Any]) -> Table:
+    """The targets that were measured, and by how much they are missed."""
+    table = Table("target", "bound", title="Targets", title_justify="left")
     table.add_column("value", justify="right")
     table.add_column("")
     for target in report["targets"]:

@@ -1,4 +1,4 @@
-"""The topologies that are measured: word counts, constants into nothing, and one that idles."""
+"""The measured topologies: word counts, constants that are discarded, and an idle one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.corpus import read_lines
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
 from sunshower.trident import SqliteState
 
@@ -30,29 +30,29 @@ class Total(NamedTuple):
     times: int
 
 
-class Gated(Spout[Any]):
-    """Holds its records back until the gate opens, and notes when the first one left."""
+class WaitingSpout(Spout[Any]):
+    """Emits no record before the start signal, and notes the time of the first one."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, signal: StartSignal) -> None:
+        self._signal = signal
         self._begun_s: float | None = None
         self._is_ready = False
 
     def open(self, context: Context) -> None:
         self._is_ready = True
 
-    def hold_back(self) -> Iterator[None]:
-        while not self._gate.is_open:
+    def wait_for_start(self) -> Iterator[None]:
+        while not self._signal.has_started:
             yield None
         self._begun_s = time.monotonic()
 
     def result(self) -> tuple[bool, float | None]:
-        """(is everything prepared, when the first record left)."""
+        """(whether it is open, when the first record was emitted)."""
         return self._is_ready, self._begun_s
 
 
 class Sink(Bolt[Any, Any]):
-    """Notes when its last batch was done: untracked topologies have no other end."""
+    """Notes when its last batch ended, which is the only end that untracked topologies have."""
 
     last_s = 0.0
 
@@ -63,11 +63,11 @@ class Sink(Bolt[Any, Any]):
 # ---- the word count -----------------------------------------------------------------------------
 
 
-class Prepared(Gated):
-    """Records made before the start, so that only the runtime is measured."""
+class LineSpout(WaitingSpout):
+    """Emits records that were created before the start, so that only the runtime is measured."""
 
-    def __init__(self, gate: Gate, path: Path, record: Any, fields: Any) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, path: Path, record: Any, fields: Any) -> None:
+        super().__init__(signal)
         self.emits = fields
         self._path, self._record = path, record
 
@@ -77,17 +77,17 @@ class Prepared(Gated):
         super().open(context)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         yield from self._prepared
 
 
-class PreparedTable(Gated):
-    """The same lines as one Arrow table; the runtime cuts it to size."""
+class LineTableSpout(WaitingSpout):
+    """Emits the same lines as one Arrow table; the runtime slices it."""
 
     emits = ("text",)
 
-    def __init__(self, gate: Gate, path: Path) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, path: Path) -> None:
+        super().__init__(signal)
         self._path = path
 
     def open(self, context: Context) -> None:
@@ -96,11 +96,11 @@ class PreparedTable(Gated):
         super().open(context)
 
     def tables(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         yield self._table
 
 
-def one(line: str) -> tuple[str]:
+def one_field(line: str) -> tuple[str]:
     return (line,)
 
 
@@ -110,7 +110,7 @@ def split_tuples(record: tuple[str]) -> Iterator[tuple[str]]:
 
 
 class CountTuples(Sink):
-    """Counts, and says nothing."""
+    """Counts words, and emits no records."""
 
     def prepare(self, context: Context) -> None:
         self.counts: dict[str, int] = {}
@@ -124,7 +124,7 @@ class CountTuples(Sink):
 
 
 class KeepTotals(Sink):
-    """Keeps the last total of each word."""
+    """Stores the last total of each word."""
 
     def prepare(self, context: Context) -> None:
         self.counts: dict[str, int] = {}
@@ -137,7 +137,7 @@ class KeepTotals(Sink):
 
 
 class KeepColumns(BatchBolt[Any, Any]):
-    """The same from tables."""
+    """Stores the last total of each word, from Arrow tables."""
 
     last_s = 0.0
 
@@ -160,7 +160,7 @@ def split(line: Line) -> Iterator[Word]:
 
 
 class CountWords(Bolt[Word, Total]):
-    """Counts, and tells every new total: the classes of the design."""
+    """Counts words, and emits each new total."""
 
     last_s = 0.0
 
@@ -186,7 +186,7 @@ def split_columns(lines: pa.Table) -> Derived:
 
 
 class CountColumns(BatchBolt[Any, Any]):
-    """Counts a table at a time; partial counts are merged now and then."""
+    """Counts a table at a time, and merges the partial counts when they have 500,000 rows."""
 
     last_s = 0.0
 
@@ -215,18 +215,18 @@ class CountColumns(BatchBolt[Any, Any]):
 
 
 def word_count(
-    variant: str, path: Path, gate: Gate, state: SqliteState | None = None, **settings: Any
+    variant: str, path: Path, signal: StartSignal, state: SqliteState | None = None, **settings: Any
 ) -> Topology:
-    """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
-    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps;
+    """`rows`: plain tuples, the count emits nothing; `classes`: NamedTuples, a Total for each word;
+    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink stores;
     `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
-        source: Gated = PreparedTable(gate, path)
+        source: WaitingSpout = LineTableSpout(signal, path)
     elif variant == "classes":
-        source = Prepared(gate, path, Line, Line)
+        source = LineSpout(signal, path, Line, Line)
     else:
-        source = Prepared(gate, path, one, ("text",))
+        source = LineSpout(signal, path, one_field, ("text",))
     near = topology.spout("source", source, parallelism=2).local_or_shuffle()
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
@@ -249,17 +249,17 @@ def word_count(
 # ---- constants ----------------------------------------------------------------------------------
 
 
-class Numbers(Gated):
-    """Numbers for `seconds`."""
+class Numbers(WaitingSpout):
+    """Emits numbers for `seconds`."""
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float) -> None:
+        super().__init__(signal)
         self._seconds = seconds
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         first, end_s = 0, time.monotonic() + self._seconds
         while time.monotonic() < end_s:
             for value in range(first, first + 1000):
@@ -271,8 +271,8 @@ def identity(record: Any) -> Iterator[Any]:
     yield record
 
 
-class Null(Sink):
-    """Takes everything in and does as little with it as the control does."""
+class NullBolt(Sink):
+    """Discards records, with as little work as the bare actors do."""
 
     def prepare(self, context: Context) -> None:
         self.odd = 0
@@ -284,21 +284,21 @@ class Null(Sink):
         return None, self.last_s
 
 
-def constants(hops: int, gate: Gate, seconds: float, **settings: Any) -> Topology:
+def constants(hops: int, signal: StartSignal, seconds: float, **settings: Any) -> Topology:
     """One hop, const → null, or two, const → id → null; one task each."""
     topology = Topology(f"constants-{hops}", idle_poll_s=POLL_S, **settings)
-    stream = topology.spout("source", Numbers(gate, seconds))
+    stream = topology.spout("source", Numbers(signal, seconds))
     if hops == 2:
         stream = stream.local_or_shuffle().bolt("id", identity, fields=("value",))
-    stream.local_or_shuffle().bolt("sink", Null, fields=())
+    stream.local_or_shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
-# ---- nothing at all -----------------------------------------------------------------------------
+# ---- an idle topology ---------------------------------------------------------------------------
 
 
-class Silent(Spout[Any]):
-    """Has nothing, ever, and is never at its end."""
+class IdleSpout(Spout[Any]):
+    """Never has a record, and never ends."""
 
     emits = ("value",)
 
@@ -308,10 +308,10 @@ class Silent(Spout[Any]):
 
 
 def idle() -> Topology:
-    """A spout that has nothing, four bolts behind it, and their acker: six tasks."""
+    """A spout without records, four bolts in a row, and an acker: six tasks."""
     topology = Topology("idle")
-    stream = topology.spout("source", Silent())
+    stream = topology.spout("source", IdleSpout())
     for number in range(3):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
-    stream.shuffle().bolt("sink", Null, fields=())
+    stream.shuffle().bolt("sink", NullBolt, fields=())
     return topology

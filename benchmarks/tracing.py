@@ -1,10 +1,10 @@
-"""What traces cost: word count in one process, with and without them, in alternating pairs.
+"""The cost of traces: a word count in one process, with and without them, in alternating pairs.
 
     python -m benchmarks.tracing [pairs] [lines]
 
-CPU seconds of the process, so that other processes on the machine matter less. Each pair is one run
-with the default `trace_share` and one with 0, in changing order. Printed are the median of the
-pairs, and the ratio of the fastest runs, which others have disturbed least.
+It measures CPU seconds of the process, which depend less on other processes, and wall seconds. A
+pair is one run with the default `trace_share` and one with 0, in alternating order. It prints the
+median of the pairs, and the ratio of the fastest runs, which other processes disturbed least.
 """
 
 from __future__ import annotations

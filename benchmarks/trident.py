@@ -1,8 +1,8 @@
-"""Exactly once: words beside at least once, Spark and Quix; batches without rows; memory.
+"""Exactly once: word counts compared with at least once, Spark and Quix; empty batches; memory.
 
-The counts are in SQLite, and so is how far the batches are: on the disk, when a batch is committed.
-In `…-zookeeper` how far they are is in a ZooKeeper of one server, synced likewise. At least once
-(`pack-plain`, `kafka-plain`) has the same operators and states, without `batches`.
+Counts and progress are in SQLite, on the disk when a batch is committed. In `…-zookeeper` the
+progress is in a ZooKeeper of one server, also on the disk. At least once (`pack-plain`,
+`kafka-plain`) has the same operators and states, without `batches`.
 """
 
 from __future__ import annotations
@@ -12,70 +12,78 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import kafka, word_count
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.corpus import write_files
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import Entry, Match, Sample, Tell
-from benchmarks.peers import running
+from benchmarks.measure import Comparison, Entry, Log, Sample
+from benchmarks.peers import python_peers
 from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
 from benchmarks.trident_runs import commit_all, empty_batches, growth
-from benchmarks.trident_topologies import nothing, words_in_files, words_in_kafka
+from benchmarks.trident_topologies import without_rows, words_in_files, words_in_kafka
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InZooKeeper
 
-RECORDS = 10_000  # lines in a batch, of each of two tasks
-MESSAGES = 20_000  # likewise, of Kafka
+RECORDS = 10_000  # lines in each of the two shares of a batch
+MESSAGES = 20_000  # likewise, messages of Kafka
 FILES = 40
-SHARE = 100  # Quix counts the words of one message in so many
+SHARE = 100  # Quix counts the words of one message in this number
 LONGER = 10  # times as many words, for the memory
-_EMPTY_S = 3.0  # at least: there are five empty batches a second, on a busy machine fewer
+_EMPTY_S = 3.0  # at least: there are five empty batches a second, fewer on a busy machine
 _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
 
 
 def exactly_once(
-    arena: Arena, lines: Path, count: int, with_peers: Callable[[], ZooKeeper] | None, tell: Tell
-) -> Match:
-    """Words in files, exactly once, beside the same operators at least once, both in SQLite.
+    cluster: BenchmarkCluster,
+    lines: Path,
+    count: int,
+    with_peers: Callable[[], ZooKeeper] | None,
+    log: Log,
+) -> Comparison:
+    """Words in files, exactly once, compared with the same operators at least once.
 
-    `with_peers`: also beside Spark, and with the progress in the ZooKeeper that it returns.
+    `with_peers`: also compared with Spark, and with progress in the ZooKeeper that it returns.
     """
-    tell(f"writing the words into {FILES} files")
-    folder = write_files(arena.folder, count, FILES)
+    log(f"writing the words into {FILES} files")
+    folder = write_files(cluster.folder, count, FILES)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
-    opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
-    plain = word_count.durable(arena, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT))
+    opaque, transactional = (_files(cluster, folder, count, kind) for kind in kinds)
+    plain = word_count.sqlite_entry(
+        cluster, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT)
+    )
     entries = [opaque, plain, transactional]
     ratios = [
         _ratio("pack-opaque", "at-least-once", opaque, plain),
         _ratio("pack-transactional", "at-least-once", transactional, plain),
     ]
     if with_peers is not None:
-        stored = _files(arena, folder, count, kinds[0], with_peers())
-        sparks = [spark_entry(arena, Setup(files), folder, count) for files in (4, FILES)]
+        stored = _files(cluster, folder, count, kinds[0], with_peers())
+        sparks = [spark_entry(cluster, Setup(files), folder, count) for files in (4, FILES)]
         entries += [stored, *sparks]
         ratios += [
             _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
             _ratio("pack-opaque", "spark", opaque, sparks[0]),
             _ratio("pack-opaque", "spark-one-batch", opaque, sparks[1]),
         ]
-    return Match("exactly-once", entries, ratios)
+    return Comparison("exactly-once", entries, ratios)
 
 
-def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell) -> Match:
-    """Batches of nothing, and the memory of ten times as many words."""
-    tell(f"writing {LONGER} times the words into {FILES * LONGER} files")
-    longer = write_files(arena.folder, count, FILES, LONGER)
+def batches(
+    cluster: BenchmarkCluster, count: int, seconds: float, zookeeper: ZooKeeper, log: Log
+) -> Comparison:
+    """Empty batches, and the memory growth with ten times as many words."""
+    log(f"writing {LONGER} times the words into {FILES * LONGER} files")
+    longer = write_files(cluster.folder, count, FILES, LONGER)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
-    stored = _empty(arena, kinds[0], "wall", seconds, zookeeper=zookeeper)
-    empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
-    alone = [_empty(arena, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
+    stored = _empty(cluster, kinds[0], "wall", seconds, zookeeper=zookeeper)
+    empty = [_empty(cluster, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
+    alone = [_empty(cluster, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
     memory = Entry(
         Key(_NAME, "sunshower", "memory-growth", "MiB"),
-        partial(_growth, arena, longer, count * LONGER),
+        partial(_growth, cluster, longer, count * LONGER),
     )
-    return Match(
+    return Comparison(
         "trident",
         [stored, *empty, *alone, memory],
         [_ratio("empty-opaque-zookeeper-wall", "sqlite", stored, empty[0])],
@@ -83,16 +91,20 @@ def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell
     )
 
 
-def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) -> Match:
-    """Words in a topic; Quix, which is slower, counts those of another one with `few` of them."""
-    interpreter = running.python(tell)
-    ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
-    plain = kafka.counting(arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT))
+def kafka_words(
+    cluster: BenchmarkCluster, topic: kafka.Topic, few: kafka.Topic, log: Log
+) -> Comparison:
+    """Words in a topic; Quix, which is slower, counts those of the smaller topic `few`."""
+    interpreter = python_peers.python(log)
+    ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, cluster, topic))
+    plain = kafka.count_entry(
+        cluster, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT)
+    )
     peers = [
         Entry(Key(_NAME, "quix", how, _UNIT), partial(_quix, interpreter, how, few))
         for how in ("group-by", "by-partition")
     ]
-    return Match(
+    return Comparison(
         "trident-kafka",
         [ours, plain, *peers],
         [
@@ -109,35 +121,41 @@ def _ratio(variant: str, peer: str, ours: Entry, theirs: Entry) -> Ratio:
 
 
 def _files(
-    arena: Arena, lines: Path, count: int, kind: StateKind, zookeeper: ZooKeeper | None = None
+    cluster: BenchmarkCluster,
+    lines: Path,
+    count: int,
+    kind: StateKind,
+    zookeeper: ZooKeeper | None = None,
 ) -> Entry:
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
-            gate, store = arena.gate(), _store(zookeeper, folder)
-            topology = words_in_files(gate, lines, folder, RECORDS, kind, store)
-            return commit_all(arena, topology, gate, folder, kind).expect(count).sample(_MILLION)
+        with cluster.fresh_folder() as folder:
+            signal, store = cluster.start_signal(), _store(zookeeper, folder)
+            topology = words_in_files(signal, lines, folder, RECORDS, kind, store)
+            return (
+                commit_all(cluster, topology, signal, folder, kind).expect(count).sample(_MILLION)
+            )
 
-    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_where(zookeeper)}", _UNIT), run)
+    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_suffix(zookeeper)}", _UNIT), run)
 
 
 def _store(zookeeper: ZooKeeper | None, folder: Path) -> InZooKeeper | None:
-    """Of this run alone; None: in the folder."""
+    """A store for one run; None: the default store in the folder."""
     return InZooKeeper(f"{zookeeper.connect}/{folder.name}") if zookeeper else None
 
 
-def _where(zookeeper: ZooKeeper | None) -> str:
+def _suffix(zookeeper: ZooKeeper | None) -> str:
     return "-zookeeper" if zookeeper else ""
 
 
-def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate = arena.gate()
-        topology = words_in_kafka(gate, topic.settings(), topic.name, folder, MESSAGES)
-        return commit_all(arena, topology, gate, folder).expect(topic.words).sample(_MILLION)
+def _kafka(cluster: BenchmarkCluster, topic: kafka.Topic) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = words_in_kafka(signal, topic.settings(), topic.name, folder, MESSAGES)
+        return commit_all(cluster, topology, signal, folder).expect(topic.words).sample(_MILLION)
 
 
 def _empty(
-    arena: Arena,
+    cluster: BenchmarkCluster,
     kind: StateKind,
     what: str,
     seconds: float,
@@ -145,29 +163,29 @@ def _empty(
     zookeeper: ZooKeeper | None = None,
 ) -> Entry:
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
-            gate, store = arena.gate(), _store(zookeeper, folder)
-            topology = nothing(gate, folder, kind, workers, store)
-            return Sample(empty_batches(arena, topology, gate, max(seconds, _EMPTY_S))[what])
+        with cluster.fresh_folder() as folder:
+            signal, store = cluster.start_signal(), _store(zookeeper, folder)
+            topology = without_rows(signal, folder, kind, workers, store)
+            return Sample(empty_batches(cluster, topology, signal, max(seconds, _EMPTY_S))[what])
 
-    where = "-one-worker" if workers == 1 else _where(zookeeper)
+    where = "-one-worker" if workers == 1 else _suffix(zookeeper)
     return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}{where}-{what}", "ms"), run)
 
 
-def _growth(arena: Arena, lines: Path, count: int) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate = arena.gate()
-        topology = words_in_files(gate, lines, folder, RECORDS)
-        return growth(arena, topology, gate, folder, count)
+def _growth(cluster: BenchmarkCluster, lines: Path, count: int) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = words_in_files(signal, lines, folder, RECORDS)
+        return growth(cluster, topology, signal, folder, count)
 
 
 def spark_entry(
-    arena: Arena, setup: Setup, lines: Path, count: int, workload: str = _NAME
+    cluster: BenchmarkCluster, setup: Setup, lines: Path, count: int, workload: str = _NAME
 ) -> Entry:
     """Structured Streaming counts the words of a folder of files."""
 
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
+        with cluster.fresh_folder() as folder:
             job = partial(setup.count_words, lines, folder)
             return run_together([job], folder).expect(count).sample(_MILLION)
 
@@ -175,6 +193,8 @@ def spark_entry(
 
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
-    place = (topic.address, topic.name)
-    found = running.count_words(interpreter, "quix_once", how, *place, topic.messages, topic.words)
+    source = (topic.address, topic.name)
+    found = python_peers.count_words(
+        interpreter, "quix_once", how, *source, topic.messages, topic.words
+    )
     return found.sample(_MILLION)

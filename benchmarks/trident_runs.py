@@ -1,7 +1,7 @@
-"""Runs of batches on Ray: until all is committed, with a look at memory, or for some seconds.
+"""Runs topologies of batches on Ray, until all batches are committed or for some seconds.
 
-Time begins when a task is first asked for a batch, and ends when all have heard that the last one
-is committed.
+The time of a run begins when a task is first called for a batch, and ends when all tasks have
+received the commit of the last batch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.clusters import Arena, wait, worker_pids
-from benchmarks.gate import Gate
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait, worker_pids
 from benchmarks.measure import BenchmarkError, Outcome, Sample
+from benchmarks.start_signal import StartSignal
 from benchmarks.trident_topologies import BEGUN, SOURCE, SUCCEEDED, state_of
 from sunshower import Topology
 from sunshower.actors.run import RayRun
@@ -28,20 +28,21 @@ _MIB = float(1 << 20)
 
 
 def commit_all(
-    arena: Arena,
+    cluster: BenchmarkCluster,
     topology: Topology,
-    gate: Gate,
+    signal: StartSignal,
     folder: Path,
     kind: StateKind = StateKind.OPAQUE,
-    look: Callable[[list[int]], None] | None = None,
+    sample: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
-    """Run to the end. `done`: the words in the state. `look` is called ten times a second."""
-    with _ready(arena, topology) as run:
+    """Run to the end. `done`: the words in the state. `sample` is called ten times a second, with
+    the process ids of the workers."""
+    with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
-        gate.open()
-        arena.watch(run)
-        wait(lambda: (look and look(pids), run.finished())[1])
+        signal.send()
+        cluster.during_run(run)
+        wait(lambda: (sample and sample(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
         snapshot = run.snapshot()
     figures = _master(snapshot).figures
@@ -57,31 +58,39 @@ def commit_all(
     )
 
 
-def growth(arena: Arena, topology: Topology, gate: Gate, folder: Path, done: int) -> Sample:
-    """By how much more memory the workers have at most in the second half of a run than in the
-    first, in MiB."""
-    seen: list[float] = []
+def growth(
+    cluster: BenchmarkCluster, topology: Topology, signal: StartSignal, folder: Path, done: int
+) -> Sample:
+    """By how many MiB the highest memory of the workers in the second half of a run is above that
+    in the first half."""
+    samples: list[float] = []
     commit_all(
-        arena, topology, gate, folder, look=lambda pids: seen.append(machine.resident(pids) / _MIB)
+        cluster,
+        topology,
+        signal,
+        folder,
+        sample=lambda pids: samples.append(machine.resident(pids) / _MIB),
     ).expect(done)
-    half = len(seen) // 2
+    half = len(samples) // 2
     if half < 2:
-        raise BenchmarkError(f"a run of {len(seen)} looks is too short to see memory grow")
-    first, second = max(seen[:half]), max(seen[half:])
-    return Sample(second - first, more={"peak_mib": second, "start_mib": seen[0]})
+        raise BenchmarkError(f"a run with {len(samples)} samples is too short to measure growth")
+    first, second = max(samples[:half]), max(samples[half:])
+    return Sample(second - first, more={"peak_mib": second, "start_mib": samples[0]})
 
 
-def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) -> dict[str, float]:
-    """What a batch takes, in milliseconds: `wall`, and `cpu` of all workers together, beyond what
-    they use while there are no batches at all."""
-    with _ready(arena, topology) as run:
+def empty_batches(
+    cluster: BenchmarkCluster, topology: Topology, signal: StartSignal, seconds: float
+) -> dict[str, float]:
+    """Milliseconds for each batch: `wall`, and `cpu`, the processor time of all workers above what
+    they use without batches."""
+    with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         time.sleep(_SETTLE_S)
-        idle_s = _used(pids, seconds)
-        gate.open()
+        idle_s = _cpu_used(pids, seconds)
+        signal.send()
         time.sleep(_SETTLE_S)
         before = _batches(run)
-        busy_s = _used(pids, seconds)
+        busy_s = _cpu_used(pids, seconds)
         after = _batches(run)
     count, took_s = after[0] - before[0], after[1] - before[1]
     if count < 3:
@@ -90,9 +99,9 @@ def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) 
 
 
 @contextmanager
-def _ready(arena: Arena, topology: Topology) -> Iterator[RayRun]:
-    """A run whose master has opened its store, and waits at the gate."""
-    with arena.running(topology, Layout.PACK) as run:
+def _ready(cluster: BenchmarkCluster, topology: Topology) -> Iterator[RayRun]:
+    """A run whose master has opened its store, and waits for the start signal."""
+    with cluster.running(topology, Layout.PACK) as run:
         wait(lambda: "txid" in run.snapshot().figures(_MASTER))
         yield run
 
@@ -102,16 +111,16 @@ def _master(snapshot: Snapshot) -> TaskStats:
 
 
 def _batches(run: RayRun) -> tuple[float, float]:
-    """How many are committed, and the seconds that all of them took."""
+    """(committed batches, the sum of their seconds)."""
     figures = _master(run.snapshot()).figures
     count = figures["batches committed"]
     return count, count * figures["mean seconds"]
 
 
-def _used(pids: list[int], seconds: float) -> float:
+def _cpu_used(pids: list[int], seconds: float) -> float:
     before_s = machine.cpu_s(pids)
     time.sleep(seconds)
     after_s = machine.cpu_s(pids)
     if before_s is None or after_s is None:
-        raise BenchmarkError("this machine does not tell what processor time a process has used")
+        raise BenchmarkError("this machine does not report the processor time of a process")
     return after_s - before_s

@@ -1,4 +1,4 @@
-"""What is measured of batches: words counted exactly once, and batches without any rows."""
+"""The topologies of batches: words counted exactly once, and batches without rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.gate import Gate
+from benchmarks.start_signal import StartSignal
 from sunshower import Topology
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
@@ -26,23 +26,23 @@ BEGUN, SUCCEEDED = "begun at", "succeeded at"
 MAX_BATCHES = 3
 
 
-class Gated:
-    """A source of batches that begins none before the gate opens, and notes when it was asked for
-    the first one (what it needs to connect and to read counts), and when the last was committed."""
+class WaitingBatches:
+    """Begins no batch before the start signal. Notes when it was called for the first one, so that
+    connecting and reading are measured, and when the last one was committed."""
 
-    def __init__(self, spout: Any, gate: Gate) -> None:
-        self._spout, self._gate = as_trident_spout(spout), gate
+    def __init__(self, spout: Any, signal: StartSignal) -> None:
+        self._spout, self._signal = as_trident_spout(spout), signal
         self.emits, self.kind = self._spout.emits, self._spout.kind
         self.commits, self.parallelism_max = self._spout.commits, self._spout.parallelism_max
 
-    def coordinator(self, *about: Any) -> Any:
-        return _Coordinator(self._spout.coordinator(*about), self._gate)
+    def coordinator(self, *arguments: Any) -> Any:
+        return _Coordinator(self._spout.coordinator(*arguments), self._signal)
 
-    def emitter(self, *about: Any) -> Any:
-        return _Emitter(self._spout.emitter(*about))
+    def emitter(self, *arguments: Any) -> Any:
+        return _Emitter(self._spout.emitter(*arguments))
 
 
-class _Wrapping:
+class _Wrapper:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
@@ -50,23 +50,23 @@ class _Wrapping:
         return getattr(self._inner, name)
 
 
-class _Coordinator(_Wrapping):
-    def __init__(self, inner: Any, gate: Gate) -> None:
+class _Coordinator(_Wrapper):
+    def __init__(self, inner: Any, signal: StartSignal) -> None:
         super().__init__(inner)
-        self._gate = gate
+        self._signal = signal
 
     def is_ready(self, txid: int) -> bool:
-        return self._gate.is_open and bool(self._inner.is_ready(txid))
+        return self._signal.has_started and bool(self._inner.is_ready(txid))
 
 
-class _Emitter(_Wrapping):
+class _Emitter(_Wrapper):
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self._times: dict[str, float] = {}
 
-    def emit_batch(self, *about: Any) -> None:
+    def emit_batch(self, *arguments: Any) -> None:
         self._times.setdefault(BEGUN, time.monotonic())
-        self._inner.emit_batch(*about)
+        self._inner.emit_batch(*arguments)
 
     def success(self, attempt: Any) -> None:
         self._times[SUCCEEDED] = time.monotonic()
@@ -76,8 +76,8 @@ class _Emitter(_Wrapping):
         return {**self._inner.figures(), **self._times}
 
 
-class _Never:
-    """Two partitions that never have anything."""
+class _EmptyPartitions:
+    """Two partitions without any rows."""
 
     emits = ("text",)
 
@@ -88,11 +88,11 @@ class _Never:
         return {"at": 0}
 
 
-class NeverOpaque(_Never, OpaquePartitionedSpout):
+class EmptyOpaqueSpout(_EmptyPartitions, OpaquePartitionedSpout):
     pass
 
 
-class NeverTransactional(_Never, PartitionedSpout):
+class EmptyTransactionalSpout(_EmptyPartitions, PartitionedSpout):
     pass
 
 
@@ -102,56 +102,56 @@ def split_line(line: Any) -> Iterator[tuple[str]]:
 
 
 def words_in_files(
-    gate: Gate,
+    signal: StartSignal,
     lines: Path,
     folder: Path,
     records: int,
     kind: StateKind = StateKind.OPAQUE,
     store: Store | None = None,
 ) -> Topology:
-    """All files of the folder `lines`, `records` lines in a batch of each of two tasks."""
+    """All files of the folder `lines`, in batches with `records` lines for each of two tasks."""
     spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
-    return _counting(spout, gate, folder, kind, store)
+    return _count_words(spout, signal, folder, kind, store)
 
 
 def words_in_kafka(
-    gate: Gate, settings: Mapping[str, Any], topic: str, folder: Path, records: int
+    signal: StartSignal, settings: Mapping[str, Any], topic: str, folder: Path, records: int
 ) -> Topology:
-    """All messages that are in a topic now."""
+    """All messages that a topic has now."""
     options = BatchOptions(
         first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
     spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
-    return _counting(spout, gate, folder, StateKind.OPAQUE)
+    return _count_words(spout, signal, folder, StateKind.OPAQUE)
 
 
-def nothing(
-    gate: Gate, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
+def without_rows(
+    signal: StartSignal, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
 ) -> Topology:
-    """The word count, of a source that never has a line: an opaque or a transactional one."""
-    spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
-    return _counting(spout, gate, folder, StateKind.OPAQUE, store, workers)
+    """The word count of a source without lines, opaque or transactional."""
+    spout = EmptyOpaqueSpout() if kind is StateKind.OPAQUE else EmptyTransactionalSpout()
+    return _count_words(spout, signal, folder, StateKind.OPAQUE, store, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
-    """Where such a topology keeps its counts."""
+    """The state with the counts of a topology in this folder."""
     return SqliteState(folder / "counts.db", kind)
 
 
-def _counting(
+def _count_words(
     spout: Any,
-    gate: Gate,
+    signal: StartSignal,
     folder: Path,
     kind: StateKind,
     store: Store | None = None,
     workers: int = 2,
 ) -> Topology:
-    """`store`: of how far the batches are, by default a SQLite file; the counts are in another."""
+    """`store`: for the progress of the batches, by default an SQLite file; counts have another."""
     topology = Topology("exactly-once", workers=workers)
     lines = batches(
         topology,
         SOURCE,
-        Gated(spout, gate),
+        WaitingBatches(spout, signal),
         parallelism=2,
         store=store or InSqlite(folder / "batches.db"),
         max_batches=MAX_BATCHES,

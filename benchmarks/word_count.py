@@ -1,4 +1,4 @@
-"""The word counts: A (plain tuples, a silent count), by columns, and B (classes, every total)."""
+"""The word counts: A (plain tuples, no output), by columns, and B (classes, every total)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+from benchmarks.baselines import bare_loop, plain_process
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.bytewax_flows import Setup
-from benchmarks.clusters import Arena
 from benchmarks.corpus import write_lines
 from benchmarks.figures import Key, Ratio
-from benchmarks.loops import bare_loop, plain_process
-from benchmarks.measure import Entry, Match, Sample, Tell
+from benchmarks.measure import Comparison, Entry, Log, Sample
 from benchmarks.processes import run_together
 from benchmarks.topologies import word_count
 from sunshower.runtime.plan import Layout
@@ -27,16 +27,18 @@ _FINALISTS = 3
 _VARIANTS = {"operators": "operators-rows", "operators-columns": "operators-columns"}
 
 
-def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
-    """Word count A and the columns, beside Bytewax's count_final and a bare loop."""
-    ours = partial(our_entry, arena, path, words)
+def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log) -> Comparison:
+    """Word count A and the columns, compared with Bytewax's count_final and a bare loop."""
+    ours = partial(our_entry, cluster, path, words)
     rows, columns = ours("rows"), ours("columns")
     untracked, free = ours("rows", ackers=0), ours("operators", ackers=0)
     operators, by_kernels = ours("operators"), ours("operators-columns")
-    stored = durable(arena, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT))
-    bytewax = _bytewax("count_final", arena.folder, path, words, tell)
-    loop = bare_loop_entry(arena.folder, path, words)
-    return Match(
+    stored = sqlite_entry(
+        cluster, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT)
+    )
+    bytewax = _bytewax("count_final", cluster.folder, path, words, log)
+    loop = bare_loop_entry(cluster.folder, path, words)
+    return Comparison(
         "word-count",
         [rows, operators, bytewax, loop, columns, by_kernels, untracked, free, stored],
         [
@@ -54,27 +56,27 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     )
 
 
-def durable(arena: Arena, path: Path, words: int, key: Key) -> Entry:
-    """The operators over rows with their state in SQLite, in a fresh file for each run."""
+def sqlite_entry(cluster: BenchmarkCluster, path: Path, words: int, key: Key) -> Entry:
+    """The operators over rows with their state in SQLite, in a new file for each run."""
 
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
-            gate, state = arena.gate(), SqliteState(folder / "counts.db")
-            topology = word_count("operators", path, gate, state)
-            return arena.run(topology, gate, Layout.PACK).expect(words).sample(MILLION)
+        with cluster.fresh_folder() as folder:
+            signal, state = cluster.start_signal(), SqliteState(folder / "counts.db")
+            topology = word_count("operators", path, signal, state)
+            return cluster.run(topology, signal, Layout.PACK).expect(words).sample(MILLION)
 
     return Entry(key, run)
 
 
-def classes(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
-    """Word count B, beside Bytewax's stateful_map and two processes without any runtime."""
-    ours = our_entry(arena, path, words, "classes")
-    bytewax = _bytewax("stateful_map", arena.folder, path, words, tell)
+def classes(cluster: BenchmarkCluster, path: Path, words: int, log: Log) -> Comparison:
+    """Word count B, compared with Bytewax's stateful_map and two processes without a runtime."""
+    ours = our_entry(cluster, path, words, "classes")
+    bytewax = _bytewax("stateful_map", cluster.folder, path, words, log)
     jobs = [partial(plain_process, path, index, 2) for index in range(2)]
     plain = Entry(
-        Key(NAME, "two-processes", "classes", UNIT), partial(_peer, jobs, arena.folder, words)
+        Key(NAME, "two-processes", "classes", UNIT), partial(_peer, jobs, cluster.folder, words)
     )
-    return Match(
+    return Comparison(
         "word-count-classes",
         [ours, plain, bytewax],
         [_ratio(ours, "two-processes", plain), _ratio(ours, "bytewax", bytewax)],
@@ -85,13 +87,15 @@ def _ratio(ours: Entry, peer: str, theirs: Entry) -> Ratio:
     return Ratio(f"{NAME}/{ours.key.variant}/{peer}", ours.key, theirs.key)
 
 
-def our_entry(arena: Arena, path: Path, words: int, variant: str, **settings: int) -> Entry:
-    """A word count of ours; `variant` as in topologies.word_count."""
+def our_entry(
+    cluster: BenchmarkCluster, path: Path, words: int, variant: str, **settings: int
+) -> Entry:
+    """Our word count; `variant` as in topologies.word_count."""
 
     def run() -> Sample:
-        gate = arena.gate()
-        topology = word_count(variant, path, gate, **settings)
-        return arena.run(topology, gate, Layout.PACK).expect(words).sample(MILLION)
+        signal = cluster.start_signal()
+        topology = word_count(variant, path, signal, **settings)
+        return cluster.run(topology, signal, Layout.PACK).expect(words).sample(MILLION)
 
     name = _VARIANTS.get(variant, f"pack-{variant}")
     if settings.get("ackers") == 0:
@@ -100,7 +104,7 @@ def our_entry(arena: Arena, path: Path, words: int, variant: str, **settings: in
 
 
 def bare_loop_entry(folder: Path, path: Path, words: int) -> Entry:
-    """One bare loop, which no runtime can beat with the same functions."""
+    """One bare loop that calls the same functions."""
     run = partial(_peer, [partial(bare_loop, path)], folder, words)
     return Entry(Key(NAME, "loop", "rows", UNIT), run)
 
@@ -109,8 +113,8 @@ def _peer(jobs: Sequence[partial], folder: Path, words: int) -> Sample:
     return run_together(jobs, folder).expect(words).sample(MILLION)
 
 
-def _bytewax(operator: str, folder: Path, path: Path, words: int, tell: Tell) -> Entry:
-    """Bytewax as it is fastest now: each set-up with half of the words, the best with all."""
+def _bytewax(operator: str, folder: Path, path: Path, words: int, log: Log) -> Entry:
+    """Bytewax in its fastest configuration, found with half of the words, then with all of them."""
 
     def speed(setup: Setup, lines: Path, count: int) -> Sample:
         outcome = run_together(setup.jobs(lines), folder, ready=setup.workers)
@@ -120,7 +124,7 @@ def _bytewax(operator: str, folder: Path, path: Path, words: int, tell: Tell) ->
         found = {}
         for setup in setups:
             found[setup] = speed(setup, lines, count).value
-            tell(f"looking for the best set-up of bytewax: {setup.name}: {found[setup]:.3g} {UNIT}")
+            log(f"looking for the best set-up of bytewax: {setup.name}: {found[setup]:.3g} {UNIT}")
         return sorted(found, key=found.__getitem__, reverse=True)
 
     half = max(words // 2_000, 1) * 1_000

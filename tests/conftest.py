@@ -1,4 +1,4 @@
-"""What all tests share: one local Ray for those that need a real one, and the command line."""
+"""Fixtures of all tests (local Ray, command line), Hypothesis profiles, and the order of tests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytest_plugins = ["tests.servers", "sunshower.testing.pytest_plugin"]
 
 Sunshower = Callable[..., int]
 
-# The many Javas of tests live for seconds: the second compiler of each took half of all their work
-# (a session of Spark and its first job: 22 s of processor time with it, 12 s without).
+# A Java process of a test runs for seconds, so its optimizing compiler costs more than it saves: a
+# session of Spark and its first job take 22 s of processor time with it, and 12 s without.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# Properties are judged by what they say, not by how long a busy machine takes.
+# No deadline: an example that is slow on a busy machine is no failure of the property.
 settings.register_profile(
     "all",
     max_examples=300,
@@ -40,21 +40,24 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the long tests, as in `make test`, a property has few examples. More seeds than the
-    option asks for are not even collected. Collections of garbage are as rare as in a worker."""
+    """Set the number of examples and of seeds. Garbage is collected as rarely as in a worker.
+
+    Without the long tests, as in `make test`, a property has few examples. Seeds beyond the number
+    that the option asks for are not collected.
+    """
     collect_seldom()
     settings.load_profile("short" if "not long" in config.option.markexpr else "all")
     seeds.most = config.option.sunshower_seeds
 
 
 def pytest_collection_finish() -> None:
-    """The tests stay until the end: no collection of garbage looks at them again."""
+    """Exclude the collected tests, which exist until the end, from garbage collections."""
     gc.freeze()
 
 
 @pytest.fixture
 def sunshower() -> Sunshower:
-    """Run a command as `sunshower` does, in this process; returns its exit status."""
+    """Call it with a command of `sunshower`: it runs in this process, and returns its status."""
 
     def command(*arguments: object) -> int:
         with pytest.raises(SystemExit) as ended:
@@ -66,7 +69,7 @@ def sunshower() -> Sunshower:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[RayCluster]:
-    """A Ray that is started once, for the first test that asks. What its workers print is heard."""
+    """A Ray that is started once, for the first test that uses it. It shows its workers' output."""
     from sunshower.actors.cluster import RayCluster
 
     with RayCluster(quiet=False) as cluster:
@@ -88,9 +91,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by what they need. A process has one session of Spark: tests that start their
-    own precede those that share one, and those of one `place` follow each other. Tests in a browser
-    come first, so that one process runs all of them, and does so while the others are busy."""
+    """Sort the tests by what they need.
+
+    A process has one session of Spark: tests that start their own session precede those that share
+    one, and tests of one `place` follow each other. Tests in a browser come first, so that one
+    process runs all of them, and does so while the others are busy.
+    """
     kinds = {"browser": -1, "spark": 1, "ray": 2, "servers": 3}  # Spark on a cluster is both
 
     def kind(item: pytest.Item) -> str:
@@ -109,7 +115,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """With `--by-folder`: the rows of the table in docs/DEVELOPMENT.md, without collecting."""
+    """With `--by-folder`: print the rows of the table in docs/DEVELOPMENT.md.
+
+    The time of collecting the tests is not included.
+    """
     seconds: Counter[str] = Counter()
     if config.getoption("--by-folder"):
         for report in chain.from_iterable(terminalreporter.stats.values()):

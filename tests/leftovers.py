@@ -1,4 +1,4 @@
-"""Whether a command that has ended left processes behind, however they have detached themselves."""
+"""Finds processes that a command has left behind, including those that detached themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def marked() -> dict[str, str]:
-    """An environment that all descendants of a command inherit, and that nobody else has."""
+    """An environment for a command, with a mark that only its descendants inherit."""
     return {**os.environ, _MARK: uuid.uuid4().hex}
 
 
 def check_program(module: str, *arguments: object, grace_s: float = 10.0) -> None:
-    """Run a module of tests, which has a Ray of its own: it succeeds, and leaves nothing behind."""
-    environment = {**marked(), "PYTHONPATH": str(_ROOT)}  # for its nodes' workers, too
+    """Check that a module of tests, which starts its own Ray, succeeds and leaves no process."""
+    environment = {**marked(), "PYTHONPATH": str(_ROOT)}  # Ray's workers inherit it
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=_ROOT,
@@ -35,7 +35,7 @@ def check_program(module: str, *arguments: object, grace_s: float = 10.0) -> Non
 
 
 def left_behind(environment: dict[str, str], grace_s: float = 10.0) -> list[str]:
-    """The commands of living processes with that mark, after they had `grace_s` to end."""
+    """The commands of the processes with this mark that have not ended within `grace_s`."""
     end_s = time.monotonic() + grace_s
     for pid in _living(environment[_MARK]):
         _wait_for_end(pid, end_s - time.monotonic())
@@ -69,5 +69,5 @@ def _command(pid: int) -> str:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # it has just ended, or is somebody else's
+    except OSError:  # the process has just ended, or belongs to another user
         return b""

@@ -1,4 +1,4 @@
-"""How many seeds a test has: a few in `make test`, more in `make test-all`, `SEEDS=1000` for all.
+"""How many seeds a test has: few in `make test`, more in `make test-all`, all with `SEEDS=1000`.
 
 The number of examples of a property depends on the marker `long`: tests/conftest.py.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-LEAST, MOST = 1, 3  # seeds in `make test`; between them it is a twentieth of all
-most = MOST  # of the long seeds; conftest.py sets it to the option --sunshower-seeds
+LEAST, MOST = 1, 3  # `make test` runs a twentieth of the seeds, within these bounds
+most = MOST  # how many seeds are collected; conftest.py sets it to --sunshower-seeds
 
 
 def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1, at most `most`. What `make test` leaves out is marked
-    `long`; it runs `first` and those after it, of each of the `kinds` among which a test chooses by
-    its seed."""
+    """The parameter `seed`: 0 … `count` - 1, of which at most `most` are collected.
+
+    `make test` runs `first` and some seeds after it, at least one for each of the `kinds` among
+    which a test chooses by its seed. All other seeds are marked `long`.
+    """
     few = max(min(max(LEAST, count // 20), MOST), kinds)
     chosen = range(first, first + few)
     return pytest.mark.parametrize(

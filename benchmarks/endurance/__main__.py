@@ -1,6 +1,7 @@
-"""`python -m benchmarks.endurance`: kill, slow down and poison, and write down what it came to.
+"""`python -m benchmarks.endurance`: runs the endurance experiments, and checks their targets.
 
-With --hours: one long run, with outages and the memory, files and threads of all processes.
+With --hours: one long run with kills and outages, and the memory, files and threads of all
+processes.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("chaos", "slow", "poison")
-RATE = 20_000  # tuples a second of the chaos
-_PATIENCE_S = 20.0  # for a quiet machine; then the results say how busy it was
+RATE = 20_000  # tuples a second in the experiment chaos
+_PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy it was
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    from benchmarks.endurance.nemesis import KINDS
+    from benchmarks.endurance.kills import KINDS
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
-        description="Show what holds under kills, behind a slow bolt, and with poison.",
+        description="Run topologies with kills, with a slow bolt, and with poison tuples.",
     )
     parser.add_argument("what", nargs="*", choices=[[], *NAMES], metavar="chaos|slow|poison")
-    parser.add_argument("--hours", type=float, help="make one long run, and nothing else")
+    parser.add_argument("--hours", type=float, help="only make one long run of this length")
     parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
     parser.add_argument("--victims", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
@@ -35,7 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(given)
     options.what = ["soak"] if options.hours else options.what or list(NAMES)
     if options.seconds < 10:
-        parser.error("--seconds must be at least 10, so that somebody can be killed and heal")
+        parser.error("--seconds must be at least 10, so that a process can be killed and recover")
     return options
 
 
@@ -46,8 +47,8 @@ def main() -> int:
 
     from benchmarks.endurance import page
     from benchmarks.endurance.tables import tables
-    from benchmarks.endurance.targets import judged
-    from benchmarks.machine import describe, wait_for_quiet
+    from benchmarks.endurance.targets import judge_all
+    from benchmarks.machine import describe, wait_until_idle
     from benchmarks.measure import BenchmarkError
     from sunshower.errors import SunshowerError
 
@@ -56,19 +57,19 @@ def main() -> int:
     )
     begun_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}")
 
     seconds = options.hours * 3600 if options.hours else options.seconds
     settings = {"seconds": seconds, "seed": options.seed, "rate": RATE}
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
-    report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # with other work, before it began
+    report["busy_cores"] = round(wait_until_idle(_PATIENCE_S), 2)  # by other work, before the run
     try:
-        report |= experiments(options, tell)
+        report |= experiments(options, log)
     except (BenchmarkError, SunshowerError) as error:
         console.print("[red]The run has failed:[/]", escape(str(error)), soft_wrap=True)
         return 1
-    report["targets"] = judged(report)
+    report["targets"] = judge_all(report)
     if options.hours:
         report["targets"] = [one for one in report["targets"] if one["value"] is not None]
     text = json.dumps(report, indent=1, ensure_ascii=False)
@@ -80,16 +81,16 @@ def main() -> int:
         console.print(tables(report))
         console.print(f"Written to benchmarks/results/{file.name}")
     if options.hours and page.write_figures(report):
-        tell("docs/RELIABILITY.md has these figures and their plot")
+        log("docs/RELIABILITY.md has these figures and their plot")
     return int(any(target["met"] is False for target in report["targets"]))
 
 
-def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
-    """What was asked for, one after the other, on one Ray."""
-    from benchmarks import gate
-    from benchmarks.endurance import evidence, nemesis, topologies
-    from benchmarks.endurance.chaos import chaos
-    from benchmarks.endurance.slow import slow
+def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
+    """Run the selected experiments in sequence, on one Ray."""
+    from benchmarks import start_signal
+    from benchmarks.endurance import kills, row_files, topologies
+    from benchmarks.endurance.chaos import run_chaos
+    from benchmarks.endurance.slow import run_slow
     from benchmarks.endurance.targets import LAYOUTS
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.output import worker_output
@@ -97,29 +98,29 @@ def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     from sunshower.runtime.plan import Layout
 
     if options.hours:
-        from benchmarks.endurance.soak import soak
+        from benchmarks.endurance.soak import run_soak
 
-        return {"soak": soak(options.hours * 3600, options.seed, tell)}
-    ship([gate, evidence, nemesis, topologies])
+        return {"soak": run_soak(options.hours * 3600, options.seed, log)}
+    ship([start_signal, row_files, kills, topologies])
     found: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
         RayCluster() as cluster,
-        worker_output(lambda *_: None),  # without Ray's paragraph on each process that is killed
+        worker_output(lambda *_: None),  # without Ray's message for each killed process
     ):
         folder = Path(name)
         if "chaos" in options.what:
-            place = (options.seconds, RATE, options.seed, options.victims, tell)
+            parameters = (options.seconds, RATE, options.seed, options.victims, log)
             found["chaos"] = {
-                layout: chaos(cluster, folder / layout, Layout(layout), *place)
+                layout: run_chaos(cluster, folder / layout, Layout(layout), *parameters)
                 for layout in LAYOUTS
             }
         if "slow" in options.what:
-            found["slow"] = slow(cluster, folder / "slow", options.seconds, tell)
+            found["slow"] = run_slow(cluster, folder / "slow", options.seconds, log)
         if "poison" in options.what:
-            from benchmarks.endurance.poison import poison
+            from benchmarks.endurance.poison import run_poison
 
-            found["poison"] = poison(cluster, folder / "poison", options.seconds, tell)
+            found["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A hail of kills: 20,000 tuples a second, a random actor dies every 2 s, nothing may be lost."""
+"""The experiment chaos: 20,000 tuples a second, a random actor is killed every 2 s, no loss."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
-from benchmarks.endurance.evidence import read
-from benchmarks.endurance.nemesis import choose, strike, victims
-from benchmarks.endurance.topologies import relayed
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
+from benchmarks.endurance.kills import draw_victims, kill_victim, victims
+from benchmarks.endurance.row_files import read_rows
+from benchmarks.endurance.topologies import chaos_topology
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
 
 EVERY_S = 2.0
-_JITTER_S = 0.25  # else all kills may fall between two bursts of the source
-HEALING_S = 60.0  # after the end of the schedule; a run that needs longer has failed
+_JITTER_S = 0.25  # otherwise all kills might be between two bursts of the source
+RECOVERY_MAX_S = 60.0  # after the end of the schedule; a run that takes longer has failed
 
 
-def chaos(
+def run_chaos(
     cluster: RayCluster,
     folder: Path,
     layout: Layout,
@@ -33,28 +33,30 @@ def chaos(
     rate: int,
     seed: int,
     kinds: Sequence[str],
-    tell: Tell,
+    log: Log,
 ) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when it does not come to its end."""
+    """One run. Raises BenchmarkError if it does not finish."""
     folder.mkdir()
-    gate, total = Gate(folder), int(seconds * rate)
-    run = cluster.submit(relayed(gate, folder, rate, total).graph(), layout)
+    signal, total = StartSignal(folder), int(seconds * rate)
+    run = cluster.submit(chaos_topology(signal, folder, rate, total).graph(), layout)
     try:
-        gate.open()
-        kills = _hail(run, seconds, kinds, np.random.default_rng(seed), tell)
-        _heal(run, time.monotonic() + EVERY_S + HEALING_S)
+        signal.send()
+        kills = _kill_repeatedly(run, seconds, kinds, np.random.default_rng(seed), log)
+        _wait_for_end(run, time.monotonic() + EVERY_S + RECOVERY_MAX_S)
         snapshot = run.snapshot()
     finally:
         run.stop()
-    accounts = Accounts.of(total, *(read(folder, what) for what in ("emitted", "sunk", "acked")))
-    failures = read(folder, "failed")
-    felt = [accounts.felt(kill) for kill in kills]
+    deliveries = DeliveryTimes.of(
+        total, *(read_rows(folder, what) for what in ("emitted", "sunk", "acked"))
+    )
+    failures = read_rows(folder, "failed")
+    effects = [deliveries.effect_of(kill) for kill in kills]
     return {
         "layout": str(layout),
         "tuples": total,
-        "lost": accounts.lost,
-        "acked_early": accounts.acked_early,
-        "rate": round(accounts.rate),
+        "lost": deliveries.lost,
+        "acked_early": deliveries.acked_early,
+        "rate": round(deliveries.rate),
         "kills": len(kills),
         "restarts": snapshot.restarts,
         "quarantined": len(snapshot.degraded),
@@ -62,33 +64,33 @@ def chaos(
         "failures": causes(failures),
         "timeouts": causes(failures).get("timeout", 0),
         "replays": snapshot.component("numbers").replayed,
-        "duplicates": accounts.duplicates,
-        "victims": by_kind(felt),
-        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in felt],
+        "duplicates": deliveries.duplicates,
+        "victims": by_kind(effects),
+        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in effects],
     }
 
 
-def _hail(
-    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
+def _kill_repeatedly(
+    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, log: Log
 ) -> list[Kill]:
-    """Kill every 2 s, give or take. Who takes longer to come back is waited for; the kills after it
-    are that much later, and never closer to each other."""
+    """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
+    delayed, but never closer together."""
     begun_s = time.monotonic()
     kills: list[Kill] = []
     due_s = begun_s
-    for victim in choose(victims(run.plan, kinds), generator):
+    for victim in draw_victims(victims(run.plan, kinds), generator):
         due_s = max(due_s + EVERY_S, time.monotonic())
         if due_s >= begun_s + seconds:
             break
         at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
         time.sleep(max(at_s - time.monotonic(), 0))
-        kills.append(strike(run, victim, tell))
+        kills.append(kill_victim(run, victim, log))
     time.sleep(max(begun_s + seconds - time.monotonic(), 0))
     return kills
 
 
-def _heal(run: RayRun, end_s: float) -> None:
+def _wait_for_end(run: RayRun, end_s: float) -> None:
     while not run.finished():
         if time.monotonic() >= end_s:
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         time.sleep(0.1)

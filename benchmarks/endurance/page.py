@@ -1,6 +1,6 @@
 """Writes the figures of a long run into docs/RELIABILITY.md, between two marks, and their plot.
 
-Only a run of an hour or more that has met all targets is written there. To write its page again:
+Only a run of at least an hour that has met all targets is written. To write the page again:
 
     python -m benchmarks.endurance.page [FILE]
 """
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endurance.resources import ALL, Held
+from benchmarks.endurance.resources import ALL, ResourceUse
 from benchmarks.performance.plots import Panel, panels
 
 PAGE = Path(__file__).parents[2] / "docs/RELIABILITY.md"
-PLOT = "images/long-run.svg"  # beside the page
+PLOT = "images/long-run.svg"  # in the folder of the page
 RESULT = Path(__file__).parents[1] / "results/soak.json"
 BEGIN, END = "<!-- figures of the long run -->\n", "<!-- end -->\n"
 LEAST_HOURS = 1.0
@@ -40,8 +40,8 @@ _SHOWN = (ALL, "actors", "Java processes", "ZooKeeper")
 
 
 def write_figures(report: Mapping[str, Any], page: Path = PAGE) -> bool:
-    """Put the figures into the page, and their plot beside it, if the run was long enough and
-    missed no target; returns whether it did."""
+    """Put the figures into the page, and their plot next to it, if the run was long enough and
+    missed no target. Returns whether it did."""
     is_short = report["soak"]["seconds"] < LEAST_HOURS * 3600
     if is_short or any(target["met"] is False for target in report["targets"]):
         return False
@@ -58,7 +58,7 @@ def figures(report: Mapping[str, Any]) -> str:
     """The figures as Markdown."""
     run = report["soak"]
     faults = sum(run["faults"].values())
-    said = (
+    summary = (
         f"{run['seconds'] / 3600:g} h, {faults} faults, {report['busy_cores']:g} cores busy with "
         f"other work before it. It ended {run['state']}, with {run['dead_letters']:,} dead "
         f"letters, {run['quarantined']:,} tasks in quarantine, {run['restarts']:,} "
@@ -79,7 +79,7 @@ def figures(report: Mapping[str, Any]) -> str:
         if row["of"] in _SHOWN
     ]
     parts = (
-        textwrap.fill(said, 100),
+        textwrap.fill(summary, 100),
         _table(("figure", "number"), counts, numbers=1),
         "The longest time from the end of a fault until all chains continued:",
         _table(("fault", "times", "s"), recovered, numbers=2),
@@ -92,11 +92,11 @@ def figures(report: Mapping[str, Any]) -> str:
 
 
 def plot(samples: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG: memory, open files and threads, on the left of all processes, on the right of each
-    one."""
-    peaks: dict[str, float] = {}  # of memory: the names that hold most get the first colours
+    """An SVG of memory, open files and threads: of all processes on the left, of each process on
+    the right."""
+    peaks: dict[str, float] = {}  # of memory: the names with most get the first colours
     for name, held in ((name, held) for one in samples for name, held in one.items()):
-        if name not in ("at_s", ALL) and (mib := Held(*held).mib):
+        if name not in ("at_s", ALL) and (mib := ResourceUse(*held).mib):
             peaks[name] = max(mib, peaks.get(name, 0.0))
     names = sorted(peaks, key=lambda name: -peaks[name])
     rows = []
@@ -111,7 +111,11 @@ def _over_time(
     samples: Iterable[Mapping[str, Any]], name: str, field: str
 ) -> list[tuple[float, float]]:
     """The minutes of the samples, and what the processes of this name held."""
-    return [(one["at_s"] / 60, getattr(Held(*one[name]), field)) for one in samples if name in one]
+    return [
+        (one["at_s"] / 60, getattr(ResourceUse(*one[name]), field))
+        for one in samples
+        if name in one
+    ]
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:

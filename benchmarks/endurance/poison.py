@@ -1,4 +1,4 @@
-"""Poison in the stream: it ends in the dead letters, and the rest keeps its rate."""
+"""The experiment poison: poison tuples become dead letters, and the others keep their rate."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.endurance.topologies import FIRST_POISON, POISON_EVERY, Flood, Taster
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.endurance.topologies import FIRST_POISON, POISON_EVERY, FullSpeedSpout, PoisonBolt
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower import Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.runtime.plan import Layout
 
 ROUNDS = 5
 ATTEMPTS = 5
-TUPLES_PER_S = 100_000  # of --seconds: 6 million a run, 4 s, of a minute's experiment
-_ENOUGH_S = 120.0
+TUPLES_PER_S = 100_000  # for each of --seconds: 6 million in a run, by default, which takes 4 s
+_FINISH_MAX_S = 120.0
 
 
-def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
-    """Rounds without and with poison in turn. Raises BenchmarkError when a run does not finish."""
+def run_poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
+    """Rounds without and with poison in turn. Raises BenchmarkError if a run does not finish."""
     folder.mkdir()
     total = int(seconds * TUPLES_PER_S)
     rates: dict[bool, list[float]] = {False: [], True: []}
@@ -33,8 +33,8 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dic
         rates[poisoned].append(_run(cluster, folder, total, letters, poisoned=poisoned))
         if poisoned:
             rows = map(json.loads, letters.read_text(encoding="utf-8").splitlines())
-            wrong += mistakes(range(FIRST_POISON, total, POISON_EVERY), rows)
-        tell(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
+            wrong += find_mistakes(range(FIRST_POISON, total, POISON_EVERY), rows)
+        log(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
     return {
         "tuples": total,
         "poison": len(range(FIRST_POISON, total, POISON_EVERY)),
@@ -46,35 +46,37 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dic
     }
 
 
-def mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the dead letters of a run, one sentence each."""
+def find_mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with the dead letters of a run, one sentence for each mistake."""
     found: dict[int, int] = dict.fromkeys(poisoned, 0)
     wrong = []
     for letter in letters:
         number = letter["record"]["number"]
         if number not in found:
-            wrong.append(f"{number} was no poison")
+            wrong.append(f"{number} is not poison")
             continue
         found[number] += 1
         if letter["attempts"] != ATTEMPTS:
             wrong.append(f"{number} had {letter['attempts']} attempts")
         if f"{number} is poison" not in letter["traceback"]:
-            wrong.append(f"{number} came without its traceback")
-    return wrong + [f"{number} came {times} times" for number, times in found.items() if times != 1]
+            wrong.append(f"{number} has no traceback")
+    return wrong + [
+        f"{number} has {times} dead letters" for number, times in found.items() if times != 1
+    ]
 
 
 def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poisoned: bool) -> float:
-    """The rate of acks of all that is no poison, from the first emit to the last ack."""
-    gate = Gate(folder)
+    """The rate of acks of all tuples that are not poison, from the first emit to the last ack."""
+    signal = StartSignal(folder)
     topology = Topology("poison")
     retry = Retry(attempts=ATTEMPTS, dead_letters=letters)
-    flood = topology.spout("flood", Flood(gate, total), parallelism=2, retry=retry)
-    flood.shuffle().bolt("taster", Taster(poisoned=poisoned), parallelism=2)
+    flood = topology.spout("flood", FullSpeedSpout(signal, total), parallelism=2, retry=retry)
+    flood.shuffle().bolt("taster", PoisonBolt(poisoned=poisoned), parallelism=2)
     run = cluster.submit(topology.graph(), Layout.PACK)
     try:
-        gate.open()
-        if not run.wait(_ENOUGH_S):
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+        signal.send()
+        if not run.wait(_FINISH_MAX_S):
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         results = run.results("flood")
     finally:
         run.stop()

@@ -1,7 +1,7 @@
-"""What the processes of a run hold over time: memory, files, threads, nodes; and whether it grows.
+"""The memory, files, threads and nodes that the processes of a run hold, and whether they grow.
 
-A sample covers this process and all its descendants: Ray's processes, the workers, and servers. A
-process that was killed and its successor have one name, so they are one series.
+A sample covers this process and all its descendants: Ray's processes, workers and servers. A
+killed process and its successor have the same name, so they are one series.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PROC = Path("/proc")
 _ANSWER_S = 2.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 SPARK = "Java: Spark"
-# Its block manager has up to 100 threads for each of two purposes, a few more with each batch. They
-# start again with each new Java, so their number depends on when Java was killed: not counted.
+# Spark's block manager has up to 100 threads for each of two purposes, and a few more after each
+# batch. Each new Java starts without them, so their number depends on the kills: not counted.
 _POOLS = "block-manager-"
-_NAMES = (  # the first that is found in a command is the name of the process
+_NAMES = (  # the first pattern that matches a command determines the name of the process
     (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
     (re.compile(rb"^ray::"), "other processes of Ray"),
     (re.compile(rb"/gcs_server"), "GCS"),
@@ -39,7 +39,7 @@ _NAMES = (  # the first that is found in a command is the name of the process
 JAVA = "Java: "
 
 
-class Held(NamedTuple):
+class ResourceUse(NamedTuple):
     """What the processes of one name hold."""
 
     mib: float = 0.0  # resident
@@ -48,24 +48,24 @@ class Held(NamedTuple):
     processes: int = 0
     nodes: int = 0  # of ZooKeeper
 
-    def __add__(self, other: object) -> Held:
-        assert isinstance(other, Held)
-        return Held(*(one + two for one, two in zip(self, other, strict=True)))
+    def __add__(self, other: object) -> ResourceUse:
+        assert isinstance(other, ResourceUse)
+        return ResourceUse(*(one + two for one, two in zip(self, other, strict=True)))
 
 
-Sample = Mapping[str, Held]
+Sample = Mapping[str, ResourceUse]
 ALL = "all processes"
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """By how much a median may grow: by this part of it, or by this number if that is more."""
+    """How much a median may grow: by a fraction of it, or by a number if that is more."""
 
     part: float
     least: float
 
     def allows(self, before: float, after: float) -> bool:
-        """Whether this growth is no growth."""
+        """Whether a growth from `before` to `after` is within the tolerance."""
         return after - before <= max(self.part * before, self.least)
 
 
@@ -76,32 +76,32 @@ TOLERANCES = {
     "processes": Tolerance(0.0, 0),
     "nodes": Tolerance(0.10, 10),
 }
-WARM_UP = 0.2  # part of the samples at first that are not looked at
-WINDOW = 0.2  # part of the samples whose median is compared: behind the warm-up, and the last ones
+WARM_UP = 0.2  # fraction of the samples, the first ones, that are ignored
+WINDOW = 0.2  # fraction of the samples whose medians are compared: after the warm-up, and the last
 
 
-def sample(actors: Mapping[int, str]) -> dict[str, Held]:
-    """What is held now; `actors`: process id → name, of those that are alive by Ray."""
-    found: dict[str, Held] = defaultdict(Held)
+def sample(actors: Mapping[int, str]) -> dict[str, ResourceUse]:
+    """What is held now, by name. `actors`: process id → name of Ray's live actors."""
+    found: dict[str, ResourceUse] = defaultdict(ResourceUse)
     for pid in descendants(os.getpid()):
         try:
-            held = _held(pid)
+            held = _use_of(pid)
             command = (_PROC / str(pid) / "cmdline").read_bytes()
         except OSError:  # it has just ended
             continue
         name = actors.get(pid) or name_of(command, pid == os.getpid())
         if name == SPARK:
-            held = held._replace(threads=held.threads - _pooled(pid))
+            held = held._replace(threads=held.threads - _pool_threads(pid))
         found[name] = found[name] + held
         found[ALL] = found[ALL] + held
-    found["actors"] = Held(processes=len(actors))
+    found["actors"] = ResourceUse(processes=len(actors))
     java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
-    found["Java processes"] = Held(processes=sum(java))
+    found["Java processes"] = ResourceUse(processes=sum(java))
     return dict(found)
 
 
 def zookeeper_nodes(address: str) -> int | None:
-    """How many nodes the server has, or None if it does not answer."""
+    """The number of nodes of the server, or None if it does not answer."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), _ANSWER_S) as server:
@@ -124,7 +124,7 @@ def name_of(command: bytes, is_self: bool = False) -> str:
 
 
 def descendants(root: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = defaultdict(list)
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
@@ -140,9 +140,9 @@ def descendants(root: int) -> list[int]:
 
 
 def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
-    """A row for each name and figure: its medians at first and at last, and whether it is flat.
+    """A row for each name and figure: its first and last median, and whether it is flat.
 
-    The processes of all names together may start and end, so their number is not judged.
+    Processes may start and end, so only the numbers of actors and of Java processes are checked.
     """
     count = max(1, int(len(samples) * WINDOW))
     start = int(len(samples) * WARM_UP)
@@ -153,7 +153,7 @@ def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
             if figure == "processes" and name not in ("actors", "Java processes"):
                 continue
             before, after = (
-                median(getattr(one.get(name, Held()), figure) for one in window)
+                median(getattr(one.get(name, ResourceUse()), figure) for one in window)
                 for window in windows
             )
             if before or after:
@@ -163,14 +163,14 @@ def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
     return rows
 
 
-def _held(pid: int) -> Held:
+def _use_of(pid: int) -> ResourceUse:
     folder = _PROC / str(pid)
     pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
     threads = len(os.listdir(folder / "task"))
-    return Held(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
+    return ResourceUse(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
 
 
-def _pooled(pid: int) -> int:
+def _pool_threads(pid: int) -> int:
     """How many threads of Spark's block manager a process has."""
     found = 0
     for file in (_PROC / str(pid) / "task").glob("*/comm"):

@@ -1,4 +1,4 @@
-"""A bolt 100 times slower than its spout: the spout must wait, and nothing time out or pile up."""
+"""The experiment slow: a bolt 100 times slower than its spout; no timeouts, bounded memory."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clusters import worker_pids
-from benchmarks.endurance.accounts import causes
-from benchmarks.endurance.evidence import read
-from benchmarks.endurance.topologies import slowed
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.benchmark_cluster import worker_pids
+from benchmarks.endurance.deliveries import causes
+from benchmarks.endurance.row_files import read_rows
+from benchmarks.endurance.topologies import slow_topology
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.config import Config
 from sunshower.runtime.plan import Layout
 
-RATE = 100_000  # tuples a second that the spout would emit
-PAUSE_S = 0.001  # that the bolt needs for each
+RATE = 100_000  # tuples a second that the spout could emit
+PAUSE_S = 0.001  # that the bolt takes for each
 _RECORD_BYTES = 120  # of an Item in memory: a tuple of two, and its number
 _SETTLED_S = 2.0  # after the start: code is loaded, buffers have their first size
-_ENOUGH_S = 60.0  # for what is open in the end
+_FINISH_MAX_S = 60.0  # for the tuples that are open at the end
 _MIB = 1 << 20
 
 
-def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when what is open in the end is not finished."""
+def run_slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
+    """One run. Raises BenchmarkError if the open tuples are not finished at the end."""
     folder.mkdir()
-    gate = Gate(folder)
-    topology = slowed(gate, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
+    signal = StartSignal(folder)
+    topology = slow_topology(signal, folder, RATE, int((seconds + _FINISH_MAX_S) * RATE), PAUSE_S)
     run = cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
-        gate.open()
-        sizes = _watch(run, seconds, tell)
+        signal.send()
+        sizes = _measure_memory(run, seconds, log)
         run.drain()
-        if not run.wait(_ENOUGH_S):
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+        if not run.wait(_FINISH_MAX_S):
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         counts = run.snapshot().component("numbers")
     finally:
         run.stop()
@@ -46,7 +46,7 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[
     return {
         "acked": counts.acked,
         "rate": round(counts.acked / seconds),
-        "timeouts": causes(read(folder, "failed")).get("timeout", 0),
+        "timeouts": causes(read_rows(folder, "failed")).get("timeout", 0),
         "replays": counts.replayed,
         "memory_mib": {name: {"start": s, "peak": p} for name, (s, p) in sizes.items()},
         "growth_mib": growth,
@@ -56,18 +56,18 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[
 
 
 def bound_mib(config: Config) -> float:
-    """What a worker of this topology may hold: see docs/ARCHITECTURE.md, How much memory.
+    """The memory in MiB that a worker of this topology may need: see docs/ARCHITECTURE.md.
 
-    The pending table with its records, the slots of an acker shard, the packets on their way at
-    both ends. The window of a bolt that needs 1 ms is 250 records, and no matter.
+    It is that of the pending table with its records, the slots of an acker shard, and the packets
+    on their way, at both ends. The window of a bolt that takes 1 ms, 250 records, is negligible.
     """
     pending = config.spout_pending * (_RECORD_BYTES + 52 + 16)
     packets = 2 * config.calls_in_flight_max * config.packet_bytes_max
     return round((pending + packets) / _MIB, 1)
 
 
-def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, float]]:
-    """Each worker's resident memory: when it has settled, and at its peak, in MiB."""
+def _measure_memory(run: RayRun, seconds: float, log: Log) -> dict[str, tuple[float, float]]:
+    """Each worker's resident memory in MiB: after the start, and its highest value."""
     pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
     names = {w: run.plan.tasks_on(w)[0].component.strip("_") for w in pids}
     begun_s = time.monotonic()
@@ -77,7 +77,7 @@ def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, fl
     while (left_s := begun_s + seconds - time.monotonic()) > 0:
         time.sleep(min(1.0, left_s))
         peak = {worker: max(peak[worker], _resident_mib(pid)) for worker, pid in pids.items()}
-    tell(f"{run.snapshot().component('numbers').acked:,} tuples through the slow bolt")
+    log(f"{run.snapshot().component('numbers').acked:,} tuples through the slow bolt")
     return {names[worker]: (start[worker], peak[worker]) for worker in pids}
 
 

@@ -1,8 +1,8 @@
-"""The long run: one topology under load, a fault every 20 s, and what all processes hold.
+"""The long run: one topology under load, a fault every 20 s, and the resources of all processes.
 
-`python -m benchmarks.endurance --hours 1`. The faults come in a random order that the seed draws,
-each kind as often as the others: a killed worker, master or Java of Spark, a worker that is frozen,
-and an outage of the server that is written to, the broker, the store, PostgreSQL and the disk.
+`python -m benchmarks.endurance --hours 1`. The faults come in a random order that depends on the
+seed, each kind equally often: a killed worker, master or Java of Spark, a frozen worker, and an
+outage of the TCP server, the broker, ZooKeeper, PostgreSQL or the disk.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.endurance import resources, soak_pipelines, soak_topology
-from benchmarks.endurance.resources import Held
-from benchmarks.endurance.soak_pipelines import READER, committed, create_table, in_topic, wrong
-from benchmarks.endurance.soak_topology import SPOUTS, TOPIC, Places
-from benchmarks.measure import Tell
+from benchmarks.endurance.resources import ResourceUse
+from benchmarks.endurance.soak_pipelines import (
+    READER,
+    committed_rows,
+    compare_rows,
+    create_table,
+    read_topic,
+)
+from benchmarks.endurance.soak_topology import SPOUTS, TOPIC, Endpoints
+from benchmarks.measure import Log
 from benchmarks.outage_scenarios import postgres, sink
 from benchmarks.outage_scenarios.disk import fill, small_disk
 from benchmarks.outage_scenarios.kafka import create_topics, is_read
@@ -43,26 +49,26 @@ from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
 
-EVERY_S = 20.0  # between the beginnings of two faults
-AWAY_S = 10.0  # how long an outage is
+EVERY_S = 20.0  # between the starts of two faults
+AWAY_S = 10.0  # length of an outage
 FROZEN_S = 45.0  # longer than the failure detector waits
 SAMPLE_S = 5.0
 DRAIN_MAX_S = 300.0
 _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
-# Ray's log monitor keeps the log files of ended processes open until they are so many. With Ray's
+# Ray's log monitor keeps up to this number of log files of ended processes open. With Ray's
 # default, 200, their number would grow for longer than the run.
 _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
 SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _READERS = ("from_kafka", READER)
 CHAINS = (*SPOUTS, *_READERS, "rows of Spark")
-Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
+TimedSample = tuple[float, dict[str, ResourceUse]]  # a sample, and when it was taken
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and what ends it again after so many seconds.
+    """A fault: what begins it, and what ends it after `seconds`.
 
-    `begin` returns False if there was nothing to disturb.
+    `begin` returns False if there was no target.
     """
 
     name: str
@@ -71,8 +77,8 @@ class Fault:
     seconds: float = 0.0
 
 
-def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
-    """One run. Whatever ends it before, its figures so far are returned, with the reason."""
+def run_soak(seconds: float, seed: int, log: Log) -> dict[str, Any]:
+    """One run. If an error ends it early, returns the figures up to then, and the reason."""
     ship([sink, postgres, soak_pipelines, soak_topology])
     os.environ |= _LOG_FILES
     generator = np.random.default_rng(seed)
@@ -92,8 +98,8 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
         stack.enter_context(worker_output(lambda *_: None))  # without Ray's messages about deaths
         counts = SqliteState(disk / "counts.db", name="counts")
         connect = (kafka.bootstrap, zookeeper.connect, folder, database.dsn)
-        places = Places(servers[0], servers[1], disk / "numbers.jsonl", counts, *connect)
-        topology = soak_topology.declare(places, seconds)
+        endpoints = Endpoints(servers[0], servers[1], disk / "numbers.jsonl", counts, *connect)
+        topology = soak_topology.declare(endpoints, seconds)
         run = cluster.submit(topology.graph(), Layout.PACK)
         stack.callback(run.stop)
         ballast = disk / "ballast"
@@ -104,16 +110,16 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
             Fault("PostgreSQL away", database.stop, database.start, AWAY_S),
             Fault("Java of Spark killed", lambda: kill_java() > 0),
             Fault("disk full", partial(fill, ballast), ballast.unlink, AWAY_S),
-            Fault("worker killed", lambda: run.kill_worker(_any(run, generator))),
+            Fault("worker killed", lambda: run.kill_worker(_random_worker(run, generator))),
             Fault("master killed", run.kill_master),
-            *_freeze(run, generator),
+            *_freeze_fault(run, generator),
         ]
-        return _through(run, places, seconds, faults, generator, tell)
+        return _run_faults(run, endpoints, seconds, faults, generator, log)
 
 
 def kill_java() -> int:
-    """Kill the Java of Spark; returns the number of processes. There may be none after another
-    fault."""
+    """Kill the Java of Spark. Returns the number of killed processes: 0 if another fault has ended
+    it."""
     killed = 0
     for pid in resources.descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -123,12 +129,12 @@ def kill_java() -> int:
     return killed
 
 
-def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
-    """A worker that is stopped for a while. Its process may have been replaced when it goes on."""
+def _freeze_fault(run: RayRun, generator: np.random.Generator) -> list[Fault]:
+    """Stop a worker for a while. Its process may have been replaced when it is continued."""
     stopped: list[int] = []
 
     def begin() -> None:
-        process = run.overview().processes[_any(run, generator)]
+        process = run.overview().processes[_random_worker(run, generator)]
         os.kill(process.pid, signal.SIGSTOP)
         stopped.append(process.pid)
 
@@ -139,34 +145,34 @@ def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
     return [Fault("worker frozen", begin, end, FROZEN_S)]
 
 
-def _through(
+def _run_faults(
     run: RayRun,
-    places: Places,
+    endpoints: Endpoints,
     seconds: float,
     faults: list[Fault],
     generator: np.random.Generator,
-    tell: Tell,
+    log: Log,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"faults": {}, "recovery_s": {}}
-    samples: list[Timed] = []
+    samples: list[TimedSample] = []
     begun_s = time.monotonic()
-    watch = partial(_watch, run, places, begun_s, samples)
+    sample_until = partial(_take_samples, run, endpoints, begun_s, samples)
     try:
-        order = _order(len(faults), generator)
+        order = _random_order(len(faults), generator)
         for number in count():
             due_s = begun_s + number * EVERY_S
-            watch(due_s)
+            sample_until(due_s)
             if time.monotonic() - begun_s > seconds - EVERY_S:
                 break
             fault = faults[next(order)]
-            recovery_s = _apply(run, places, fault, watch, tell)
+            recovery_s = _apply(run, endpoints, fault, sample_until, log)
             if recovery_s is None:
                 continue
             worst_s = found["recovery_s"].get(fault.name, 0.0)
             found["recovery_s"][fault.name] = max(worst_s, round(recovery_s, 1))
             found["faults"][fault.name] = found["faults"].get(fault.name, 0) + 1
-        watch(begun_s + seconds)
-        found |= _end(run, places)
+        sample_until(begun_s + seconds)
+        found |= _end_run(run, endpoints)
     except (SunshowerError, TimeoutError) as error:
         found |= {"state": "failed", "why": str(error)[:2000]}
     found["seconds"] = min(seconds, round(time.monotonic() - begun_s, 1))  # under load
@@ -182,24 +188,24 @@ def _through(
 
 
 def _apply(
-    run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], tell: Tell
+    run: RayRun, endpoints: Endpoints, fault: Fault, sample_until: Callable[[float], None], log: Log
 ) -> float | None:
     """Begin a fault, end it, and wait until all chains continue.
 
-    Returns how long that took, or None if there was nothing to disturb.
+    Returns how long that took, or None if there was no target.
     """
     if fault.begin() is False:
-        tell(f"{fault.name}: there was none")
+        log(f"{fault.name}: there was no target")
         return None
     try:
-        watch(time.monotonic() + fault.seconds)
+        sample_until(time.monotonic() + fault.seconds)
     finally:
         fault.end()
-    progress = partial(_progress, run, places)
+    progress = partial(_progress, run, endpoints)
     recovery_s = until_all_continue(
-        fault.name, progress, lambda: watch(time.monotonic() + 1.0), time.monotonic
+        fault.name, progress, lambda: sample_until(time.monotonic() + 1.0), time.monotonic
     )
-    tell(f"{fault.name}: all continue {recovery_s:.1f} s after its end")
+    log(f"{fault.name}: all chains continue {recovery_s:.1f} s after its end")
     return recovery_s
 
 
@@ -209,9 +215,9 @@ def until_all_continue(
     pause: Callable[[], object],
     now: Callable[[], float],
 ) -> float:
-    """Wait until each chain is further than at its first known progress; returns the seconds.
+    """Wait until each chain is past its first known progress. Returns the seconds.
 
-    `progress` returns None while it is not known. Raises TimeoutError after DRAIN_MAX_S.
+    `progress` returns None while it is unknown. Raises TimeoutError after DRAIN_MAX_S.
     """
     begun_s, before = now(), None
     while True:
@@ -228,45 +234,45 @@ def until_all_continue(
         pause()
 
 
-def _watch(
-    run: RayRun, places: Places, begun_s: float, samples: list[Timed], until_s: float
+def _take_samples(
+    run: RayRun, endpoints: Endpoints, begun_s: float, samples: list[TimedSample], until_s: float
 ) -> None:
-    """Take samples until then."""
+    """Take samples until `until_s`."""
     while (left_s := until_s - time.monotonic()) > 0:
         last_s = begun_s + samples[-1][0] if samples else begun_s
         if time.monotonic() - last_s >= SAMPLE_S:
             actors = {one.pid: name.partition("/")[2] for name, one in processes_of(run.id).items()}
             held = resources.sample(actors)
-            if (nodes := resources.zookeeper_nodes(places.zookeeper)) is not None:
-                held["ZooKeeper"] = Held(nodes=nodes)
+            if (nodes := resources.zookeeper_nodes(endpoints.zookeeper)) is not None:
+                held["ZooKeeper"] = ResourceUse(nodes=nodes)
             samples.append((time.monotonic() - begun_s, held))
         time.sleep(min(1.0, left_s))
 
 
-def _end(run: RayRun, places: Places) -> dict[str, Any]:
-    """End the numbers, and compare what was drawn with what has arrived."""
-    places.end.touch()
+def _end_run(run: RayRun, endpoints: Endpoints) -> dict[str, Any]:
+    """End the numbers, and compare what was emitted with what has arrived."""
+    endpoints.end.touch()
     end_s = time.monotonic() + DRAIN_MAX_S
     spouts = (*SPOUTS, *_READERS)
-    messages: list[soak_pipelines.Place] = []
+    messages: list[soak_pipelines.MessageRow] = []
     while time.monotonic() < end_s:
         snapshot = run.snapshot()
         pending = sum(snapshot.component(spout).pending for spout in spouts)
-        if not pending and all(is_read(places.bootstrap, TOPIC, one) for one in (TOPIC, READER)):
-            messages = messages or in_topic(places.pipelines)
-            if committed(places.pipelines) >= len(messages):
+        if not pending and all(is_read(endpoints.bootstrap, TOPIC, one) for one in (TOPIC, READER)):
+            messages = messages or read_topic(endpoints.pipelines)
+            if committed_rows(endpoints.pipelines) >= len(messages):
                 break
         time.sleep(1.0)
     run.drain()
     run.wait(DRAIN_MAX_S)
     snapshot = run.snapshot()
     total = sum((snapshot.component(spout) for spout in spouts), Counts())
-    drawn = [run.results(spout) for spout in SPOUTS]
-    missing = soak_topology.lost(places, drawn)
-    rows = wrong(places.pipelines, messages or in_topic(places.pipelines))
+    emitted = [run.results(spout) for spout in SPOUTS]
+    missing = soak_topology.count_missing(endpoints, emitted)
+    rows = compare_rows(endpoints.pipelines, messages or read_topic(endpoints.pipelines))
     return {
         "state": str(snapshot.state),
-        "drawn": sum(len(numbers) for task in drawn for numbers in task),
+        "drawn": sum(len(numbers) for task in emitted for numbers in task),
         "lost": sum(missing[spout] for spout in SPOUTS),
         "rows_counted": missing["rows"],
         "wrong_counts": missing["wrong counts"],
@@ -279,21 +285,21 @@ def _end(run: RayRun, places: Places) -> dict[str, Any]:
     }
 
 
-def _any(run: RayRun, generator: np.random.Generator) -> int:
+def _random_worker(run: RayRun, generator: np.random.Generator) -> int:
     return int(generator.choice(run.plan.workers))
 
 
-def _order(faults: int, generator: np.random.Generator) -> Iterator[int]:
-    """All of them in a random order, again and again."""
+def _random_order(faults: int, generator: np.random.Generator) -> Iterator[int]:
+    """All faults in a random order, repeated endlessly, each time in another order."""
     while True:
         yield from generator.permutation(faults).tolist()
 
 
-def _progress(run: RayRun, places: Places) -> list[int] | None:
+def _progress(run: RayRun, endpoints: Endpoints) -> list[int] | None:
     """The progress of CHAINS: what each spout has acked, and the rows of Spark's table.
 
     None if the master does not answer, or does not have the statistics of all workers yet: a
-    master that has just started counts only what ended workers have acked.
+    restarted master first counts only what ended workers have acked.
     """
     try:
         snapshot = run.snapshot()
@@ -304,4 +310,4 @@ def _progress(run: RayRun, places: Places) -> list[int] | None:
     if snapshot.workers.keys() < set(run.plan.workers):
         return None
     acked = [snapshot.component(spout).acked for spout in (*SPOUTS, *_READERS)]
-    return [*acked, committed(places.pipelines)]
+    return [*acked, committed_rows(endpoints.pipelines)]

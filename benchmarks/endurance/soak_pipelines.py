@@ -1,4 +1,4 @@
-"""The pipelines of the long run that read its topic: into a table by Spark, and into PostgreSQL.
+"""The pipelines of the long run that read its topic: to a table by Spark, and to PostgreSQL.
 
 topic ──▶ batches ──▶ Spark ──▶ table of committed batches     exactly once, progress in ZooKeeper
 topic ──▶ keyed totals ──▶ PostgreSQL, and a row a number      at least once
@@ -29,7 +29,7 @@ _BATCH_ROWS, _BATCH_S = 1_000, 1.0
 _TABLE = "CREATE TABLE numbers (n bigint NOT NULL)"
 
 
-class Place(NamedTuple):
+class MessageRow(NamedTuple):
     """A message as a row."""
 
     partition: int
@@ -45,8 +45,8 @@ class Keyed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PipelinePlaces:
-    """Where the pipelines read, and where they end."""
+class PipelineEndpoints:
+    """Where the pipelines read and write."""
 
     bootstrap: str
     topic: str
@@ -65,42 +65,46 @@ class PipelinePlaces:
         return self.folder / "table"
 
 
-def place_of(received: Received) -> Place:
-    return Place(received.partition, received.offset, int(received.value))
+def message_row(received: Received) -> MessageRow:
+    return MessageRow(received.partition, received.offset, int(received.value))
 
 
-def doubled(rows: Any, _: Any) -> Any:
+def add_double(rows: Any, _: Any) -> Any:
     """Add a column with twice the value, in Spark."""
     return rows.selectExpr("*", "value * 2 twice")
 
 
-def parsed(record: Any) -> Iterator[Number]:
+def parse(record: Any) -> Iterator[Number]:
     yield Number(int(record.value))
 
 
-def keyed(number: Number) -> Iterator[Keyed]:
+def with_key(number: Number) -> Iterator[Keyed]:
     yield Keyed(number.value % _KEYS, number.value)
 
 
-def declare_pipelines(made: Topology, places: PipelinePlaces, retry: Retry) -> Stream[Any]:
-    """Add both to a topology; returns the spout with dead letters."""
-    settings = {"bootstrap.servers": places.bootstrap}
+def declare_pipelines(
+    topology: Topology, endpoints: PipelineEndpoints, retry: Retry
+) -> Stream[Any]:
+    """Add both pipelines to a topology. Returns the spout that has dead letters."""
+    settings = {"bootstrap.servers": endpoints.bootstrap}
     source = KafkaTransactional(
         {**settings, "group.id": "spark"},
-        topics=[places.topic],
-        translate=place_of,
-        emits=Place,
+        topics=[endpoints.topic],
+        translate=message_row,
+        emits=MessageRow,
         options=BatchOptions(bounds=Bounds(records=_BATCH_ROWS)),
     )
-    store = InZooKeeper(places.zookeeper)
-    rows = batches(made, "messages", source, store=store, interval_s=_BATCH_S)
-    step = spark(doubled, where=LocalSpark(cores=1)).write(table(places.table))
+    store = InZooKeeper(endpoints.zookeeper)
+    rows = batches(topology, "messages", source, store=store, interval_s=_BATCH_S)
+    step = spark(add_double, where=LocalSpark(cores=1)).write(table(endpoints.table))
     rows.apply(step).named("spark")
-    spout = KafkaSpout({**settings, "group.id": READER}, topics=[places.topic])
-    read = made.spout(READER, spout, 2, retry=retry)
-    numbers = read.shuffle().bolt("parsed", parsed)
-    numbers.shuffle().bolt("keyed", keyed).group_by("key").aggregate(count(), state=places.totals)
-    numbers.shuffle().bolt("rows", PostgresSink(places.dsn))
+    spout = KafkaSpout({**settings, "group.id": READER}, topics=[endpoints.topic])
+    read = topology.spout(READER, spout, 2, retry=retry)
+    numbers = read.shuffle().bolt("parsed", parse)
+    numbers.shuffle().bolt("keyed", with_key).group_by("key").aggregate(
+        count(), state=endpoints.totals
+    )
+    numbers.shuffle().bolt("rows", PostgresSink(endpoints.dsn))
     return read
 
 
@@ -110,29 +114,29 @@ def create_table(dsn: str) -> None:
         db.execute(_TABLE)
 
 
-def committed(places: PipelinePlaces) -> int:
+def committed_rows(endpoints: PipelineEndpoints) -> int:
     """How many rows the table of Spark has."""
-    files = places.table.glob("txid=*/*.parquet")
+    files = endpoints.table.glob("txid=*/*.parquet")
     return sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
 
 
-def in_topic(places: PipelinePlaces) -> list[Place]:
+def read_topic(endpoints: PipelineEndpoints) -> list[MessageRow]:
     """All messages of the topic."""
-    found = messages({"bootstrap.servers": places.bootstrap}, places.topic)
-    return [Place(one.partition(), one.offset(), int(one.value())) for one in found]
+    found = messages({"bootstrap.servers": endpoints.bootstrap}, endpoints.topic)
+    return [MessageRow(one.partition(), one.offset(), int(one.value())) for one in found]
 
 
-def wrong(places: PipelinePlaces, wanted: Iterable[Place]) -> dict[str, int]:
-    """How many rows of Spark's table are missing, or too many or wrong; how many numbers are not in
-    PostgreSQL; and how many of its totals are less than those of a plain program."""
+def compare_rows(endpoints: PipelineEndpoints, wanted: Iterable[MessageRow]) -> dict[str, int]:
+    """How many rows of Spark's table are missing, and how many are duplicates or wrong; how many
+    numbers are missing in PostgreSQL; how many of its totals are below those of a plain program."""
     expected = Counter((*one, 2 * one.value) for one in wanted)
     found: Counter[tuple[int, ...]] = Counter()
-    for file in places.table.glob("txid=*/*.parquet"):
-        columns = pyarrow.parquet.read_table(file).select([*Place._fields, "twice"])
+    for file in endpoints.table.glob("txid=*/*.parquet"):
+        columns = pyarrow.parquet.read_table(file).select([*MessageRow._fields, "twice"])
         found.update(tuple(row.values()) for row in columns.to_pylist())
-    with connect(places.dsn) as db:
+    with connect(endpoints.dsn) as db:
         rows = {number for (number,) in db.execute("SELECT n FROM numbers")}
-    totals = {int(key): times for key, times in places.totals.items()}
+    totals = {int(key): times for key, times in endpoints.totals.items()}
     plain = Counter(value % _KEYS for _, _, value, _ in expected.elements())
     return {
         "rows_of_spark": found.total(),

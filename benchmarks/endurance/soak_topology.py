@@ -4,7 +4,7 @@ numbers ──▶ a TCP server                              at least once
 numbers ──▶ JSON lines on a small disk                at least once
 numbers ──▶ topic ──▶ a TCP server                    at least once, through Kafka
 batches of words ──▶ counts on the small disk         exactly once, progress in ZooKeeper
-and the two of soak_pipelines.py, which read the topic
+and the two pipelines of soak_pipelines.py, which read the topic
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endurance.soak_pipelines import PipelinePlaces, declare_pipelines
+from benchmarks.endurance.soak_pipelines import PipelineEndpoints, declare_pipelines
 from benchmarks.outage_scenarios.sink import Server, Write
 from sunshower import Context, DeadLetter, JsonLines, Number, Retry, Spout, Topology
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
@@ -40,8 +40,8 @@ SPOUTS = ("to_server", "to_disk", "to_kafka")
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2 …, so many a second since a time that all processes of this machine share, until the
-    file `end` is there."""
+    """0, 1, 2 …, `rate` a second since a time that all processes of this machine share, until the
+    file `end` exists."""
 
     def __init__(self, rate: float, begun_s: float, end: Path) -> None:
         self._rate, self._begun_s, self._end = rate, begun_s, end
@@ -60,23 +60,23 @@ class Paced(Spout[Number]):
             yield Number(number)
 
     def result(self) -> range:
-        """All numbers it has drawn, in all its lives."""
+        """All numbers that the task has emitted, over all its lives."""
         return range(self._first, self._next, self._step)
 
 
-def numbers_of(record: Any) -> Iterator[Number]:
+def parse_number(record: Any) -> Iterator[Number]:
     """The number in a message."""
     yield Number(int(record.value))
 
 
-def bury(letter: DeadLetter) -> None:
-    """Take dead letters; there should be none."""
+def discard(letter: DeadLetter) -> None:
+    """Discard a dead letter; there should be none."""
     del letter
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the chains end, and what they depend on."""
+class Endpoints:
+    """The destinations of the chains, and the servers they depend on."""
 
     server: Server
     from_kafka: Server
@@ -84,68 +84,68 @@ class Places:
     counts: SqliteState
     bootstrap: str
     zookeeper: str
-    folder: Path  # for the words, dead letters of batches, and the table of Spark
+    folder: Path  # for the words, the dead letters of batches, and Spark's table
     dsn: str
 
     @property
-    def pipelines(self) -> PipelinePlaces:
-        """The places of the two pipelines that read the topic."""
-        return PipelinePlaces(self.bootstrap, TOPIC, self.zookeeper, self.folder, self.dsn)
+    def pipelines(self) -> PipelineEndpoints:
+        """The destinations of the two pipelines that read the topic."""
+        return PipelineEndpoints(self.bootstrap, TOPIC, self.zookeeper, self.folder, self.dsn)
 
     @property
     def end(self) -> Path:
-        """The file that ends the numbers."""
+        """The file whose existence ends the numbers."""
         return self.folder / "end"
 
 
-def declare(places: Places, seconds: float) -> Topology:
-    """The topology, with words for so many seconds."""
-    words = places.folder / "words.txt"
+def declare(endpoints: Endpoints, seconds: float) -> Topology:
+    """The topology, with enough words for `seconds`."""
+    words = endpoints.folder / "words.txt"
     total = int(2 * seconds * _BATCH_ROWS / _BATCH_S)
     with words.open("w", encoding="ascii") as file:
         file.writelines(f"w{number % _WORDS}\n" for number in range(total))
-    made, begun_s = Topology("soak", workers=2, ackers=2), time.monotonic()
+    topology, begun_s = Topology("soak", workers=2, ackers=2), time.monotonic()
     retry = Retry(dead_letters=True)
-    settings = {"bootstrap.servers": places.bootstrap}
+    settings = {"bootstrap.servers": endpoints.bootstrap}
     sinks = (
-        Write(places.server.port),
-        JsonLines(places.lines),
+        Write(endpoints.server.port),
+        JsonLines(endpoints.lines),
         KafkaBolt(settings, TOPIC, value="value"),
     )
     letters = []
     for name, sink in zip(SPOUTS, sinks, strict=True):
-        spout = made.spout(name, Paced(RATE, begun_s, places.end), 2, retry=retry)
+        spout = topology.spout(name, Paced(RATE, begun_s, endpoints.end), 2, retry=retry)
         spout.shuffle().bolt(f"{name}_sink", sink)
         letters.append(spout)
-    read = made.spout(
+    read = topology.spout(
         "from_kafka", KafkaSpout({**settings, "group.id": TOPIC}, topics=[TOPIC]), 2, retry=retry
     )
-    parsed = read.shuffle().bolt("parse", numbers_of)
-    parsed.shuffle().bolt("from_kafka_sink", Write(places.from_kafka.port))
-    pipelines = declare_pipelines(made, places.pipelines, retry)
+    parsed = read.shuffle().bolt("parse", parse_number)
+    parsed.shuffle().bolt("from_kafka_sink", Write(endpoints.from_kafka.port))
+    pipelines = declare_pipelines(topology, endpoints.pipelines, retry)
     for spout in (*letters, read, pipelines):
         dead = spout.stream("dead_letters", DeadLetter)
-        dead.shuffle().bolt(f"bury_{spout.component}", bury)
+        dead.shuffle().bolt(f"discard_{spout.component}", discard)
     source = TextFileBatches(words, bounds=Bounds(records=_BATCH_ROWS), shares=1)
-    store = InZooKeeper(places.zookeeper)
-    skip = Skip(dead_letters=places.folder / "skipped.jsonl")
-    lines = batches(made, "words", source, skip=skip, store=store, interval_s=_BATCH_S)
-    lines.group_by("text").aggregate(counted(), state=places.counts)
-    return made
+    store = InZooKeeper(endpoints.zookeeper)
+    skip = Skip(dead_letters=endpoints.folder / "skipped.jsonl")
+    lines = batches(topology, "words", source, skip=skip, store=store, interval_s=_BATCH_S)
+    lines.group_by("text").aggregate(counted(), state=endpoints.counts)
+    return topology
 
 
-def lost(places: Places, drawn: Sequence[Iterable[range]]) -> dict[str, int]:
-    """What is missing at the end of each chain; `drawn`: by the tasks of each of SPOUTS."""
+def count_missing(endpoints: Endpoints, emitted: Sequence[Iterable[range]]) -> dict[str, int]:
+    """What is missing at the end of each chain. `emitted`: by the tasks of each of SPOUTS."""
     found = {
-        "to_server": _numbers(places.server.file),
-        "to_disk": {json.loads(one)["value"] for one in places.lines.read_text().splitlines()},
-        "to_kafka": _numbers(places.from_kafka.file),
+        "to_server": _numbers(endpoints.server.file),
+        "to_disk": {json.loads(one)["value"] for one in endpoints.lines.read_text().splitlines()},
+        "to_kafka": _numbers(endpoints.from_kafka.file),
     }
     missing = {
         name: len(set(chain.from_iterable(numbers)) - found[name])
-        for name, numbers in zip(SPOUTS, drawn, strict=True)
+        for name, numbers in zip(SPOUTS, emitted, strict=True)
     }
-    counts = {str(word): times for word, times in places.counts.items()}
+    counts = {str(word): times for word, times in endpoints.counts.items()}
     rows = sum(counts.values())
     expected = {f"w{n}": rows // _WORDS + (n < rows % _WORDS) for n in range(_WORDS)}
     wrong = sum(counts.get(word, 0) != times for word, times in expected.items())

@@ -1,4 +1,4 @@
-"""The accounts of the endurance runs as people read them."""
+"""Tables of the endurance results for the terminal."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.tables import promised
+from benchmarks.tables import targets_table
 
 _MAPS = ("faults", "failures", "recovery_s")
 
 
 def tables(report: Mapping[str, Any]) -> Group:
-    """Everything of the report that is worth a look."""
-    return Group(*_parts(report), promised(report))
+    """All tables of the report."""
+    return Group(*_parts(report), targets_table(report))
 
 
 def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
     for run in report.get("chaos", {}).values():
         yield _victims(run)
     if "chaos" in report:
-        yield _accounts(report["chaos"])
+        yield _all_tuples(report["chaos"])
     if "slow" in report:
         yield _slow(report["slow"])
     if "poison" in report:
@@ -44,8 +44,8 @@ def _victims(run: Mapping[str, Any]) -> Table:
     return table
 
 
-def _accounts(runs: Mapping[str, Any]) -> Table:
-    table = Table("layout", title="Accounts of all tuples", title_justify="left")
+def _all_tuples(runs: Mapping[str, Any]) -> Table:
+    table = Table("layout", title="All tuples", title_justify="left")
     names = ("tuples", "lost", "acked_early", "rate", "timeouts", "replays", "duplicates")
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")

@@ -1,11 +1,11 @@
-"""What has to hold, as bounds on figures that have names."""
+"""The targets of the endurance experiments: bounds on their figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.endurance.accounts import worst
+from benchmarks.endurance.deliveries import worst
 from benchmarks.figures import Target
 
 LAYOUTS = ("isolate", "pack")
@@ -40,7 +40,7 @@ TARGETS = (
 )
 
 
-def known(report: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
     """The figures that a report has, by the names of the targets."""
     figures = {}
     for layout, run in report.get("chaos", {}).items():
@@ -52,7 +52,7 @@ def known(report: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def judged(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All targets; what was not measured is neither met nor missed."""
-    figures = known(report)
+def judge_all(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All targets; those that were not measured are neither met nor missed."""
+    figures = figures_of(report)
     return [target.judge(figures.get(target.figure)) for target in TARGETS]

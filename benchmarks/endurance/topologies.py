@@ -1,4 +1,4 @@
-"""The topologies that have to endure, and what they note of every tuple."""
+"""The topologies of chaos, slow and poison, which record the times of every tuple."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.endurance.evidence import CAUSES, Book
-from benchmarks.gate import Gate
+from benchmarks.endurance.row_files import CAUSES, RowFile
+from benchmarks.start_signal import StartSignal
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.failures import Failure
 
-_GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a packet at a time
-_BURST = 256  # numbers noted as emitted before they are handed out
+_INTERVAL_S = (
+    0.02  # a source emits in bursts at this interval; single tuples would be single packets
+)
+_BURST = 256  # numbers that are recorded as emitted, before they are emitted
 _KEYS = 1_000
 POISON_EVERY = 100_000
-FIRST_POISON = POISON_EVERY // 2  # not the first record of a run, whose batches are still small
+FIRST_POISON = POISON_EVERY // 2  # not the first record of a run, when batches are still small
 
 
 class Item(NamedTuple):
@@ -25,45 +27,46 @@ class Item(NamedTuple):
 
 
 class Numbers(Spout[Item]):
-    """Numbered items, `rate` a second by the clock that starts when the gate opens.
+    """Numbered items, `rate` a second since the start signal.
 
-    All tasks together give 0 … total - 1. Who is started again is behind, and hurries.
+    All tasks together emit 0 … total - 1. A restarted task is late, and emits faster until it has
+    caught up.
     """
 
-    def __init__(self, gate: Gate, folder: Path, rate: float, total: int) -> None:
-        self._gate, self._folder = gate, folder
+    def __init__(self, signal: StartSignal, folder: Path, rate: float, total: int) -> None:
+        self._signal, self._folder = signal, folder
         self._rate, self._total = rate, total
 
     def open(self, context: Context) -> None:
         self._first, self._step = context.index, context.parallelism
-        self._emitted = Book(self._folder, "emitted", context)
-        self._acked = Book(self._folder, "acked", context)
-        self._failed = Book(self._folder, "failed", context)
+        self._emitted = RowFile(self._folder, "emitted", context)
+        self._acked = RowFile(self._folder, "acked", context)
+        self._failed = RowFile(self._folder, "failed", context)
 
     def records(self) -> Iterator[Item | None]:
-        while not self._gate.is_open:
+        while not self._signal.has_started:
             yield None
-        start_s = self._gate.start_s
+        start_s = self._signal.start_s
         mine = range(self._first, self._total, self._step)
         position = 0
         while position < len(mine):
-            grains = (time.monotonic() - start_s) // _GRAIN_S
-            due = int(grains * _GRAIN_S * self._rate / self._step)
+            intervals = (time.monotonic() - start_s) // _INTERVAL_S
+            due = int(intervals * _INTERVAL_S * self._rate / self._step)
             burst = mine[position : min(due, position + _BURST)]
             if not burst:
                 yield None
                 continue
-            self._emitted.note_all(burst)
+            self._emitted.write_all(burst)
             for number in burst:
                 yield Item(number, number % _KEYS)
             position += len(burst)
 
     def ack(self, message_id: int) -> None:
-        self._acked.note(self._first + message_id * self._step)
+        self._acked.write(self._first + message_id * self._step)
 
     def fail(self, message_id: int, failure: Failure) -> None:
         number = self._first + message_id * self._step
-        self._failed.note(number, CAUSES.index(failure.cause))
+        self._failed.write(number, CAUSES.index(failure.cause))
 
 
 def relay(item: Item) -> Iterator[Item]:
@@ -71,25 +74,25 @@ def relay(item: Item) -> Iterator[Item]:
 
 
 class Sink(Bolt[Item, None]):
-    """Writes down what it has seen before any ack of it leaves."""
+    """Writes the numbers that it has received to its file, before their acks are sent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen: list[int] = []
 
     def prepare(self, context: Context) -> None:
-        self._sunk = Book(self._folder, "sunk", context)
+        self._sunk = RowFile(self._folder, "sunk", context)
 
     def process(self, record: Item) -> None:
         self._seen.append(record.number)
 
     def flush(self) -> None:
-        self._sunk.note_all(self._seen)
+        self._sunk.write_all(self._seen)
         self._seen.clear()
 
 
 class SlowSink(Sink):
-    """A sink that takes its time over each record."""
+    """A sink that pauses for each record."""
 
     def __init__(self, folder: Path, pause_s: float) -> None:
         super().__init__(folder)
@@ -100,11 +103,11 @@ class SlowSink(Sink):
         super().process(record)
 
 
-class Flood(Spout[Item]):
-    """Numbered items as fast as they are taken, and when the last good one was acked."""
+class FullSpeedSpout(Spout[Item]):
+    """Numbered items at full speed; records when the last one that is not poison was acked."""
 
-    def __init__(self, gate: Gate, total: int) -> None:
-        self._gate, self._total = gate, total
+    def __init__(self, signal: StartSignal, total: int) -> None:
+        self._signal, self._total = signal, total
         self._begun_s = self._last_s = 0.0
         self._acks = 0
 
@@ -112,7 +115,7 @@ class Flood(Spout[Item]):
         self._first, self._step = context.index, context.parallelism
 
     def records(self) -> Iterator[Item | None]:
-        while not self._gate.is_open:
+        while not self._signal.has_started:
             yield None
         self._begun_s = time.monotonic()
         for number in range(self._first, self._total, self._step):
@@ -124,33 +127,35 @@ class Flood(Spout[Item]):
             self._last_s = time.monotonic()
 
     def result(self) -> tuple[int, float, float]:
-        """(good items acked, when the first left, when the last was acked)."""
+        """(acked items that are not poison, time of the first emit, time of their last ack)."""
         return self._acks, self._begun_s, self._last_s
 
 
-class Taster(Bolt[Item, None]):
-    """Raises on poison, if there is to be any."""
+class PoisonBolt(Bolt[Item, None]):
+    """Raises an error for each poison item, if `poisoned`."""
 
     def __init__(self, *, poisoned: bool) -> None:
         self._poisoned = poisoned
 
     def process(self, record: Item) -> None:
-        if not record.key and self._poisoned:  # in this order: both streams pay for the look
+        if not record.key and self._poisoned:  # in this order, so that both streams pay for it
             raise ValueError(f"{record.number} is poison")
 
 
-def relayed(gate: Gate, folder: Path, rate: float, total: int) -> Topology:
-    """Two tasks each of spout, relay, sink and acker."""
+def chaos_topology(signal: StartSignal, folder: Path, rate: float, total: int) -> Topology:
+    """Two tasks of each of spout, relay, sink and acker."""
     topology = Topology("chaos", ackers=2)
-    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total), parallelism=2)
+    numbers = topology.spout("numbers", Numbers(signal, folder, rate, total), parallelism=2)
     items = numbers.shuffle().bolt("relay", relay, parallelism=2)
     items.fields("key").bolt("sink", Sink(folder), parallelism=2)
     return topology
 
 
-def slowed(gate: Gate, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
-    """A spout whose bolt needs `pause_s` for each record."""
+def slow_topology(
+    signal: StartSignal, folder: Path, rate: float, total: int, pause_s: float
+) -> Topology:
+    """A spout whose bolt pauses for each record."""
     topology = Topology("slow")
-    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total))
+    numbers = topology.spout("numbers", Numbers(signal, folder, rate, total))
     numbers.shuffle().bolt("sink", SlowSink(folder, pause_s))
     return topology

@@ -1,1 +1,1 @@
-"""Ray on a network of this machine that can be cut, slowed and made to lose packets."""
+"""Scenarios on several Ray nodes of this machine, whose network can be cut, slow or lossy."""

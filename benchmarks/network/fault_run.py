@@ -1,9 +1,9 @@
-"""A topology on three nodes of Ray, of which one is lost, cut off or badly connected.
+"""A topology on three nodes of Ray, one of which is lost, cut off or badly connected.
 
-The scenarios beside this file run it as a program inside the namespace of a node:
+The scenarios in this folder run it as a program in the namespace of a node:
 
 numbers ─▶ relay ─┬─▶ sink      a row in a file for each number
-                  └─▶ gather    per key in Redis, which all nodes reach: which numbers there were
+                  └─▶ gather    per key in a Redis that all nodes reach: which numbers have arrived
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from benchmarks.endurance.topologies import Item, relay
 from benchmarks.measure import BenchmarkError
 from benchmarks.network.namespaces import NODES, ROOT, ROUTER, Network, address
 from benchmarks.network.ray_nodes import PORT, RayNodes, commands, environment, until
-from benchmarks.outage_scenarios import _gathered
-from benchmarks.outage_scenarios._gathered import KEYS, Keyed, gather, keyed, wrong
+from benchmarks.outage_scenarios import _keyed_bits
+from benchmarks.outage_scenarios._keyed_bits import KEYS, Keyed, gather, keyed, wrong_keys
 from sunshower import Topology
 
 Figures = dict[str, Any]
 RATE = 500  # tuples a second
 SHORT_S = 5.0  # far below `worker_timeout_s`
 LONG_S = 90.0  # Ray declares a node dead after 5 checks of up to 13 s each
-NODE = 2  # which is disturbed, unless it is the head
+NODE = 2  # the disturbed node, unless that is the head
 HEAD_AWAY_S = 10.0
-_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after
+_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after the fault
 _START_MAX_S, _HEAL_MAX_S = 180.0, 180.0
-_LOOK_S = 0.25
-_TRIES = 40  # of a submission, until each node has a worker
+_POLL_S = 0.25
+_TRIES = 40  # submissions, until each node has a worker
 _TABLES_PORT = 6380
 _HEAD_STARTS_S = 120  # at most
 
 
-def measured(what: str, seconds: float) -> Figures:
-    """Disturb a node for so long; `what` is a key of `Faults.all`.
+def run_with_fault(what: str, seconds: float) -> Figures:
+    """Disturb a node for `seconds`; `what` is a key of `Faults.all`.
 
-    Raises MissingRequirement where namespaces may not be made.
+    Raises MissingRequirement if the user may not create namespaces.
     """
     from benchmarks.outage_scenarios import redis
 
@@ -74,7 +74,7 @@ def measured(what: str, seconds: float) -> Figures:
 
 
 def _client_node(what: str) -> int:
-    """Where the program runs: on a node that stays."""
+    """The node on which the program runs: one that is not disturbed."""
     return int(what == "head")
 
 
@@ -90,7 +90,7 @@ def keyed_item(item: Item) -> Iterator[Keyed]:
     yield from keyed(item.number)
 
 
-def declared(source: Any, sink: Any, state: Any) -> Any:
+def build_graph(source: Any, sink: Any, state: Any) -> Any:
     """The graph of the topology."""
     topology = Topology("partition", workers=NODES, ackers=NODES)
     items = topology.spout("numbers", source, NODES).shuffle()
@@ -105,7 +105,7 @@ def declared(source: Any, sink: Any, state: Any) -> Any:
 
 
 class Faults:
-    """What can be done to a node for some seconds."""
+    """The faults that can be injected into a node for some seconds."""
 
     def __init__(self, network: Network, nodes: RayNodes) -> None:
         self._network, self._nodes = network, nodes
@@ -120,7 +120,7 @@ class Faults:
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
-        """As a machine without power: nobody gets a message of its end."""
+        """As a machine without power: other nodes get no message about its end."""
         self._network.unplug(NODE)
         self._nodes.kill(NODE)
         yield
@@ -142,22 +142,22 @@ def main(
     prefix: str, what: str, seconds: float, folder: Path, store: str, tables: str = ""
 ) -> None:
     """Run the topology, disturb a node, and write the figures."""
-    from benchmarks import gate
-    from benchmarks.endurance import evidence, topologies
+    from benchmarks import start_signal
+    from benchmarks.endurance import row_files, topologies
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.shipping import ship
     from sunshower.trident import RedisState
 
-    ship([gate, evidence, topologies, _gathered])
+    ship([start_signal, row_files, topologies, _keyed_bits])
     network, total = Network(prefix), int((seconds + _BEFORE_S + _AFTER_S) * RATE)
     nodes = RayNodes(network, folder, tables, _head_away_max_s(seconds))
-    shut, state = gate.Gate(folder), RedisState(store, name="gathered")
-    source = topologies.Numbers(shut, folder, RATE, total)
+    signal, state = start_signal.StartSignal(folder), RedisState(store, name="gathered")
+    source = topologies.Numbers(signal, folder, RATE, total)
     _connect(address(_client_node(what)))
     with RayCluster() as cluster:
         until(lambda: _alive() == NODES, "all nodes", _START_MAX_S)
-        run, there = _submitted(cluster, declared(source, topologies.Sink(folder), state))
-        shut.open()
+        run, there = _submit_spread(cluster, build_graph(source, topologies.Sink(folder), state))
+        signal.send()
         time.sleep(_BEFORE_S)
         begun_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
         replaced_s = -1.0
@@ -165,10 +165,10 @@ def main(
             while (passed_s := (time.monotonic_ns() - begun_ns) / 1e9) < seconds:
                 if replaced_s < 0 and _restarts(run, restarts) > restarts:
                     replaced_s = round(passed_s, 1)
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             healed_ns = time.monotonic_ns()
-        found = _after(run, folder, total, begun_ns, healed_ns)
-        found["states_wrong"] = wrong(dict(state.items()), total)
+        found = _evaluate(run, folder, total, begun_ns, healed_ns)
+        found["states_wrong"] = wrong_keys(dict(state.items()), total)
         found["workers_there"] = there
         if what in ("master", "lost") or (what == "isolated" and seconds > SHORT_S):
             found["replaced_s"] = replaced_s
@@ -199,10 +199,10 @@ def _connect(here: str) -> None:
     )
 
 
-def _submitted(cluster: Any, graph: Any) -> tuple[Any, list[int]]:
+def _submit_spread(cluster: Any, graph: Any) -> tuple[Any, list[int]]:
     """A run with its master on node 0 and a worker on each node, and the workers on NODE.
 
-    Ray spreads actors as it likes, so it is submitted again and again.
+    Ray chooses the nodes of actors, so the topology is submitted until they are as needed.
     """
     import ray
 
@@ -241,10 +241,10 @@ def _has_ended(run: Any) -> bool:
         return False
 
 
-def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
-    """Wait for the end of the source, and settle the accounts."""
-    from benchmarks.endurance.accounts import NEVER, Accounts, causes
-    from benchmarks.endurance.evidence import read
+def _evaluate(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
+    """Wait for the end of the source, and evaluate the rows of the tasks."""
+    from benchmarks.endurance.deliveries import NEVER, DeliveryTimes, causes
+    from benchmarks.endurance.row_files import read_rows
     from sunshower.errors import SunshowerError
 
     try:
@@ -254,36 +254,38 @@ def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) ->
         state["quarantined"] = len(snapshot.degraded)
     except (BenchmarkError, SunshowerError) as error:
         state = {"state": f"failed: {error}", "restarts": _restarts(run, -1)}
-    accounts = Accounts.of(total, *(read(folder, what) for what in ("emitted", "sunk", "acked")))
-    acked = accounts.acked[accounts.acked != NEVER]
-    owed = accounts.acked[(accounts.emitted < healed_ns) & (accounts.acked > healed_ns)]
-    owed = owed[owed != NEVER]
+    deliveries = DeliveryTimes.of(
+        total, *(read_rows(folder, what) for what in ("emitted", "sunk", "acked"))
+    )
+    acked = deliveries.acked[deliveries.acked != NEVER]
+    delayed = deliveries.acked[(deliveries.emitted < healed_ns) & (deliveries.acked > healed_ns)]
+    delayed = delayed[delayed != NEVER]
     during = (acked > begun_ns) & (acked < healed_ns)
-    new = np.where(accounts.emitted > begun_ns, accounts.acked, NEVER)
+    new = np.where(deliveries.emitted > begun_ns, deliveries.acked, NEVER)
     flows_ns = max(int(new[key::KEYS].min()) for key in range(KEYS)) - begun_ns
     return {
         **state,
         "tuples": total,
-        "lost": accounts.lost,
-        "acked_early": accounts.acked_early,
+        "lost": deliveries.lost,
+        "acked_early": deliveries.acked_early,
         "acked_during": int(during.sum()),
         "all_keys_flow_s": round(flows_ns / 1e9, 1),
-        "resumed_s": round(float(owed.min() - healed_ns) / 1e9, 1) if len(owed) else 0.0,
-        "caught_up_s": round(float(owed.max() - healed_ns) / 1e9, 1) if len(owed) else 0.0,
-        "duplicates": accounts.duplicates,
-        "failures": str(causes(read(folder, "failed"))),
+        "resumed_s": round(float(delayed.min() - healed_ns) / 1e9, 1) if len(delayed) else 0.0,
+        "caught_up_s": round(float(delayed.max() - healed_ns) / 1e9, 1) if len(delayed) else 0.0,
+        "duplicates": deliveries.duplicates,
+        "failures": str(causes(read_rows(folder, "failed"))),
     }
 
 
 def _alive() -> int:
-    """How many nodes Ray has."""
+    """The number of nodes that Ray has."""
     import ray
 
     return sum(node["Alive"] for node in ray.nodes())
 
 
 def _zombies(namespace: str, run: Any) -> int:
-    """How many processes of workers still live on the node, besides the present ones."""
+    """The number of processes of replaced workers that still run on the node."""
     from sunshower.actors.processes import processes_of
 
     now = {process.pid for process in processes_of(run.id).values()}

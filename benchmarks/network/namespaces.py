@@ -1,8 +1,8 @@
-"""Ray's nodes in network namespaces of this machine, behind a router that can disturb them.
+"""Ray nodes in network namespaces of this machine, and a router between them that injects faults.
 
 node 0 (head, 10.89.0.2) ──┐
-node 1 (10.89.1.2) ────────┼── the router: drops in silence what a blackhole rule names,
-node 2 (10.89.2.2) ────────┘   or sends it through `relay.py`, which delays and loses it
+node 1 (10.89.1.2) ────────┼── the router: silently drops packets that a blackhole rule matches,
+node 2 (10.89.2.2) ────────┘   or sends them through `relay.py`, which delays and loses packets
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.network import relay
 
 NODES = 3
 ROOT = Path(__file__).parents[2]
-_TABLE = "89"  # of routes: through the relay
+_TABLE = "89"  # of the routes through the relay
 
 
 class Network:
-    """Namespaces and links. Raises MissingRequirement for a user who may not make them."""
+    """Namespaces and links. Raises MissingRequirement if the user may not create them."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -40,7 +40,7 @@ class Network:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what still runs there, and remove all."""
+        """End all processes in the namespaces, and remove them."""
         for name in (*map(self.node, range(NODES)), self.router):
             for _ in range(3):
                 for pid in pids(name):
@@ -54,21 +54,21 @@ class Network:
 
     @contextmanager
     def cut(self, one: int, other: int) -> Iterator[None]:
-        """Drop everything between two nodes."""
+        """Drop all packets between two nodes."""
         self._rules("add", one, other)
         yield
         self._rules("del", one, other)
 
     @contextmanager
     def isolated(self, node: int) -> Iterator[None]:
-        """Drop everything between a node and all others."""
+        """Drop all packets between a node and all others."""
         with ExitStack() as stack:
             for other in set(range(NODES)) - {node}:
                 stack.enter_context(self.cut(node, other))
             yield
 
     def unplug(self, node: int) -> None:
-        """Take a node's link down, for good."""
+        """Take a node's link down permanently."""
         _ip("-n", self.node(node), "link", "set", "eth0", "down")
 
     @contextmanager
@@ -84,10 +84,10 @@ class Network:
                 raise BenchmarkError("the relay has not started")
             _ip("-n", self.router, "link", "set", relay.DEVICE, "up")
             _ip("-n", self.router, "route", "add", "default", "dev", relay.DEVICE, "table", _TABLE)
-            for end in range(NODES):  # what the relay sends comes in on its own device
+            for end in range(NODES):  # packets from the relay arrive on its own device
                 which = ("to" if end != node else "from", address(node))
                 _ip("-n", self.router, "rule", "add", *which, "iif", f"n{end}", "lookup", _TABLE)
-            yield  # the relay ends with its input, its device with it, and so the routes
+            yield  # the relay ends when its input is closed, which removes its device and routes
 
     def _rules(self, action: str, one: int, other: int) -> None:
         for source, target in ((one, other), (other, one)):
@@ -114,7 +114,7 @@ class Network:
             _ip("-n", node, "route", "add", "default", "via", f"10.89.{number}.1")
 
 
-ROUTER = "10.89.0.1"  # an address of the router, which all nodes reach, also one that is cut off
+ROUTER = "10.89.0.1"  # an address of the router that all nodes reach, even a node that is cut off
 
 
 def address(node: int) -> str:

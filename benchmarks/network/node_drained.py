@@ -1,10 +1,10 @@
-"""Nodes are drained: one while records flow, the next while a Redis that all work needs is away.
+"""Drains two nodes: one while records flow, the next during an outage of a Redis they all need.
 
-numbers ─▶ call ─┬─▶ held      per key in memory: which numbers there were
+numbers ─▶ call ─┬─▶ held      per key in memory: which numbers have arrived
                  └─▶ stored    the same in the Redis
 
 `call` takes 5 ms and writes to the Redis. All settings are defaults. The nodes are three raylets of
-this machine; each drained node ends when its workers, and the master, have left.
+this machine; a drained node ends when its workers, and the master, have left it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios import _gathered, redis
-from benchmarks.outage_scenarios._gathered import Keyed, gather, wrong
+from benchmarks.outage_scenarios import _keyed_bits, redis
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, wrong_keys
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import master_name
@@ -35,22 +35,22 @@ from sunshower.trident import RedisState
 Figures = dict[str, Any]
 _RATE = 100.0
 _CALL_S = 0.005
-_AROUND_S = 10.0  # of load before, between and after
-_NOTICE_S = 120  # that a drained node has left
+_AROUND_S = 10.0  # of load before, between and after the drains
+_NOTICE_S = 120  # seconds from the command until a drained node ends
 _CAUGHT_UP_S = 180.0
-_LOOK_S = 0.2
-_TRIES = 40  # of a submission
+_POLL_S = 0.2
+_TRIES = 40  # submissions, until the placement is as needed
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2, …, so many a second since `begun_s`, until the file `end` says how many."""
+    """0, 1, 2, …, `rate` a second since `begun_s`, until the number in the file `end`."""
 
     def __init__(self, rate: float, end: Path) -> None:
         self._rate, self._end, self._begun_s = rate, end, time.time()
 
     def due(self) -> int:
-        """How many there are by now."""
+        """How many numbers are due now."""
         return int((time.time() - self._begun_s) * self._rate)
 
     def records(self) -> Iterator[Number | None]:
@@ -77,7 +77,7 @@ class Call(Bolt[Number, Keyed]):
     def process(self, record: Number) -> Iterator[Keyed]:
         time.sleep(_CALL_S)
         self._redis.rpush("numbers", record.value)
-        yield from _gathered.keyed(record.value)
+        yield from _keyed_bits.keyed(record.value)
 
     def snapshot(self) -> None:
         """It has no state, so it may move."""
@@ -87,16 +87,16 @@ class Call(Bolt[Number, Keyed]):
 
 @dataclass(frozen=True)
 class Load:
-    """What runs on the nodes, and what must be there in the end."""
+    """A topology for the nodes, and how its results are evaluated."""
 
     module: str  # of its code
     spout: str  # whose trees are counted
-    declare: Callable[[Topology, Paced, str, Path], None]  # the URL of the Redis, a folder
-    results: Callable[[RayRun, str, int], Figures]  # the URL, and how many numbers there were
+    declare: Callable[[Topology, Paced, str, Path], None]  # also the URL of the Redis, a folder
+    results: Callable[[RayRun, str, int], Figures]  # also the URL, the number of numbers
 
 
-class Watch:
-    """What the status says of the topology, and how long its master is away."""
+class StatusWatch:
+    """Polls the status of a topology, and measures how long its master is unavailable."""
 
     def __init__(self, run: RayRun) -> None:
         self.run = run
@@ -105,26 +105,26 @@ class Watch:
         self.lines: dict[str, None] = {}
         self.master_away_s = 0.0  # the longest time
 
-    def until(self, is_so: Callable[[], bool], within_s: float) -> float:
-        """Look on until then. Returns how long it took; -1: the time is over."""
+    def until(self, condition: Callable[[], bool], within_s: float) -> float:
+        """Poll until `condition` is true. Returns the seconds; -1 after `within_s`."""
         begun_s = answered_s = time.monotonic()
         while (now := time.monotonic()) < begun_s + within_s:
             try:
-                self._look()
+                self._poll()
                 self.master_away_s = max(self.master_away_s, time.monotonic() - answered_s)
                 answered_s = time.monotonic()
-                if is_so():
+                if condition():
                     return round(now - begun_s, 1)
-            except ClusterError:  # the master is being restarted
+            except ClusterError:  # the master is restarting
                 continue
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return -1.0
 
-    def go_on(self, seconds: float) -> None:
-        """Look on for so long."""
+    def watch_for(self, seconds: float) -> None:
+        """Poll for `seconds`."""
         self.until(lambda: False, seconds)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         snapshot = self.run.snapshot()
         if self.states[-1:] != [snapshot.state]:
             self.states.append(snapshot.state)
@@ -142,25 +142,25 @@ def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
 
 
 def results(run: RayRun, url: str, total: int) -> Figures:
-    """By what is in the states."""
-    held = dict(run.entries("held", 10 * _gathered.KEYS))
+    """Evaluates the states."""
+    held = dict(run.entries("held", 10 * _keyed_bits.KEYS))
     stored = dict(RedisState(url, name="gathered").items())
     return {
-        "lost": _gathered.missing(stored, total),
-        "states_wrong": wrong(held, total) + wrong(stored, total),
+        "lost": _keyed_bits.missing_numbers(stored, total),
+        "states_wrong": wrong_keys(held, total) + wrong_keys(stored, total),
     }
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for so many seconds, in which the second node is drained."""
-    return drained(Load(__name__, "numbers", declare, results), seconds)
+    """The Redis is unavailable for `seconds`, while the second node is drained."""
+    return run_drains(Load(__name__, "numbers", declare, results), seconds)
 
 
-def drained(load: Load, seconds: float) -> Figures:
-    """Drain two nodes under that load, the second while its Redis is away for so many seconds."""
+def run_drains(load: Load, seconds: float) -> Figures:
+    """Drain two nodes under that load, the second during an outage of the Redis."""
     from ray.cluster_utils import Cluster
 
-    ship([sys.modules[load.module], sys.modules[__name__], _gathered])
+    ship([sys.modules[load.module], sys.modules[__name__], _keyed_bits])
     head = {**_NODE, "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
     nodes = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -169,14 +169,14 @@ def drained(load: Load, seconds: float) -> Figures:
             with RayCluster(nodes.address) as cluster:
                 try:
                     where = cluster, nodes, [second, third], server, Path(folder)
-                    return _drained(load, *where, seconds)
+                    return _drain_both(load, *where, seconds)
                 except TopologyFailed as error:
                     return {"state": "failed", "why": str(error)[:500]}
     finally:
         nodes.shutdown()
 
 
-def _drained(
+def _drain_both(
     load: Load,
     cluster: RayCluster,
     nodes: Any,
@@ -188,24 +188,24 @@ def _drained(
     source, topology = Paced(_RATE, folder / "end"), Topology("drained")
     load.declare(topology, source, server.url, folder)
     run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
-    watch, found = Watch(run), Figures()
-    watch.go_on(_AROUND_S)
+    watch, found = StatusWatch(run), Figures()
+    watch.watch_for(_AROUND_S)
     node = next(one for one in leaving if one.node_id == _master_node(run))
-    found["left_s, flowing"] = _leave(nodes, node, watch)
+    found["left_s, flowing"] = _drain_node(nodes, node, watch)
     nodes.add_node(**_NODE)
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     server.stop()
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     there = sorted(nodes.worker_nodes, key=lambda one: one.node_id != _master_node(run))
     node = next(one for one in there if one.node_id in run.nodes())
     begun_s = time.monotonic()
-    found["left_s, away"] = _leave(nodes, node, watch)
-    watch.go_on(seconds - _AROUND_S - (time.monotonic() - begun_s))
+    found["left_s, away"] = _drain_node(nodes, node, watch)
+    watch.watch_for(seconds - _AROUND_S - (time.monotonic() - begun_s))
     server.start()
     acked = run.snapshot().component(load.spout).acked
     is_acked = lambda: run.snapshot().component(load.spout).acked > acked  # noqa: E731
     found["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     total = source.due()
     (folder / "new").write_text(str(total))
     (folder / "new").rename(folder / "end")
@@ -233,14 +233,14 @@ def _drained(
 
 
 def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[str]) -> RayRun:
-    """A run whose master and a worker are on one of these nodes. Ray chooses the master's, so it
-    is submitted until they are."""
+    """A run whose master and a worker are on one of these nodes. Ray chooses the nodes, so it is
+    submitted until they are."""
     for _ in range(_TRIES):
         run = cluster.submit(topology.graph())
         if _master_node(run) in {*nodes} & run.nodes().keys():
             return run
         run.stop()
-    raise BenchmarkError(f"the master was never beside a worker on {', '.join(nodes)}")
+    raise BenchmarkError(f"no master shared a node with a worker, of {', '.join(nodes)}")
 
 
 def _master_node(run: RayRun) -> str:
@@ -248,9 +248,9 @@ def _master_node(run: RayRun) -> str:
     return "" if there is None else there.node
 
 
-def _leave(nodes: Any, node: Any, watch: Watch) -> float:
+def _drain_node(nodes: Any, node: Any, watch: StatusWatch) -> float:
     """Drain a node as an operator does, and end it when its workers, and the master, have left.
-    Returns after how many seconds the workers had. Raises BenchmarkError if one has not."""
+    Returns the seconds until the workers had left. Raises BenchmarkError if one has not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     which = ["--address", nodes.address, "--node-id", node.node_id]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]

@@ -1,10 +1,10 @@
-"""A node is lost for good, as a machine without power: its workers continue on other nodes."""
+"""A node is lost permanently, like a machine without power: other nodes take over its workers."""
 
 from __future__ import annotations
 
-from benchmarks.network.fault_run import Figures, measured
+from benchmarks.network.fault_run import Figures, run_with_fault
 
 
 def run(seconds: float) -> Figures:
-    """The load goes on for so many seconds after the loss, and some more."""
-    return measured("lost", seconds)
+    """The load continues for `seconds` after the loss, and for some more."""
+    return run_with_fault("lost", seconds)

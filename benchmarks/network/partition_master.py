@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.network.fault_run import Figures, measured
+from benchmarks.network.fault_run import Figures, run_with_fault
 
 
 def run(seconds: float) -> Figures:
-    """The network is cut for so many seconds."""
-    return measured("master", seconds)
+    """The network is cut for `seconds`."""
+    return run_with_fault("master", seconds)

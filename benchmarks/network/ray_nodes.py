@@ -1,4 +1,4 @@
-"""Starts and kills the nodes of a Ray, each in a network namespace of its own."""
+"""Starts and kills the nodes of a Ray cluster, each in its own network namespace."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from benchmarks.measure import BenchmarkError
 from benchmarks.network.namespaces import NODES, ROOT, Network, address, pids
 
 PORT = 6379
-_START_MAX_S = _END_MAX_S = 180.0  # a cut-off raylet may learn of it minutes later
-_LOOK_S = 0.25
+_START_MAX_S = _END_MAX_S = 180.0  # a cut-off raylet may end minutes after Ray declares it dead
+_POLL_S = 0.25
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 
 
 class RayNodes:
-    """One Ray; node 0 is its head. Any process of the machine may kill and start its nodes.
+    """One Ray cluster; node 0 is its head. Any process of the machine may kill and start its nodes.
 
-    `tables` is the HOST:PORT of a Redis in which the head has its tables, or empty; then Ray's
-    processes wait for a head that is away for at most `head_away_max_s`.
+    `tables` is the HOST:PORT of a Redis for the head's tables, or empty. With it, Ray's processes
+    wait for an unavailable head for at most `head_away_max_s`.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class RayNodes:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """All nodes; they end with the block."""
-        # One after the other: of two that started together on one machine, one hung.
+        """Start all nodes; they end with the block."""
+        # In sequence: when two started at the same time on one machine, one of them hung.
         started = [self.start(number) for number in range(NODES)]
         try:
             yield
@@ -50,11 +50,11 @@ class RayNodes:
                     process.wait(10)
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
-        """Start a node, also again. Returns when it has joined."""
+        """Start or restart a node. Returns when it has joined."""
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1",
                  "--object-store-memory=80000000", "--disable-usage-stats"]  # fmt: skip
         if number == 0:
-            # Else Ray finds this address in the file, and in the commands of the other nodes'
+            # Otherwise Ray finds this address in the file, and in the commands of other nodes'
             # processes, and refuses to start a second head there.
             (self._folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
             start += ["--head", f"--port={PORT}", "--include-dashboard=false",
@@ -64,7 +64,7 @@ class RayNodes:
             start += [f"--address={address(0)}:{PORT}"]
         inside = ["ip", "netns", "exec", self._network.node(number)]
         settings = {}
-        if self._tables:  # the raylets of other nodes do not take this setting from the head's
+        if self._tables:  # raylets of other nodes do not take this setting from the head
             settings["RAY_" + _RECONNECT] = str(self._head_away_max_s)
         if self._tables and number == 0:
             settings["RAY_REDIS_ADDRESS"] = self._tables
@@ -80,16 +80,16 @@ class RayNodes:
         return process
 
     def kill(self, number: int) -> None:
-        """SIGKILL for everything of a node: Ray's processes and the workers."""
-        for _ in range(3):  # one that is just being started
+        """Send a SIGKILL to all processes of a node: Ray's and the workers."""
+        for _ in range(3):  # also to processes that are just starting
             for pid in pids(self._network.node(number)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def start_if_ended(self, number: int) -> bool:
-        """Start a node again that Ray has declared dead, as a supervisor does when it has ended.
+        """Restart a node that Ray has declared dead, when it has ended, as a supervisor does.
 
-        Raises BenchmarkError if Ray has declared it dead and it does not end.
+        Returns whether it did. Raises BenchmarkError if the node does not end.
         """
         import ray
 
@@ -110,23 +110,23 @@ class RayNodes:
 
 
 def environment() -> dict[str, str]:
-    """The environment of processes in namespaces."""
+    """The environment variables of processes in namespaces."""
     settings = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
     return {**os.environ, **settings, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
 
-def until(is_so: Callable[[], bool], what: str, within_s: float) -> float:
-    """Wait; how many seconds. Raises BenchmarkError when the time is over."""
+def until(condition: Callable[[], bool], what: str, within_s: float) -> float:
+    """Wait until `condition`. Returns the seconds. Raises BenchmarkError after `within_s`."""
     begun_s = time.monotonic()
-    while not is_so():
+    while not condition():
         if time.monotonic() - begun_s > within_s:
-            raise BenchmarkError(f"{what} has not come in {within_s:g} s")
-        time.sleep(_LOOK_S)
+            raise BenchmarkError(f"timed out after {within_s:g} s, waiting for {what}")
+        time.sleep(_POLL_S)
     return time.monotonic() - begun_s
 
 
 def commands(namespace: str) -> dict[int, str]:
-    """Process → its command, of those in a namespace."""
+    """Process id → command, of the processes in a namespace."""
     found = {}
     for pid in pids(namespace):
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Passes the packets of a TUN device on after a random delay, or drops them: a bad network.
+"""A bad network: passes the packets of a TUN device on after a random delay, or drops them.
 
-`python -m benchmarks.network.relay` in a router's namespace. It ends at the end of its input.
+`python -m benchmarks.network.relay` in a router's namespace. It ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from heapq import heappop, heappush
 
 DEVICE = "relay"
-DELAY_S = (0.02, 0.06)  # of each packet, so later ones overtake earlier ones
+DELAY_S = (0.02, 0.06)  # of each packet, so packets overtake each other
 LOSS = 0.01
 SEED = 1
 READY = "ready\n"
@@ -24,7 +24,7 @@ _PACKET_BYTES = 65_536
 
 
 def main() -> None:
-    """Open the device, say so, and pass packets on."""
+    """Open the device, print READY, and pass packets on."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     request = struct.pack("16sH", DEVICE.encode(), _IFF_TUN | _IFF_NO_PI)
     fcntl.ioctl(device, _TUNSETIFF, request)

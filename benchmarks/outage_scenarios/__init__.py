@@ -1,1 +1,1 @@
-"""Real outages under load: each module has `run(seconds)`, which returns what came of one."""
+"""Real outages under load: `run(seconds)` of each module returns the figures of one outage."""

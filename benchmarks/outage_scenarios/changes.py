@@ -1,6 +1,6 @@
-"""Other numbers of tasks and new code, each while the PostgreSQL of a keyed state is away.
+"""Changes the numbers of tasks, and upgrades, during outages of the PostgreSQL of a keyed state.
 
-numbers, as fast as they are taken → slow (5 ms) → gather: per key in PostgreSQL. All defaults.
+numbers, at full speed → slow (5 ms) → gather: per key in PostgreSQL. All settings are defaults.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios import _gathered, _load, postgres
-from benchmarks.outage_scenarios._gathered import Keyed, gather, keyed, missing, wrong
-from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from benchmarks.outage_scenarios import _keyed_bits, _outage_watch, postgres
+from benchmarks.outage_scenarios._keyed_bits import (
+    Keyed,
+    gather,
+    keyed,
+    missing_numbers,
+    wrong_keys,
+)
+from benchmarks.outage_scenarios._outage_watch import Figures, OutageWatch, figures_or_failure
 from sunshower import Context, KeyState, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -30,7 +36,7 @@ _CHANGE_MAX_S = 180.0  # after the end of an outage
 
 
 class Endless(Spout[Number]):
-    """0, 1, 2, … until the file `end` is there; then the file `total` says how many."""
+    """0, 1, 2, … until the file `end` exists; then it writes the count to the file `total`."""
 
     def __init__(self, folder: Path) -> None:
         self._end, self._total = folder / "end", folder / "total"
@@ -50,7 +56,7 @@ def slow(number: Number) -> Iterator[Keyed]:
 
 
 class Gather:
-    """The function of the state, in a version that opens, or in one that does not."""
+    """The function of the state, in a version that opens, or in one that fails to open."""
 
     def __init__(self, opens: bool) -> None:
         self._opens = opens
@@ -65,16 +71,16 @@ class Gather:
 
 def declare(folder: Path, dsn: str, opens: bool = True) -> Topology:
     """The topology, in one of its versions."""
-    made = Topology("changed")
+    topology = Topology("changed")
     retry = Retry(dead_letters=folder / "dead.jsonl")
-    pairs = made.spout("numbers", Endless(folder), retry=retry).shuffle().bolt("slow", slow)
+    pairs = topology.spout("numbers", Endless(folder), retry=retry).shuffle().bolt("slow", slow)
     state = PostgresState(dsn, name="gathered")
     pairs.group_by("key").process(Gather(opens), state=state, name="gather", parallelism=2)
-    return made
+    return topology
 
 
-class Change(threading.Thread):
-    """A command, and how long it takes."""
+class TimedCommand(threading.Thread):
+    """Runs a command in a thread, and measures how long it takes."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__()
@@ -90,8 +96,8 @@ class Change(threading.Thread):
         self.took_s = round(time.monotonic() - begun_s, 1)
 
 
-def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
-    """The commands, in their order."""
+def commands(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
+    """The commands, in the order of their execution."""
     return {
         "more tasks": lambda: run.rebalance(tasks={"gather": 8, ACKER: 4}),
         "fewer tasks": lambda: run.rebalance(tasks={"gather": 2, ACKER: 2}),
@@ -101,8 +107,8 @@ def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]
 
 
 def run(seconds: float) -> Figures:
-    """Four outages of that length, on a Ray of its own."""
-    ship([_load, _gathered, sys.modules[__name__]])
+    """Four outages of that length, on a new Ray."""
+    ship([_outage_watch, _keyed_bits, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as name,
         postgres.running() as server,
@@ -110,15 +116,15 @@ def run(seconds: float) -> Figures:
     ):
         folder = Path(name)
         topology = cluster.submit(declare(folder, server.dsn).graph())
-        watch = Watch(topology, ["numbers"])
+        watch = OutageWatch(topology, ["numbers"])
 
         def scenario() -> Figures:
             found: Figures = {}
             recovery_s = 0.0
-            for what, call in changes(topology, folder, server.dsn).items():
-                change = Change(call)
+            for what, call in commands(topology, folder, server.dsn).items():
+                change = TimedCommand(call)
 
-                def stop(change: Change = change) -> None:
+                def stop(change: TimedCommand = change) -> None:
                     server.stop()
                     change.start()
 
@@ -132,9 +138,12 @@ def run(seconds: float) -> Figures:
             watch.catch_up(folder / "end", topology.finished)
             total = int((folder / "total").read_text())
             states = dict(PostgresState(server.dsn, name="gathered").items())
-            gathered = {"lost": missing(states, total), "states_wrong": wrong(states, total)}
+            gathered = {
+                "lost": missing_numbers(states, total),
+                "states_wrong": wrong_keys(states, total),
+            }
             return {**found, "recovery_s": recovery_s, "numbers": total, **gathered}
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
         return found

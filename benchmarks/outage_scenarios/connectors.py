@@ -1,9 +1,9 @@
-"""A PostgreSQL is away that an HTTP server writes to, to which another topology sends.
+"""A PostgreSQL is unavailable, to which an HTTP server writes requests of another topology.
 
 All settings are defaults.
 
-sending: numbers, as fast as they are taken → slow (5 ms) → HttpSink
-taking:  HttpSource, which it sends to → slow (5 ms) → PostgresTable
+sending: numbers, at full speed → slow (5 ms) → HttpSink
+taking:  HttpSource, the target of that sink → slow (5 ms) → PostgresTable
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
-from benchmarks.outage_scenarios import _load, changes, postgres
-from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch, changes, postgres
+from benchmarks.outage_scenarios._outage_watch import Figures, OutageWatch, figures_or_failure
 from benchmarks.outage_scenarios.changes import Endless
 from sunshower import Number, Retry, Topology
 from sunshower.actors.cluster import RayCluster
@@ -32,26 +32,26 @@ def slow(number: Number) -> Iterator[Number]:
     yield number
 
 
-def sending(folder: Path, port: int) -> Topology:
+def sender_topology(folder: Path, port: int) -> Topology:
     """Numbers to the HTTP server."""
-    made = Topology("sending")
-    numbers = made.spout("numbers", Endless(folder), retry=Retry(dead_letters=folder / "dead"))
+    topology = Topology("sending")
+    numbers = topology.spout("numbers", Endless(folder), retry=Retry(dead_letters=folder / "dead"))
     sink = HttpSink(f"http://{HOST}:{port}/", id="value")
     numbers.shuffle().bolt("slow", slow).shuffle().bolt("send", sink)
-    return made
+    return topology
 
 
-def taking(dsn: str, port: int) -> Topology:
-    """The HTTP server's requests to PostgreSQL."""
-    made = Topology("taking")
-    taken = made.spout("requests", HttpSource(port, type=Number)).shuffle().bolt("slow", slow)
+def receiver_topology(dsn: str, port: int) -> Topology:
+    """The requests of the HTTP server to PostgreSQL."""
+    topology = Topology("taking")
+    taken = topology.spout("requests", HttpSource(port, type=Number)).shuffle().bolt("slow", slow)
     taken.fields("value").bolt("table", PostgresTable(dsn, "numbers", key="value"))
-    return made
+    return topology
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
-    ship([_load, changes, sys.modules[__name__]])
+    """One outage of that length, on a new Ray."""
+    ship([_outage_watch, changes, sys.modules[__name__]])
     ports = Ports()
     port = ports.claim()
     with (
@@ -62,9 +62,9 @@ def run(seconds: float) -> Figures:
         folder = Path(name)
         with postgres.connect(server.dsn) as db:
             db.execute("CREATE TABLE numbers (value bigint PRIMARY KEY)")
-        takes = cluster.submit(taking(server.dsn, port).graph())
-        topology = cluster.submit(sending(folder, port).graph())
-        watch = Watch(topology, ["numbers"])
+        receiver = cluster.submit(receiver_topology(server.dsn, port).graph())
+        topology = cluster.submit(sender_topology(folder, port).graph())
+        watch = OutageWatch(topology, ["numbers"])
 
         def scenario() -> Figures:
             watch.outage(server.stop, seconds, server.start)
@@ -72,12 +72,12 @@ def run(seconds: float) -> Figures:
             total = int((folder / "total").read_text())
             with postgres.connect(server.dsn) as db:
                 rows = {number for (number,) in db.execute("SELECT value FROM numbers")}
-            requests = takes.snapshot().component("requests")
+            requests = receiver.snapshot().component("requests")
             causes = {f"requests failed: {one}": n for one, n in requests.causes.items()}
             return {"numbers": total, "lost": len({*range(total)} - rows), **causes}
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
-        takes.stop()
+        receiver.stop()
     ports.release()
     return found

@@ -1,4 +1,4 @@
-"""A disk that is full, and freed again: JSON lines of a plain sink, and a state in SQLite."""
+"""A full disk, which is freed again: JSON lines of a plain sink, and a state in SQLite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import JsonLines
 from sunshower.trident import SqliteState
 
@@ -22,7 +22,7 @@ _BLOCK = bytes(1 << 16)
 
 @contextmanager
 def small_disk(size: int = _SIZE) -> Iterator[Path]:
-    """A file system in memory of this size. Raises BenchmarkError without the right to mount."""
+    """A file system in memory of this size. Raises BenchmarkError without permission to mount."""
     with tempfile.TemporaryDirectory(prefix="sunshower-disk-") as folder:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
         done = subprocess.run(mount, check=False, capture_output=True, text=True)
@@ -35,7 +35,7 @@ def small_disk(size: int = _SIZE) -> Iterator[Path]:
 
 
 def run(seconds: float) -> Figures:
-    """The disk is full for so many seconds."""
+    """The disk is full for `seconds`."""
     with small_disk() as disk, tempfile.TemporaryDirectory() as folder:
         lines, ballast = disk / "numbers.jsonl", disk / "ballast"
         state = SqliteState(disk / "counts.db", name="counts")
@@ -51,7 +51,7 @@ def run(seconds: float) -> Figures:
 
 
 def fill(ballast: Path) -> None:
-    """Let a file take all the room that is left."""
+    """Fill the disk with one file."""
     handle = os.open(ballast, os.O_WRONLY | os.O_CREAT)
     try:
         for size in (len(_BLOCK), 1):
@@ -65,4 +65,4 @@ def _fill_with(handle: int, block: bytes) -> None:
         while os.write(handle, block):
             pass
     except OSError:
-        return  # there is no room left for so much
+        return  # there is less space left than a block

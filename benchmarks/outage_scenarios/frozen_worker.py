@@ -1,4 +1,4 @@
-"""A worker's process is stopped for so long (SIGSTOP), then continued: another one replaces it."""
+"""A worker's process is stopped for some time (SIGSTOP), then continued; it is replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers
+from benchmarks.outage_scenarios._outage_watch import CAUGHT_UP_S, Figures, Numbers
 from sunshower import Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -16,31 +16,31 @@ from sunshower.runtime.plan import Layout
 
 _RATE = 500.0
 _AFTER_S = 10.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
-def keep(number: Number) -> None: ...
+def discard(number: Number) -> None: ...
 
 
 def run(seconds: float) -> Figures:
     """The process of the only bolt is stopped."""
 
     def freeze(run: RayRun) -> None:
-        (task,) = run.plan.tasks_of("keep")
+        (task,) = run.plan.tasks_of("discard")
         run.pause_worker(task.worker)
         threading.Timer(seconds, run.resume_worker, [task.worker]).start()
 
-    return measured(keep, freeze, seconds)
+    return run_frozen(discard, freeze, seconds)
 
 
-def measured(
+def run_frozen(
     bolt: Callable[[Number], None], begin: Callable[[RayRun], None], seconds: float
 ) -> Figures:
-    """What becomes of a topology whose bolt is frozen by `begin`, all settings by default."""
+    """The figures of a topology whose bolt is frozen by `begin`, with default settings."""
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         end = Path(folder, "end")
         topology = Topology("frozen")
-        topology.spout("numbers", Numbers(_RATE, end)).shuffle().bolt("keep", bolt)
+        topology.spout("numbers", Numbers(_RATE, end)).shuffle().bolt("discard", bolt)
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         time.sleep(_AFTER_S)
         begin(run)
@@ -50,7 +50,7 @@ def measured(
             shown = shown or bool(snapshot.silent)
             if replaced_s < 0 and snapshot.restarts:
                 replaced_s = time.monotonic() - frozen_s
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         end.touch()
         is_finished = run.wait(CAUGHT_UP_S)
         snapshot = run.snapshot()

@@ -1,4 +1,4 @@
-"""User code holds the interpreter's lock for so long: its worker cannot beat, and is replaced."""
+"""User code holds the interpreter's lock: its worker cannot send heartbeats, and is replaced."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from benchmarks.outage_scenarios._load import Figures
-from benchmarks.outage_scenarios.frozen_worker import measured
+from benchmarks.outage_scenarios._outage_watch import Figures
+from benchmarks.outage_scenarios.frozen_worker import run_frozen
 from sunshower import Number
 from sunshower.actors.run import RayRun
 
 
 def hold(_: Number, begin: Path, seconds: float) -> None:
-    """Once, when the file `begin` is there."""
+    """Hold the lock once, when the file `begin` exists."""
     if begin.exists():
         begin.unlink()
         ctypes.PyDLL(None).sleep(int(seconds))  # PyDLL does not release the lock
@@ -28,4 +28,4 @@ def run(seconds: float) -> Figures:
         def freeze(_: RayRun) -> None:
             begin.touch()
 
-        return measured(partial(hold, begin=begin, seconds=seconds), freeze, seconds)
+        return run_frozen(partial(hold, begin=begin, seconds=seconds), freeze, seconds)

@@ -1,4 +1,4 @@
-"""The only broker is away: numbers go into a topic, are read from it, and go into another one."""
+"""The only broker is unavailable; numbers are written to a topic, read, and copied to another."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.outage_scenarios import _load
-from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch
+from benchmarks.outage_scenarios._outage_watch import (
+    Figures,
+    Numbers,
+    OutageWatch,
+    figures_or_failure,
+)
 from sunshower import Bolt, DeadLetter, Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
@@ -25,26 +30,26 @@ from sunshower.runtime.plan import Layout
 RATE = 500.0  # numbers a second
 _PARTITIONS = 2
 _GROUP = "outage"
-_ALL = 1 << 30  # messages
+_ALL = 1 << 30  # messages: more than there are
 
 
 def create_topics(bootstrap: str, *topics: str) -> None:
-    """With two partitions each."""
+    """Create topics of two partitions."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for made in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
-        made.result(60)
+    for future in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
+        future.result(60)
 
 
 def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
-    """Whether a group has committed all of a topic."""
+    """Whether a group has committed all messages of a topic."""
     try:
         return total(lags({"bootstrap.servers": bootstrap}, group, [topic])) == 0
     except KafkaError:
         return False
 
 
-class Bury(Bolt[DeadLetter, None]):
-    """Takes dead letters; the spouts count them."""
+class DiscardDeadLetters(Bolt[DeadLetter, None]):
+    """Discards dead letters; the spouts count them."""
 
     def process(self, record: DeadLetter) -> None: ...
 
@@ -52,27 +57,27 @@ class Bury(Bolt[DeadLetter, None]):
 def declare(bootstrap: str, end: Path) -> Topology:
     """Numbers → topic "in", and topic "in" → topic "out", with dead letters."""
     settings = {"bootstrap.servers": bootstrap}
-    made = Topology("outage", workers=2)
+    topology = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
-    numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
+    numbers = topology.spout("numbers", Numbers(RATE, end), retry=retry)
     numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"])
-    read = made.spout("read", spout, _PARTITIONS, retry=retry)
+    read = topology.spout("read", spout, _PARTITIONS, retry=retry)
     read.shuffle().bolt("copy", KafkaBolt(settings, "out", value="value"), parallelism=2)
-    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
-        stream.stream("dead_letters").shuffle().bolt(name, Bury)
-    return made
+    for stream, name in ((numbers, "discard_numbers"), (read, "discard_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, DiscardDeadLetters)
+    return topology
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
-    ship([_load, sys.modules[__name__]])
+    """One outage of that length, on a new Ray."""
+    ship([_outage_watch, sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, Kafka() as kafka, RayCluster() as cluster:
         create_topics(kafka.bootstrap, "in", "out")
         end = Path(folder) / "end"
         graph = declare(kafka.bootstrap, end).graph()
         topology = cluster.submit(graph, Layout.ISOLATE)
-        watch = Watch(topology, ["numbers", "read"])
+        watch = OutageWatch(topology, ["numbers", "read"])
 
         def scenario() -> Figures:
             watch.outage(lambda: kafka.kill(1), seconds, lambda: kafka.restart(1))
@@ -87,6 +92,6 @@ def run(seconds: float) -> Figures:
                 "lost": len(lost),
             }
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
         return found

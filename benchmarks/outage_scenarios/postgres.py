@@ -1,4 +1,4 @@
-"""A PostgreSQL that is shut down and started again: rows of a sink, a state of batches."""
+"""A PostgreSQL that is shut down and restarted: rows of a sink, and a state of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import Bolt, Context, Number
 from sunshower.trident import PostgresState
 
@@ -42,7 +42,7 @@ class PostgresSink(Bolt[Number, None]):
 
 
 class PostgresServer:
-    """A server with a folder of its own, which is reached by a socket in it."""
+    """A server with its own folder, and a socket in it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class PostgresServer:
 
 @contextmanager
 def running() -> Iterator[PostgresServer]:
-    """A server that is up. Raises BenchmarkError where PostgreSQL is not installed."""
+    """A running server. Raises BenchmarkError if PostgreSQL is not installed."""
     folder = Path(tempfile.mkdtemp(prefix="sunshower-postgres-"))
     try:
         server = PostgresServer(folder)
@@ -89,7 +89,7 @@ def running() -> Iterator[PostgresServer]:
 
 
 def run(seconds: float) -> Figures:
-    """The server is down for so many seconds."""
+    """The server is down for `seconds`."""
     with running() as server, tempfile.TemporaryDirectory() as folder:
         with connect(server.dsn) as db:
             db.execute("CREATE TABLE numbers (n bigint NOT NULL)")

@@ -1,9 +1,9 @@
-"""`sunshower run` with a Stdout sink, while a Redis is away that the bolt before it writes to.
+"""`sunshower run` with a Stdout sink, during an outage of a Redis that the bolt before it needs.
 
-numbers, as fast as they are taken ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
+numbers, at full speed ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
 
-All settings are defaults. The sink notes each line in a file as well: the output must have the same
-lines, each as often. Some have characters of several bytes, and two are long.
+All settings are defaults. The sink also writes each line to a file: the output must have the same
+lines, each equally often. Some have characters of several bytes, and two are long.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import NamedTuple
 
 from benchmarks.network.ray_nodes import environment
 from benchmarks.outage_scenarios import redis
-from benchmarks.outage_scenarios._load import Figures
+from benchmarks.outage_scenarios._outage_watch import Figures
 from benchmarks.outage_scenarios.changes import Endless
 from sunshower import Bolt, Context, Number, Stdout, Topology
 
 _CALL_S = 0.005
 _LINES = 60  # of each number
-_AROUND_S = 12.0  # of load before and after
+_AROUND_S = 12.0  # of load before and after the outage
 _MAX_S = 300.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _WIDE = "日本 Grüße 🌻\ra\x02b\x03"
 _PROGRAM = """
 from benchmarks.outage_scenarios.printed import declare
@@ -61,18 +61,18 @@ class Call(Bolt[Number, Part]):
             yield Part(record.value, part)
 
 
-class Noted(Stdout):
-    """Writes each line to a file in `folder` as well."""
+class RecordingStdout(Stdout):
+    """A Stdout sink that also writes each line to a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(self._noted)
+        super().__init__(self._record)
         self._folder, self._count = folder, itertools.count()
 
     def prepare(self, context: Context) -> None:
-        path = self._folder / f"noted-{os.getpid()}-{context.index}"
+        path = self._folder / f"lines-{os.getpid()}-{context.index}"
         self._file = path.open("a", encoding="utf-8", newline="\n")
 
-    def _noted(self, part: Part) -> str:
+    def _record(self, part: Part) -> str:
         long = {(7, 0): "x" * 200_000, (7, 1): _WIDE * 20_000}
         text = long.get((part.number, part.part), _WIDE if part.part % 2 else "")
         line = f"{os.getpid()}-{next(self._count)} {part.number}.{part.part} {text}"
@@ -82,43 +82,43 @@ class Noted(Stdout):
 
 
 def declare(folder: str, url: str) -> Topology:
-    """The topology of the file that is run."""
-    made = Topology("printed")
-    called = made.spout("numbers", Endless(Path(folder))).shuffle().bolt("call", Call(url), 2)
-    called.shuffle().bolt("out", Noted(Path(folder)), 2)
-    return made
+    """The topology of the program."""
+    topology = Topology("printed")
+    called = topology.spout("numbers", Endless(Path(folder))).shuffle().bolt("call", Call(url), 2)
+    called.shuffle().bolt("out", RecordingStdout(Path(folder)), 2)
+    return topology
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for so many seconds."""
+    """The Redis is unavailable for `seconds`."""
     with redis.running() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, out, errors = folder / "printed.py", folder / "out", folder / "errors"
         file.write_text(_PROGRAM.format(folder=name, url=server.url))
         command = [sys.executable, "-m", "sunshower", "run", str(file)]
-        with out.open("wb") as to, errors.open("wb") as said:
-            process = subprocess.Popen(command, stdout=to, stderr=said, env=environment())
+        with out.open("wb") as to, errors.open("wb") as messages:
+            process = subprocess.Popen(command, stdout=to, stderr=messages, env=environment())
         try:
-            found = _through(process, server, out, seconds, folder / "end")
+            found = _run_outage(process, server, out, seconds, folder / "end")
         finally:
             process.kill()
             process.wait()
-        said = " ".join(errors.read_text().split())
-        return {**found, **_compared(folder, out), "said": said[said.rfind("Finished") :]}
+        messages = " ".join(errors.read_text().split())
+        return {**found, **_compare(folder, out), "said": messages[messages.rfind("Finished") :]}
 
 
-def _through(
+def _run_outage(
     process: subprocess.Popen[bytes],
     server: redis.RedisServer,
     out: Path,
     seconds: float,
     end: Path,
 ) -> Figures:
-    def until(is_so: Callable[[], bool]) -> float:
+    def until(condition: Callable[[], bool]) -> float:
         begun_s = time.monotonic()
-        while not is_so() and process.poll() is None and time.monotonic() < begun_s + _MAX_S:
-            time.sleep(_LOOK_S)
-        return round(time.monotonic() - begun_s, 1) if is_so() else -1.0
+        while not condition() and process.poll() is None and time.monotonic() < begun_s + _MAX_S:
+            time.sleep(_POLL_S)
+        return round(time.monotonic() - begun_s, 1) if condition() else -1.0
 
     until(lambda: out.stat().st_size > 0)
     time.sleep(_AROUND_S)
@@ -135,9 +135,9 @@ def _through(
     return {"state": state, "recovery_s": recovery_s}
 
 
-def _compared(folder: Path, out: Path) -> Figures:
-    """By what the sinks have noted."""
-    noted = Counter(line for file in folder.glob("noted-*") for line in _lines(file))
+def _compare(folder: Path, out: Path) -> Figures:
+    """Compare the output with the lines that the sinks have written to files."""
+    noted = Counter(line for file in folder.glob("lines-*") for line in _lines(file))
     printed = Counter(_lines(out))
     numbers = {line.split(b" ")[1].split(b".")[0] for line in noted}
     return {

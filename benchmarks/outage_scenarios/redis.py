@@ -1,4 +1,4 @@
-"""A Redis that is shut down and started again: a list of a plain sink, and a state of batches."""
+"""A Redis that is shut down and restarted: a list of a plain sink, and a state of batches."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import Bolt, Context, Number
 from sunshower.trident import RedisState
 
 _START_MAX_S = 60.0
-# What it has answered outlives its end.
+# Answered writes are on the disk, so they survive the end of the server.
 _SETTINGS = ["--appendonly", "yes", "--appendfsync", "always", "--save"]
 
 
 class RedisSink(Bolt[Number, None]):
-    """An entry of a list for each number, a command for each batch of inputs."""
+    """An entry of a list for each number, one command for each batch of inputs."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -41,8 +41,8 @@ class RedisSink(Bolt[Number, None]):
 
 
 class RedisServer:
-    """A server with a folder of its own, which is reached by a socket in it, and in a network
-    namespace by an address."""
+    """A server with its own folder and a socket in it; in a network namespace it also has an
+    address."""
 
     def __init__(self, folder: Path, namespace: str = "", host: str = "", port: int = 0) -> None:
         found = shutil.which("redis-server")
@@ -78,7 +78,7 @@ class RedisServer:
 
 @contextmanager
 def running(namespace: str = "", host: str = "", port: int = 0) -> Iterator[RedisServer]:
-    """A server that is up. Raises BenchmarkError where Redis is not installed."""
+    """A running server. Raises BenchmarkError if Redis is not installed."""
     with tempfile.TemporaryDirectory(prefix="sunshower-redis-") as folder:
         server = RedisServer(Path(folder), namespace, host, port)
         server.start()
@@ -89,7 +89,7 @@ def running(namespace: str = "", host: str = "", port: int = 0) -> Iterator[Redi
 
 
 def run(seconds: float) -> Figures:
-    """The server is down for so many seconds."""
+    """The server is down for `seconds`."""
     with running() as server, tempfile.TemporaryDirectory() as folder:
         state = RedisState(server.url, name="counts")
         topology = loaded_topology("redis", Path(folder), RedisSink(server.url), state)

@@ -1,7 +1,7 @@
-"""A server that a plain bolt writes to is stopped, refuses connections, and is started again.
+"""A server that a plain bolt writes to is stopped, refuses connections, and is restarted.
 
 numbers, 500 a second → write: one connection, one message and one answer for each batch. The server
-is a process of its own, which has an answered batch on disk.
+is a process that answers when a batch is on the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Figures = dict[str, float | int | str]
 RATE = 500.0
 _AROUND_S = 5.0  # of load before the outage, and after its end
 _RECOVERY_MAX_S = 120.0
-_ENOUGH_S = 120.0
+_DRAIN_MAX_S = 120.0
 _ANSWER_S = 5.0
 _SERVER = """
 import contextlib, socket, sys
@@ -47,21 +47,21 @@ with open(sys.argv[2], "a") as rows:
 
 
 class Server:
-    """Appends the numbers of each line to `file`, and answers. One connection at a time."""
+    """Appends the numbers of each line to `file`, and answers. It has one connection at a time."""
 
     def __init__(self, file: Path) -> None:
         self.port, self.file = 0, file
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Listen, from the second time on at the same port. Returns when it answers."""
+        """Listen, after a restart at the same port. Returns when it accepts connections."""
         command = [sys.executable, "-c", _SERVER, str(self.port), str(self.file)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
     def stop(self) -> None:
-        """Kill it: its connections are reset, and new ones refused."""
+        """Kill the server: its connections are reset, and new ones refused."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -99,7 +99,7 @@ class Write(Bolt[Number, None]):
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2 …, so many a second."""
+    """0, 1, 2 …, `rate` a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -112,13 +112,13 @@ class Paced(Spout[Number]):
             yield Number(number)
 
 
-def bury(letter: DeadLetter) -> None:
-    """Take dead letters; there should be none."""
+def discard(letter: DeadLetter) -> None:
+    """Discard a dead letter; there should be none."""
     del letter
 
 
 def run(seconds: float) -> Figures:
-    """The server is away for so many seconds."""
+    """The server is unavailable for `seconds`."""
     ship([sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         rows = Path(folder) / "rows"
@@ -128,10 +128,10 @@ def run(seconds: float) -> Figures:
             topology = Topology("sink-away")
             numbers = topology.spout("numbers", Paced(RATE), retry=Retry(dead_letters=True))
             numbers.shuffle().bolt("write", Write(server.port))
-            numbers.stream("dead_letters", DeadLetter).shuffle().bolt("bury", bury)
+            numbers.stream("dead_letters", DeadLetter).shuffle().bolt("discard", discard)
             running = cluster.submit(topology.graph())
             try:
-                found = _through(running, server, seconds)
+                found = _run_outage(running, server, seconds)
             finally:
                 running.stop()
         except TopologyFailed as failed:
@@ -143,7 +143,7 @@ def run(seconds: float) -> Figures:
     return found | {"lost": lost, "doubled": len(written) - len(set(written))}
 
 
-def _through(running: RayRun, server: Server, seconds: float) -> Figures:
+def _run_outage(running: RayRun, server: Server, seconds: float) -> Figures:
     if _until_acked(running, 1) is None:
         raise BenchmarkError(f"{running.topology} has not begun to work")
     time.sleep(_AROUND_S)
@@ -154,7 +154,7 @@ def _through(running: RayRun, server: Server, seconds: float) -> Figures:
     recovery_s = _until_acked(running, before.component("numbers").acked + 1)
     time.sleep(_AROUND_S)
     running.drain()
-    ended = running.wait(_ENOUGH_S)
+    ended = running.wait(_DRAIN_MAX_S)
     after = running.snapshot()
     counts = after.component("numbers")
     return {

@@ -1,4 +1,4 @@
-"""The only ZooKeeper is away: it has the group that reads a topic, its offsets, and the counts."""
+"""The only ZooKeeper is unavailable: it has a group, its offsets, and the counts of a bolt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.outage_scenarios import _load, kafka
-from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch, kafka
+from benchmarks.outage_scenarios._outage_watch import (
+    CAUGHT_UP_S,
+    Figures,
+    Numbers,
+    OutageWatch,
+    figures_or_failure,
+)
 from sunshower import Bolt, Retry, Topology, Unavailable
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
@@ -31,7 +37,7 @@ _COUNTS = "/deduplicated/outage/count/0"
 
 
 class Count(Bolt[KafkaRecord, None]):
-    """How many there were, and their sum."""
+    """The number of records, and their sum."""
 
     def __init__(self) -> None:
         self._state = (0, 0)
@@ -50,24 +56,24 @@ class Count(Bolt[KafkaRecord, None]):
 def declare(bootstrap: str, connect: str, end: Path) -> Topology:
     """Numbers → topic "in" → each counted once, in ZooKeeper."""
     settings = {"bootstrap.servers": bootstrap}
-    made = Topology("outage", workers=2)
+    topology = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
-    numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
+    numbers = topology.spout("numbers", Numbers(RATE, end), retry=retry)
     numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
     options = KafkaOptions(
         sharing=ByZooKeeperGroup(connect, _GROUP), store=PlainOffsets(connect, _GROUP)
     )
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"], options=options)
-    read = made.spout("read", spout, 2, retry=retry)
+    read = topology.spout("read", spout, 2, retry=retry)
     counted = deduplicate("value", Count(), memory=_KEYS, store=lambda: ZooKeeperTree(connect))
     read.shuffle().bolt("count", counted)
-    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
-        stream.stream("dead_letters").shuffle().bolt(name, kafka.Bury)
-    return made
+    for stream, name in ((numbers, "discard_numbers"), (read, "discard_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, kafka.DiscardDeadLetters)
+    return topology
 
 
-def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
-    """The tree of a server that has just been started again, and may be busy."""
+def _tree(watch: OutageWatch, hosts: str) -> ZooKeeperTree:
+    """The tree of a server that has just restarted, and may be busy."""
     found: list[ZooKeeperTree] = []
 
     def is_reached() -> bool:
@@ -82,8 +88,8 @@ def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
-    ship([_load, kafka, sys.modules[__name__]])
+    """One outage of that length, on a new Ray."""
+    ship([_outage_watch, kafka, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as folder,
         ZooKeeper() as zookeeper,
@@ -94,7 +100,7 @@ def run(seconds: float) -> Figures:
         end = Path(folder) / "end"
         graph = declare(broker.bootstrap, zookeeper.connect, end).graph()
         topology = cluster.submit(graph, Layout.ISOLATE)
-        watch = Watch(topology, ["numbers", "read"])
+        watch = OutageWatch(topology, ["numbers", "read"])
 
         def counts(tree: ZooKeeperTree) -> tuple[int, int]:
             node = tree.get(_COUNTS)
@@ -109,6 +115,6 @@ def run(seconds: float) -> Figures:
             right = (count, total) == (emitted, emitted * (emitted - 1) // 2)
             return {"counted": count, "lost": max(0, emitted - count), "exactly once": str(right)}
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
         return found

@@ -1,1 +1,1 @@
-"""Overload of a real Ray: each module has `run(seconds)`, which returns what came of it."""
+"""Overload on a real Ray: `run(seconds)` of each module returns the figures of one run."""

@@ -1,7 +1,6 @@
-"""Dead letters beside a busy bolt, with all defaults: one record in 1,000 fails twice.
+"""Dead letters and a busy bolt, with default settings: one record in 1,000 fails twice.
 
-`worst_s` is how long the slowest letter took from the last failure of its record to the moment in
-which it was written.
+`worst_s` is the longest time from the last failure of a record until its dead letter was written.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from sunshower.errors import TopologyFailed
 Figures = dict[str, float | int | str]
 PAUSE_S = 0.001
 EVERY = 1_000
-_ENOUGH_S = 60.0  # for what is open in the end
+_FINISH_MAX_S = 60.0  # for the tuples that are open at the end
 
 
-class Times:
-    """Lines of a number and the wall-clock time at which it was noted."""
+class TimeFile:
+    """Writes lines with a number and the wall-clock time."""
 
     def __init__(self, file: Path) -> None:
         self._lines = file.open("a", encoding="ascii", buffering=1)
 
-    def note(self, number: int) -> None:
-        """Write a line, at once."""
+    def write(self, number: int) -> None:
+        """Write a line now."""
         self._lines.write(f"{number} {time.time()}\n")
 
 
 def last_times(file: Path) -> dict[int, float]:
-    """The last time at which each number was noted."""
+    """The last time of each number."""
     if not file.exists():
         return {}
     rows = (line.split() for line in file.read_text(encoding="ascii").splitlines())
@@ -42,36 +41,36 @@ def last_times(file: Path) -> dict[int, float]:
 
 
 class Slow(Bolt[Number, None]):
-    """Takes a millisecond, and refuses one number in a thousand."""
+    """Takes a millisecond, and raises an error for one number in a thousand."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def prepare(self, context: Context) -> None:
-        self._failures = Times(self._file)
+        self._failures = TimeFile(self._file)
 
     def process(self, record: Number) -> None:
         time.sleep(PAUSE_S)
         if record.value % EVERY == EVERY - 1:
-            self._failures.note(record.value)
+            self._failures.write(record.value)
             raise ValueError("one in a thousand")
 
 
-class Letters(Bolt[DeadLetter, None]):
-    """Notes when each letter came."""
+class RecordLetters(Bolt[DeadLetter, None]):
+    """Notes when each dead letter arrived."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def prepare(self, context: Context) -> None:
-        self._letters = Times(self._file)
+        self._letters = TimeFile(self._file)
 
     def process(self, record: DeadLetter) -> None:
-        self._letters.note(int(record.record["value"]))
+        self._letters.write(int(record.record["value"]))
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long, and drain it."""
+    """Run for `seconds`, then drain."""
     ship([sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as name, RayCluster() as cluster:
         failed, written = Path(name) / "failed", Path(name) / "written"
@@ -79,13 +78,13 @@ def run(seconds: float) -> Figures:
         retry = Retry(attempts=2, dead_letters=True)
         numbers = topology.spout("n", Counter(), retry=retry)
         numbers.shuffle().bolt("slow", Slow(failed))
-        numbers.stream("dead_letters", DeadLetter).shuffle().bolt("letters", Letters(written))
+        numbers.stream("dead_letters", DeadLetter).shuffle().bolt("letters", RecordLetters(written))
         running = cluster.submit(topology.graph())
         begun_s = time.monotonic()
         try:
             finished = running.wait(seconds)
             running.drain()
-            finished = running.wait(_ENOUGH_S)
+            finished = running.wait(_FINISH_MAX_S)
             snapshot = running.snapshot()
         except TopologyFailed as error:
             lasted_s = round(time.monotonic() - begun_s)

@@ -1,6 +1,7 @@
-"""Overload with all defaults: exactly-once batches of an endless source, and a function of 1 ms.
+"""Overload with default settings: exactly-once batches of an endless source, a function of 1 ms.
 
-`speed` is what was committed, of what the function does alone in another process during that time.
+`speed` is the number of committed rows, as a fraction of the calls that another process makes with
+only this function in the same time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.overload_scenarios import slow_chain
-from benchmarks.overload_scenarios.slow_chain import PAUSE_S, Alone
+from benchmarks.overload_scenarios.slow_chain import PAUSE_S, ReferenceProcess
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -32,7 +33,7 @@ def slow(number: Number) -> bool:
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long, and drain it."""
+    """Run for `seconds`, then drain."""
     ship([slow_chain, sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         state = SqliteState(Path(folder) / "counts.db")
@@ -42,7 +43,7 @@ def run(seconds: float) -> Figures:
         rows.filter(slow).aggregate(count(), state=state)
         running = cluster.submit(topology.graph())
         try:
-            found = _watch(running, seconds)
+            found = _measure(running, seconds)
         except TopologyFailed as failed:
             return {"state": "failed", "why": str(failed).splitlines()[0][:300]}
         finally:
@@ -51,13 +52,13 @@ def run(seconds: float) -> Figures:
     return {**found, "rows": counted, "speed": round(counted / int(found["calls alone"]), 3)}
 
 
-def _watch(running: RayRun, seconds: float) -> Figures:
-    with Alone() as alone:
-        calls = alone.calls
+def _measure(running: RayRun, seconds: float) -> Figures:
+    with ReferenceProcess() as reference:
+        calls = reference.calls
         running.wait(seconds)
         running.drain()
         ended = running.wait(_DRAIN_MAX_S)
-        snapshot, calls = running.snapshot(), alone.calls - calls
+        snapshot, calls = running.snapshot(), reference.calls - calls
     master = snapshot.component(_MASTER)
     latency_s = snapshot.latencies(_MASTER).percentile(99)
     return {

@@ -1,7 +1,8 @@
-"""Overload with all defaults: a source without an end → a fast function → a bolt of 1 ms.
+"""Overload with default settings: an endless source → a fast function → a bolt of 1 ms.
 
-`speed` is what was acked, of what the same bolt does alone in another process during the same time,
-at the priority of a worker: whatever else the machine does concerns both.
+`speed` is the number of acked tuples, as a fraction of the calls that another process makes with
+only this bolt in the same time. It has the priority of a worker, so other work on the machine slows
+both down.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sunshower.errors import TopologyFailed
 
 Figures = dict[str, float | int | str]
 PAUSE_S = 0.001
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def parse(record: Number) -> Iterator[Number]:
@@ -30,33 +31,33 @@ def parse(record: Number) -> Iterator[Number]:
 
 
 def slow(record: Number) -> None:
-    """Takes a millisecond, and what the machine adds to it."""
+    """Takes a millisecond, and any delay of the machine."""
     del record
     time.sleep(PAUSE_S)
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long."""
+    """Run for `seconds`."""
     ship([sys.modules[__name__]])
     topology = Topology("slow-chain")
     topology.spout("n", Counter()).shuffle().bolt("parse", parse).shuffle().bolt("slow", slow)
     with RayCluster() as cluster:
         running = cluster.submit(topology.graph())
         try:
-            return _watch(running, seconds)
+            return _measure(running, seconds)
         finally:
             running.stop()
 
 
-class Alone:
-    """A process that calls the slow bolt again and again."""
+class ReferenceProcess:
+    """A process that only calls the slow bolt, repeatedly."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._calls = context.Value("q", 0)
         self._process = context.Process(target=_call, args=(self._calls,), daemon=True)
 
-    def __enter__(self) -> Alone:
+    def __enter__(self) -> ReferenceProcess:
         self._process.start()
         while not self.calls:  # it is still importing
             time.sleep(PAUSE_S)
@@ -68,7 +69,7 @@ class Alone:
 
     @property
     def calls(self) -> int:
-        """How many calls it has made."""
+        """The number of calls up to now."""
         return int(self._calls.value)
 
 
@@ -80,18 +81,21 @@ def _call(calls: Synchronized[int]) -> None:
         calls.value += 1
 
 
-def _watch(running: RayRun, seconds: float) -> Figures:
+def _measure(running: RayRun, seconds: float) -> Figures:
     begun_s, acked, pauses_s, moved_s = time.monotonic(), 0, 0.0, time.monotonic()
     try:
-        with Alone() as alone:
-            acked_at_first, calls_at_first = running.snapshot().component("n").acked, alone.calls
+        with ReferenceProcess() as reference:
+            acked_at_first, calls_at_first = (
+                running.snapshot().component("n").acked,
+                reference.calls,
+            )
             while time.monotonic() - begun_s < seconds:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
                 now = running.snapshot().component("n").acked
                 if now > acked:
                     acked, moved_s = now, time.monotonic()
                 pauses_s = max(pauses_s, time.monotonic() - moved_s)
-            snapshot, calls = running.snapshot(), alone.calls
+            snapshot, calls = running.snapshot(), reference.calls
     except TopologyFailed as failed:
         lasted_s = round(time.monotonic() - begun_s)
         return {"state": f"failed after {lasted_s} s", "why": str(failed).splitlines()[0][:300]}

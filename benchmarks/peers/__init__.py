@@ -1,1 +1,1 @@
-"""Peers that run in processes of environments of their own, or on the Java virtual machine."""
+"""Peers that run in separate Python environments, or on the Java virtual machine."""

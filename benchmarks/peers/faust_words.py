@@ -10,7 +10,7 @@ import uuid
 
 import faust
 
-address, name, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])  # and how: there is one way
+address, name, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])  # the argument `how` is ignored
 app = faust.App(
     f"bench-{uuid.uuid4().hex[:8]}",
     broker=f"kafka://{address}",
@@ -35,8 +35,8 @@ async def count(values: faust.Stream[bytes]) -> None:
         done += 1
         if done == wanted:
             found = {"begun_s": begun_s, "ended_s": time.monotonic(), "done": done}
-            told = json.dumps(found | {"words": sum(counts.values())})
-            os.write(1, f"{told}\n".encode())
+            result = json.dumps(found | {"words": sum(counts.values())})
+            os.write(1, f"{result}\n".encode())
             os._exit(0)
 
 

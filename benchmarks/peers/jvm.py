@@ -1,4 +1,4 @@
-"""Storm and Flink: their programs, built once with Maven, and runs of them as processes."""
+"""Builds the programs of Storm and Flink once, with Maven, and runs them as processes."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import BenchmarkError, MissingRequirement, Outcome, Tell
-from benchmarks.peers.made_once import made_once, output
-from benchmarks.peers.running import last_outcome
+from benchmarks.measure import BenchmarkError, Log, MissingRequirement, Outcome
+from benchmarks.peers.cached_builds import cached_build, run_command
+from benchmarks.peers.python_peers import last_outcome
 
 _HERE = Path(__file__).parent
 _TIMEOUT_S = 300.0
-_BUILD_S = 1800.0  # Maven downloads what it does not have
+_BUILD_S = 1800.0  # Maven may have to download the dependencies
 _CLASSPATH = "classpath.txt"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program that was built in `folder`. `main`: its class."""
+    """A program that has been built in `folder`. `main`: its class."""
 
     folder: Path
     main: str
 
     def run(self, *arguments: object) -> Outcome:
-        """A process from its start to its end; `done` are words or tuples.
+        """Run the program in a process; `done` of the outcome is words or tuples.
 
         Raises BenchmarkError if it fails, takes too long or prints no result.
         """
         classpath = (self.folder / _CLASSPATH).read_text(encoding="utf-8").strip()
         command = [_tool("java"), "-Xmx4g", "-XX:+UseParallelGC"]
         command += ["-cp", f"{self.folder / 'target' / 'classes'}:{classpath}", self.main]
-        return last_outcome(output([*command, *map(str, arguments)], _TIMEOUT_S))
+        return last_outcome(run_command([*command, *map(str, arguments)], _TIMEOUT_S))
 
 
-def storm(tell: Tell) -> Program:
-    """Storm's program. Raises MissingRequirement where it cannot be built."""
-    return _program("storm", "StormPeer", tell)
+def storm(log: Log) -> Program:
+    """Storm's program. Raises MissingRequirement if it cannot be built."""
+    return _program("storm", "StormPeer", log)
 
 
-def flink(tell: Tell) -> Program:
-    """Flink's program. Raises MissingRequirement where it cannot be built."""
-    return _program("flink", "FlinkPeer", tell)
+def flink(log: Log) -> Program:
+    """Flink's program. Raises MissingRequirement if it cannot be built."""
+    return _program("flink", "FlinkPeer", log)
 
 
-def _program(name: str, main: str, tell: Tell) -> Program:
+def _program(name: str, main: str, log: Log) -> Program:
     _tool("java")
     sources = [_HERE / name / "pom.xml", _HERE / name / "src" / "main" / "java" / f"{main}.java"]
 
     def make(folder: Path) -> None:
-        tell(f"building the program of {name} in {folder} (once, some minutes)")
+        log(f"building the program of {name} in {folder} (once, some minutes)")
         for source in sources:
             target = folder / source.relative_to(_HERE / name)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +57,11 @@ def _program(name: str, main: str, tell: Tell) -> Program:
         goals = ["compile", "dependency:build-classpath", f"-Dmdep.outputFile={_CLASSPATH}"]
         _tool("javac")
         try:
-            output([_tool("mvn"), "--quiet", "--batch-mode", *goals], _BUILD_S, folder)
+            run_command([_tool("mvn"), "--quiet", "--batch-mode", *goals], _BUILD_S, folder)
         except BenchmarkError as error:
             raise MissingRequirement(f"Maven cannot build its program: {error}") from None
 
-    return Program(made_once(name, sources, make), main)
+    return Program(cached_build(name, sources, make), main)
 
 
 def _tool(name: str) -> str:

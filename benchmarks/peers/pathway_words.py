@@ -9,15 +9,15 @@ import time
 from typing import Any
 
 LINES, THREADS = sys.argv[1], sys.argv[2]
-os.environ["PATHWAY_THREADS"] = THREADS  # read when the module is imported
+os.environ["PATHWAY_THREADS"] = THREADS  # Pathway reads it when it is imported
 
 import pathway as pw  # noqa: E402
 
-COMMIT_MS = 100  # as fast as one second, and as all at once
+COMMIT_MS = 100  # as fast as a commit each second, or a single one
 
 
 class Lines(pw.io.python.ConnectorSubject):
-    """All lines, which lie in memory before the start."""
+    """All lines, which are in memory before the start."""
 
     begun_s = begun_cpu_s = 0.0
 
@@ -39,7 +39,7 @@ class Line(pw.Schema):
 
 
 class Totals:
-    """The last total of each word, and when it was known."""
+    """The last total of each word, and the time of the end."""
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Quix Streams counts the words of a topic exactly once, in its state; run by `running.py`.
 
-group-by      a state for each word: the words travel through a topic of Kafka
-by-partition  a state for each partition of the input: four counts, which nobody adds up
+group-by      a state for each word: the words are sent through a topic of Kafka
+by-partition  a state for each partition of the input: four separate counts
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.arg
 
 
 class Words:
-    """Counts the words of all messages; tells how many when they are committed."""
+    """Counts the words of all messages, and prints the result after the last one."""
 
     def __init__(self) -> None:
         self.done = self.split_up = self.words = 0
@@ -37,20 +37,20 @@ class Words:
     def count(self, word: str, state: State) -> None:
         state.set("n", state.get("n", 0) + 1)
         self.words += 1
-        self.look()
+        self.print_when_done()
 
-    def both(self, value: bytes, state: State) -> None:
+    def split_and_count(self, value: bytes, state: State) -> None:
         for word in self.split(value):
             state.set(word, state.get(word, 0) + 1)
             self.words += 1
-        self.look()
+        self.print_when_done()
 
-    def look(self) -> None:
+    def print_when_done(self) -> None:
         if self.done == WANTED and self.words == self.split_up:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            told = json.dumps(found | {"words": self.words})
-            os.write(1, f"{told}\n".encode())
-            os._exit(0)  # before its last commit, which is a present
+            result = json.dumps(found | {"words": self.words})
+            os.write(1, f"{result}\n".encode())
+            os._exit(0)  # before the last commit, which is therefore not measured
 
 
 def key_of(word: Any) -> Any:
@@ -73,5 +73,5 @@ if HOW == "group-by":
     grouped = messages.apply(words.split, expand=True).group_by(key_of, name="word", **texts)
     grouped.update(words.count, stateful=True)
 else:
-    messages.update(words.both, stateful=True)
+    messages.update(words.split_and_count, stateful=True)
 app.run()

@@ -15,7 +15,7 @@ ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.arg
 
 
 class Words:
-    """Counts the words of so many messages, and ends the process when there is one more."""
+    """Counts the words of `WANTED` messages, and ends the process when the next one arrives."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, int] = {}
@@ -26,8 +26,8 @@ class Words:
             self.begun_s = time.monotonic()
         if self.done == WANTED:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            told = json.dumps(found | {"words": sum(self.counts.values())})
-            os.write(1, f"{told}\n".encode())
+            result = json.dumps(found | {"words": sum(self.counts.values())})
+            os.write(1, f"{result}\n".encode())
             os._exit(0)
         self.done += 1
         return value.split()
@@ -35,7 +35,7 @@ class Words:
     def count(self, word: bytes) -> None:
         self.counts[word] = self.counts.get(word, 0) + 1
 
-    def both(self, value: bytes) -> None:
+    def split_and_count(self, value: bytes) -> None:
         counts = self.counts
         for word in self.split(value):
             counts[word] = counts.get(word, 0) + 1
@@ -53,5 +53,5 @@ messages = app.dataframe(app.topic(NAME, value_deserializer="bytes"))
 if HOW == "expand":
     messages.apply(words.split, expand=True).update(words.count)
 else:
-    messages.update(words.both)
+    messages.update(words.split_and_count)
 app.run()

@@ -1,4 +1,4 @@
-"""Which plots the page has, from the rows and ratios of the results."""
+"""The plots of the page, made from the rows and ratios of the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.figures import Target
 from benchmarks.performance.plots import Bar, Point, bars, lines
 
-_TOTALS = ("classes", "stateful_map", "total")  # parts of variants that have a total for each word
+_TOTALS = ("classes", "stateful_map", "total")  # in names of variants with a total for each word
 _PERCENTILE = re.compile(r"(?P<line>.+)-(?P<number>\d+)-(?P<percent>p\d+)")
 _LOAD = re.compile(r"(?P<line>.+)-load-(?P<number>\d+)")
 _RANGE = re.compile(r"(?P<line>.+)-(?P<number>\d+)")
@@ -28,11 +28,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: the section below whose heading it stands, its file's stem, its text, the SVG."""
+    """A plot: the heading of its section, its file name without the ending, its text, the SVG."""
 
     section: str
     name: str
-    says: str
+    description: str
     svg: str
 
 

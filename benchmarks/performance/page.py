@@ -1,4 +1,4 @@
-"""The page docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
+"""Generates docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from benchmarks import profiling, results_file
 from benchmarks.figures import Target, with_spread
 from benchmarks.performance.charts import Plot, plots
-from benchmarks.performance.workloads import SECTIONS, Section
+from benchmarks.performance.sections import SECTIONS, Section
 from benchmarks.sweeps import model
-from benchmarks.targets import EARLIER, TO_REACH
+from benchmarks.targets import CURRENT, EARLIER
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME, FOLDER = "PERFORMANCE.md", "performance"
-FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page, if measured
+FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page, if it exists
 _LINE_MAX = 100
 
 
@@ -27,8 +27,8 @@ def files(
     profiles: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Path below docs/ → text: the page and its plots. The same results give the same text.
-    `profiles`: of `python -m benchmarks --profile`."""
-    drawn = plots(found, TO_REACH)
+    `profiles`: those of `python -m benchmarks --profile`."""
+    drawn = plots(found, CURRENT)
     page = "\n\n".join(_parts(found, drawn, frames, profiles or {})) + "\n"
     return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
 
@@ -45,13 +45,13 @@ def write_page(found: Mapping[str, Any], docs: Path = DOCS) -> None:
 
 
 def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
-    """Figures of the web page, which the harness does not measure; None if there are none."""
+    """Frame times of the web page, which `make bench` does not measure; None if there are none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
     """The figures that miss their targets and have no reason."""
-    judged = [(target, _judged(found, target)["met"]) for target in (*TO_REACH, *EARLIER)]
+    judged = [(target, _judge(found, target)["met"]) for target in (*CURRENT, *EARLIER)]
     return [target.figure for target, met in judged if met is False and not target.reason]
 
 
@@ -62,22 +62,22 @@ def _parts(
     profiles: Mapping[str, Any],
 ) -> Iterator[str]:
     yield "# Performance"
-    yield _wrapped(
+    yield _wrap(
         "`make bench` (15 minutes) and `make bench-all` (everything) generate this page from "
         "[all samples](../benchmarks/results/latest.json); do not edit it. The method and its "
         "caveats are in [benchmarks/README.md](../benchmarks/README.md)."
     )
-    yield from _place(found)
-    yield _wrapped(
+    yield from _environment(found)
+    yield _wrap(
         "A figure is the median of its rounds, with the lowest and the highest value in brackets. "
         "A ratio is computed in each round. *cores* is the number of cores that the processes of "
         "the run kept busy, *others* the number that other processes kept busy before the run. Do "
         "not trust a row in which *others* is above 0.2."
     )
     yield "## Targets"
-    yield _targets(found, TO_REACH)
+    yield _targets(found, CURRENT)
     yield from _pictures(drawn, "Targets")
-    yield from _reasons(found, TO_REACH, profiles)
+    yield from _reasons(found, CURRENT, profiles)
     yield "## Targets of earlier work"
     yield _targets(found, EARLIER)
     yield from _reasons(found, EARLIER, profiles)
@@ -86,7 +86,7 @@ def _parts(
     yield from _model(found)
     if frames:
         yield "## The web page"
-        yield _wrapped(
+        yield _wrap(
             "[The page](UI.md) shows a topology with 50 components of 100 tasks each, with "
             "prepared numbers, in Chromium without a graphics card; `python -m "
             "tests.web.screenshots` measures it."
@@ -94,13 +94,13 @@ def _parts(
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
 
 
-def _place(found: Mapping[str, Any]) -> Iterator[str]:
+def _environment(found: Mapping[str, Any]) -> Iterator[str]:
     machine = found.get("machine")
     if not machine:
         return
     versions = found["versions"].items()
     had = ", ".join(f"{name} {version}" for name, version in versions if version)
-    yield _wrapped(
+    yield _wrap(
         f"The last run: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"commit {found['commit']}. Versions: {had}."
     )
@@ -110,7 +110,7 @@ def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
     rows: list[tuple[str, ...]] = []
     above = ""
     for target in targets:
-        judged = _judged(found, target)
+        judged = _judge(found, target)
         spread = found["ratio_spreads"].get(target.figure, ())
         bound = f"{target.bound} × {target.against}" if target.against else target.bound
         value = "–" if judged["value"] is None else with_spread(judged["value"], spread)
@@ -121,7 +121,7 @@ def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
     return _table(("workload", "target", "value", "", "figure"), rows)
 
 
-def _judged(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def _judge(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
     known = {
         f"{row['workload']}/{row['system']}/{row['variant']}": row["median"]
         for row in found["results"]
@@ -134,18 +134,17 @@ def _reasons(
 ) -> Iterator[str]:
     by_reason: dict[str, list[Target]] = {}
     for target in targets:
-        if _judged(found, target)["met"] is False and target.reason:
+        if _judge(found, target)["met"] is False and target.reason:
             by_reason.setdefault(target.reason, []).append(target)
     if by_reason:
         yield "Why targets are missed:"
         yield "\n".join(
-            _wrapped(f"- {_figures(missed)}: {reason}", "  ")
-            for reason, missed in by_reason.items()
+            _wrap(f"- {_figures(missed)}: {reason}", "  ") for reason, missed in by_reason.items()
         )
         missed = [one for those in by_reason.values() for one in those]
         if said := list(profiling.sentences(profiles, missed)):
             yield "Profiles of these runs (`python -m benchmarks --profile`):"
-            yield "\n".join(_wrapped(f"- {one}", "  ") for one in said)
+            yield "\n".join(_wrap(f"- {one}", "  ") for one in said)
 
 
 def _figures(targets: Iterable[Target]) -> str:
@@ -153,7 +152,7 @@ def _figures(targets: Iterable[Target]) -> str:
 
 
 def _sections(found: Mapping[str, Any]) -> list[Section]:
-    """Those that have rows, and one for the workloads that no section names."""
+    """The sections that have rows, and one for the workloads that are in no section."""
     measured = dict.fromkeys(row["workload"] for row in found["results"])
     named = {workload for section in SECTIONS for workload in section.workloads}
     others = tuple(workload for workload in measured if workload not in named)
@@ -163,8 +162,8 @@ def _sections(found: Mapping[str, Any]) -> list[Section]:
 
 def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
     yield f"## {section.heading}"
-    if section.says:
-        yield _wrapped(section.says)
+    if section.description:
+        yield _wrap(section.description)
     yield from _pictures(drawn, section.heading)
     rows = [
         (
@@ -199,18 +198,18 @@ def _variant(row: Mapping[str, Any]) -> str:
 def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
     for plot in drawn:
         if plot.section == section:
-            yield f"![{plot.says}]({FOLDER}/{plot.name}.svg)"
+            yield f"![{plot.description}]({FOLDER}/{plot.name}.svg)"
 
 
 def _model(found: Mapping[str, Any]) -> Iterator[str]:
-    """The model of a large cluster, from the measured costs."""
+    """The results of the model of a large cluster, with the measured costs."""
     yield "## Model of a large cluster"
-    yield _wrapped(
+    yield _wrap(
         "[A model](../benchmarks/sweeps/model.py) computes the load of 100 nodes at 10 M tuples a "
         "second, with a worker for each core, or with as few workers as the processor time allows. "
         "It was not measured."
     )
-    yield "\n".join(_wrapped(f"- {said}", "  ") for said in model.findings(found))
+    yield "\n".join(_wrap(f"- {said}", "  ") for said in model.findings(found))
     yield _table(model.HEADS, model.rows(found))
 
 
@@ -230,7 +229,7 @@ def _or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def _wrap(text: str, indent: str = "") -> str:
     lines = [""]
     for word in text.split():
         if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > _LINE_MAX:

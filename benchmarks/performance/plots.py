@@ -1,4 +1,4 @@
-"""Plots as SVG: bars, lines over a number or a time; the same figures give the same bytes."""
+"""Plots as SVG: bars, and lines over a number or a time; the same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, for every kind of colour blindness; each colour shows on white and black.
+# Okabe and Ito's palette, for colour blindness of every kind; visible on white and on black.
 OURS, PEER, TARGET = "#0086d1", "#999999", "#D55E00"
 LINES = ("#0086d1", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999")
 MARKS = "osD^vPX"
-_TEXT = "#123456"  # stands for the reader's text colour, see _for_both_themes
+_TEXT = "#123456"  # replaced by the reader's text colour in _for_both_themes
 _LOOKS: Any = {
     "font.size": 9,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same sizes on every machine
@@ -45,7 +45,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `mark`: where a line across it is drawn."""
+    """One bar. `mark`: the position of a line across it."""
 
     label: str
     value: float
@@ -56,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over a time, name → (time, value) …, with a title of their own."""
+    """Lines over a time, name → (time, value) …, with a title."""
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
@@ -100,8 +100,8 @@ def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]
     def paint(ax: Axes) -> None:
         from matplotlib.ticker import LogLocator
 
-        for place, (name, points) in enumerate(shown.items()):
-            _line(ax, place, name, points)
+        for index, (name, points) in enumerate(shown.items()):
+            _line(ax, index, name, points)
         ax.set_xscale("log")
         ax.set_yscale("log")
         numbers = sorted({one.number for points in shown.values() for one in points})
@@ -119,9 +119,9 @@ def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]
 
 
 def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
-    """Rows of panels over one time, with one legend: a name has one colour in all of them."""
+    """Rows of panels over the same time, with one legend: a name has one colour in all panels."""
     names = dict.fromkeys(name for row in rows for panel in row for name in panel.lines)
-    places = {name: place for place, name in enumerate(names)}
+    indexes = {name: index for index, name in enumerate(names)}
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(rows), len(rows[0]), sharex=True, squeeze=False)
@@ -129,7 +129,7 @@ def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
             for ax, panel in zip(axes, row, strict=True):
                 ax.set_title(panel.title)
                 for name, points in panel.lines.items():
-                    ax.plot(*zip(*points, strict=True), label=name, **_line_look(places[name]))
+                    ax.plot(*zip(*points, strict=True), label=name, **_line_look(indexes[name]))
                 ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
                 ax.set_ylim(bottom=0)
                 ax.margins(x=0.01)
@@ -143,10 +143,10 @@ def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
         }
         figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4)
 
-    return _drawn(0.8 + 1.9 * len(rows), paint)
+    return _render(0.8 + 1.9 * len(rows), paint)
 
 
-def _line(ax: Axes, place: int, name: str, points: Sequence[Point]) -> None:
+def _line(ax: Axes, index: int, name: str, points: Sequence[Point]) -> None:
     values = [one.value for one in points]
     ax.errorbar(
         [one.number for one in points],
@@ -155,18 +155,18 @@ def _line(ax: Axes, place: int, name: str, points: Sequence[Point]) -> None:
             [max(one.value - one.spread[0], 0.0) for one in points],
             [max(one.spread[1] - one.value, 0.0) for one in points],
         ),
-        marker=MARKS[place % len(MARKS)],
+        marker=MARKS[index % len(MARKS)],
         markersize=4,
         elinewidth=0.8,
         label=name,
-        **_line_look(place),
+        **_line_look(index),
     )
 
 
-def _line_look(place: int) -> dict[str, Any]:
+def _line_look(index: int) -> dict[str, Any]:
     """Colour and dashes of the line with this number."""
-    dashes = "-" if place < len(LINES) else "--"
-    return {"color": LINES[place % len(LINES)], "linestyle": dashes, "linewidth": 1.3}
+    dashes = "-" if index < len(LINES) else "--"
+    return {"color": LINES[index % len(LINES)], "linestyle": dashes, "linewidth": 1.3}
 
 
 def _short(value: float) -> str:
@@ -185,10 +185,10 @@ def _draw(title: str, height_in: float, paint: Callable[[Axes], None]) -> str:
         ax.set_title(title)
         paint(ax)
 
-    return _drawn(height_in, paint_figure)
+    return _render(height_in, paint_figure)
 
 
-def _drawn(height_in: float, paint: Callable[[Figure], None]) -> str:
+def _render(height_in: float, paint: Callable[[Figure], None]) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -202,7 +202,7 @@ def _drawn(height_in: float, paint: Callable[[Figure], None]) -> str:
 
 
 def _for_both_themes(svg: str) -> str:
-    """Text, axes and spreads in a dark colour on a light page and in a light one on a dark page."""
+    """Text, axes and spreads are dark on a light page, and light on a dark page."""
     head, start, rest = svg.partition("<defs>")
     body = (start + rest).replace(_TEXT, "currentColor").replace("'DejaVu Sans', ", "")
     return "\n".join(line.rstrip() for line in (head + _STYLE + body).splitlines()) + "\n"

@@ -1,1 +1,1 @@
-"""Random topologies under overload and outages in the simulator: what every seed has to keep."""
+"""Random topologies under overload and outages in the simulator: what must hold for every seed."""

@@ -1,4 +1,4 @@
-"""The spout and the bolts of random topologies: each input takes its time on the task's clock."""
+"""The spout and the bolts of random topologies, which take simulated time for each input."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sunshower.topologies.components import BatchBolt, Derived, OnStream
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AGAIN = "again"  # the stream of a bolt that sends records round a cycle
+AGAIN = "again"  # the stream of a bolt that sends records back, in a cycle
 KEYS = 24
 
 
 class Item(NamedTuple):
-    """What travels."""
+    """A record."""
 
     number: int
     key: int  # number modulo KEYS
-    rounds: int  # how often it still goes round the cycle
+    rounds: int  # remaining passes of the cycle
 
 
 class Source(Spout[Item]):
-    """Items 0, 1, 2 …, shared out among its tasks, as fast as they are taken."""
+    """Items 0, 1, 2 …, divided among its tasks, at full speed."""
 
     def __init__(self, rounds: int, total: int | None = None) -> None:
         self.rounds, self.total = rounds, total
@@ -39,10 +39,10 @@ class Source(Spout[Item]):
             number += self._step
 
 
-class Timed:
-    """What the bolts below share: they wait `service_s` for each input, and emit it `copies` times.
+class TimedBolt:
+    """Base of the bolts: they wait `service_s` for each input, and emit it `copies` times.
 
-    `cycles`: an input with rounds left goes to the stream AGAIN in place of the default one.
+    `cycles`: an input with rounds left goes to the stream AGAIN instead of the default one.
     """
 
     def __init__(self, service_s: float, copies: int, cycles: bool = False) -> None:
@@ -52,16 +52,16 @@ class Timed:
         self._clock = context.clock
 
     def work(self, inputs: int = 1) -> None:
-        """Let the time of so many inputs pass."""
+        """Wait the time of `inputs` inputs."""
         if self.service_s:
             self._clock.sleep(self.service_s * inputs)
 
     def outputs(self, item: Item) -> list[Item]:
-        """What an input makes on the default stream."""
+        """The outputs of an input on the default stream."""
         return [item] * self.copies
 
 
-class ProcessBolt(Timed, Bolt[Item, Item]):
+class ProcessBolt(TimedBolt, Bolt[Item, Item]):
     """Yields its outputs."""
 
     def process(self, record: Item) -> Iterator[Item | OnStream]:
@@ -72,7 +72,7 @@ class ProcessBolt(Timed, Bolt[Item, Item]):
             yield from self.outputs(record)
 
 
-class ExecuteBolt(Timed, Bolt[Item, Item]):
+class ExecuteBolt(TimedBolt, Bolt[Item, Item]):
     """Emits with anchors, and acks."""
 
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
@@ -82,7 +82,7 @@ class ExecuteBolt(Timed, Bolt[Item, Item]):
         out.ack(tuple)
 
 
-class TableBolt(Timed, BatchBolt[Item, Item]):
+class TableBolt(TimedBolt, BatchBolt[Item, Item]):
     """Takes tables."""
 
     def process(self, table: pa.Table) -> Derived | None:
@@ -109,5 +109,5 @@ def bolt_of(kind: str, service_s: float, copies: int, cycles: bool) -> Any:
     """The code of a bolt of that kind: process, execute, batch or function."""
     if kind == "function":
         return relay if copies else end
-    made = {"process": ProcessBolt, "execute": ExecuteBolt, "batch": TableBolt}[kind]
-    return made(service_s, copies, cycles)
+    code = {"process": ProcessBolt, "execute": ExecuteBolt, "batch": TableBolt}[kind]
+    return code(service_s, copies, cycles)

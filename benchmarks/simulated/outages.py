@@ -1,9 +1,10 @@
-"""Outages, doubt, poison and deaths at once in the simulator: what must hold, for one seed.
+"""Outages, doubt, poison and kills together in the simulator: what must hold for one seed.
 
-A seed draws a topology of three to five components, which of them are away when and for how long
-(0.1 s up to two hours of virtual time), what else is done meanwhile (kills, rebalances), whether
-dead letters are on, and which records are poison. Nothing may be lost, charged or dead but the
-poison, the topology may not give up, and all is acked soon after the last outage.
+A seed draws a topology of a spout and one to three bolts, which components are unavailable, when
+and for how long (0.1 s to two hours of virtual time), other faults (kills, rebalances), whether
+there are dead letters, and which records are poison. No record may be lost; none but the poison may
+be charged or become a dead letter. The topology may not fail, and all records must be acked soon
+after the last outage.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 
 AWAY_S = (0.1, 7_200.0)
-RECOVERY_S = 30.0  # from the end of the last fault, besides normal work
-WORK_S = 15.0  # attempts of poison with their back-offs, and what is left of the source
-POISON_S = 130.0  # two minutes of doubt, if poison is all that is left after an outage
+RECOVERY_S = 30.0  # from the end of the last fault, in addition to normal work
+WORK_S = 15.0  # the attempts of poison with their back-offs, and the rest of the source
+POISON_S = 130.0  # two minutes of doubt, if only poison is left after an outage
 DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
 _SOURCE_S = 6.0
-_IDLE_POLL_S = 1.0  # a source that is away for two hours is polled 7,200 times
-_BEGUN_S = 2.0  # by then every component has succeeded once: before, doubt would be a bug
+_IDLE_POLL_S = 1.0  # a source that is unavailable for two hours is polled 7,200 times
+_BEGUN_S = 2.0  # by then every component has succeeded; earlier failures would not be doubt
 _TOO_LATE = ("was finished before", "is rebalancing")  # a fault that could not be injected
-_DOUBTED_S = 4.0  # by then ten inputs of each task have failed: before, nothing else is away
+_DOUBTED_S = 4.0  # by then ten inputs of each task have failed; other outages begin later
 
 
-class Library(Exception):
-    """What a client raises that sunshower has never heard of: listed in Retry(unavailable=…)."""
+class ClientLibraryError(Exception):
+    """An error of a client that sunshower does not know: it is in Retry(unavailable=…)."""
 
 
 def _locked() -> Exception:
@@ -62,7 +63,7 @@ OUTAGES: Mapping[str, Callable[[], Exception]] = {
     "unreachable": lambda: TimeoutError(errno.ETIMEDOUT, "timed out"),
     "locked": _locked,
     "unavailable": lambda: Unavailable("the service fails over"),
-    "listed": lambda: Library("try later"),
+    "listed": lambda: ClientLibraryError("try later"),
 }
 DOUBTS: Mapping[str, Callable[[], Exception]] = {
     "runtime": lambda: RuntimeError("something is wrong with the service"),
@@ -72,31 +73,31 @@ DOUBTS: Mapping[str, Callable[[], Exception]] = {
 
 
 class Dependency:
-    """What the code of one component depends on. One for all processes of a simulation."""
+    """The dependency of one component. All simulated processes share it."""
 
     def __init__(self) -> None:
-        self.down = 0  # how many outages are on
+        self.down = 0  # the number of current outages
         self.error: Callable[[], Exception] = OUTAGES["refused"]
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def take_down(self, error: Callable[[], Exception]) -> None:
-        """From now on `ask` raises."""
+        """Begin an outage: `ask` raises this error."""
         self.down, self.error = self.down + 1, error
 
     def bring_back(self) -> None:
-        """The end of one outage."""
+        """End one outage."""
         self.down -= 1
 
     def ask(self) -> None:
-        """Raise if it is away."""
+        """Raise the error if there is an outage."""
         if self.down:
             raise self.error()
 
 
 class Dependent(Bolt[Item, Item]):
-    """Asks its dependency where `asks` says: prepare, process, flush or tick. Raises on poison."""
+    """Asks its dependency in the calls `asks` (prepare, process, flush, tick). Raises on poison."""
 
     tick_s = 0.5
 
@@ -110,7 +111,7 @@ class Dependent(Bolt[Item, Item]):
         self._ask("prepare")
 
     def work(self, record: Item) -> list[Item]:
-        """What an input makes."""
+        """The outputs of an input."""
         self._ask("process")
         if record.number in self.poison:
             raise ValueError(f"{record.number} is poison")
@@ -125,25 +126,25 @@ class Dependent(Bolt[Item, Item]):
         self._ask("tick")
 
     def snapshot(self) -> None:
-        """Nothing goes along."""
+        """It has no state."""
 
     def restore(self, state: None) -> None:
-        """Nothing came along."""
+        """It has no state."""
 
     def _ask(self, where: str) -> None:
         if where in self.asks:
             self.dependency.ask()
 
 
-class Client(Dependent):
-    """Yields what it makes."""
+class ProcessClient(Dependent):
+    """Yields its outputs."""
 
     def process(self, record: Item) -> Iterator[Item]:
         yield from self.work(record)
 
 
-class Hand(Dependent):
-    """Emits what it makes, with anchors."""
+class ExecuteClient(Dependent):
+    """Emits its outputs with anchors, and acks."""
 
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
         for item in self.work(tuple.record):
@@ -151,25 +152,25 @@ class Hand(Dependent):
         out.ack(tuple)
 
 
-class Letters(Bolt[DeadLetter, None]):
-    """Reads the dead letters, and keeps none."""
+class DiscardLetters(Bolt[DeadLetter, None]):
+    """Discards dead letters."""
 
     def process(self, record: DeadLetter) -> None:
         del record
 
     def snapshot(self) -> None:
-        """Nothing goes along."""
+        """It has no state."""
 
     def restore(self, state: None) -> None:
-        """Nothing came along."""
+        """It has no state."""
 
 
 @dataclass
 class Day:
-    """What one seed draws."""
+    """What a seed draws: a topology and its faults."""
 
     seed: int
-    dice: np.random.Generator
+    rng: np.random.Generator
     total: int
     poison: frozenset[int]
     letters: bool
@@ -182,47 +183,47 @@ class Day:
 
     @property
     def bolts(self) -> list[str]:
-        """Upstream first."""
+        """The bolts, upstream first."""
         return list(self.asks)
 
     def topology(self) -> Topology:
-        """The declaration."""
+        """The topology."""
         config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
         topology = Topology(f"day-{self.seed}", idle_poll_s=_IDLE_POLL_S, **config)
         source = numbers(self.total, self.total / _SOURCE_S)
-        retry = Retry(dead_letters=self.letters, unavailable=(Library,))
+        retry = Retry(dead_letters=self.letters, unavailable=(ClientLibraryError,))
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)
         if self.letters:
             letters = stream.stream("dead_letters", DeadLetter)
-            letters.shuffle().bolt("letters", Letters())
+            letters.shuffle().bolt("letters", DiscardLetters())
         for name in self.bolts:
             last = name == self.bolts[-1]
             poison = self.poison if name == self.bolts[len(self.bolts) // 2] else frozenset[int]()
-            make = Hand if name in self.by_hand else Client
+            make = ExecuteClient if name in self.by_hand else ProcessClient
             code = make(self.dependencies[name], self.asks[name], poison, sink=last)
             grouped = stream.fields("key") if last else stream.shuffle()
             stream = grouped.bolt(name, code, self.parallelism[name])
         return topology
 
     def plan(self, away_max_s: float) -> list[Step]:
-        """Its outages, kills and rebalances, by time."""
-        steps = [self._outage(away_max_s) for _ in range(int(self.dice.integers(1, 4)))]
+        """The outages, kills and rebalances, ordered by time."""
+        steps = [self._outage(away_max_s) for _ in range(int(self.rng.integers(1, 4)))]
         over_s = max(step.at_s + step.fault.for_s for step in steps)
-        more = int(self.dice.integers(0, 4))
+        more = int(self.rng.integers(0, 4))
         steps += [Step(self._time(over_s), self._disturbance()) for _ in range(more)]
         return sorted(steps)
 
     def _outage(self, away_max_s: float) -> Step:
-        dice = self.dice
-        for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** dice.random())
+        rng = self.rng
+        for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** rng.random())
         at_s = max(self._time(_SOURCE_S), _DOUBTED_S if self.doubts else 0.0)
-        name = str(dice.choice(["numbers", *self.bolts]))
-        if name == "numbers" or dice.random() < 0.3:
+        name = str(rng.choice(["numbers", *self.bolts]))
+        if name == "numbers" or rng.random() < 0.3:
             return Step(at_s, away(name, for_s=for_s))
         kinds = OUTAGES
-        if self.doubts and dice.random() < 0.5:
+        if self.doubts and rng.random() < 0.5:
             kinds, for_s, at_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3), _BEGUN_S
-        kind = str(dice.choice(sorted(kinds)))
+        kind = str(rng.choice(sorted(kinds)))
         one = self.dependencies[name]
         words = f"{name} ({kind})"
         fault = outage(words, lambda: one.take_down(kinds[kind]), one.bring_back, for_s=for_s)
@@ -232,57 +233,57 @@ class Day:
         kinds = [
             kill(worker()),
             kill(master()),
-            kill(component(str(self.dice.choice(self.bolts)))),
-            rebalance(None, list(Layout)[int(self.dice.integers(2))], 0.5),
+            kill(component(str(self.rng.choice(self.bolts)))),
+            rebalance(None, list(Layout)[int(self.rng.integers(2))], 0.5),
         ]
-        return kinds[int(self.dice.integers(len(kinds)))]
+        return kinds[int(self.rng.integers(len(kinds)))]
 
     def _time(self, most_s: float) -> float:
-        return _rounded(most_s * self.dice.random())
+        return _rounded(most_s * self.rng.random())
 
 
 def draw_day(seed: int) -> Day:
-    """What that seed is."""
-    dice = np.random.default_rng([seed, 78])
-    bolts = ["a", "b", "sink"][-int(dice.integers(1, 4)) :]
+    """What that seed draws."""
+    rng = np.random.default_rng([seed, 78])
+    bolts = ["a", "b", "sink"][-int(rng.integers(1, 4)) :]
     places = ("process", "prepare", "flush", "tick")
     asks = {}
     for name in bolts:
-        extra = {place for place in places[1:] if dice.random() < 0.4}
+        extra = {place for place in places[1:] if rng.random() < 0.4}
         asks[name] = frozenset({"flush" if "flush" in extra else "process", *extra})
-    doubts = bool(dice.random() < 0.3)
-    # Doubt takes ten different inputs of a task, before the first has used up its attempts.
-    total = int(dice.integers(300, 600)) if doubts else int(dice.integers(60, 240))
-    letters = bool(dice.random() < 0.5)
-    count = int(dice.integers(0, 4)) if letters else 0
+    doubts = bool(rng.random() < 0.3)
+    # Doubt requires ten failed inputs of a task before the first one has used all its attempts.
+    total = int(rng.integers(300, 600)) if doubts else int(rng.integers(60, 240))
+    letters = bool(rng.random() < 0.5)
+    count = int(rng.integers(0, 4)) if letters else 0
     return Day(
         seed,
-        dice,
+        rng,
         total,
-        frozenset(dice.choice(total, count, replace=False).tolist()),
+        frozenset(rng.choice(total, count, replace=False).tolist()),
         letters,
         doubts,
-        list(Layout)[int(dice.integers(2))],
-        {name: int(dice.integers(1, 4)) for name in ("numbers", *bolts)},
+        list(Layout)[int(rng.integers(2))],
+        {name: int(rng.integers(1, 4)) for name in ("numbers", *bolts)},
         asks,
-        frozenset(name for name in bolts if dice.random() < 0.3),
+        frozenset(name for name in bolts if rng.random() < 0.3),
         {name: Dependency() for name in bolts},
     )
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one seed came to."""
+    """The result of one seed."""
 
     seed: int
     steps: list[str]
-    complaints: list[str]  # what did not hold; empty: all did
+    complaints: list[str]  # what did not hold; empty if everything did
     proved: bool
     outcome: Outcome
 
 
 def run_day(seed: int, away_max_s: float = AWAY_S[1]) -> Result:
-    """Run the day of that seed. Raises what is a defect of the runtime."""
+    """Run the topology and faults of that seed. Raises an error that is a defect of the runtime."""
     day = draw_day(seed)
     steps = day.plan(away_max_s)
     over_s = max(step.at_s + step.fault.for_s for step in steps)

@@ -1,4 +1,4 @@
-"""A source that never runs dry before bolts that are slower: what must hold, for one seed."""
+"""An endless source and bolts that are slower than it: what must hold for one seed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import SimWorker
 
-SPEED_MIN = 0.9  # of what the slowest worker does alone; a seed below is slow
+SPEED_MIN = 0.9  # of the speed of the slowest worker alone; a seed below this is slow
 _SPEED_FLOOR = 0.7  # … and below this BROKEN
-LATENCY_MAX = 1 / 3  # p99 complete latency, of a message timeout, where the limit adapts
-_LOOKS = 21  # two in each timeout
+LATENCY_MAX = 1 / 3  # p99 complete latency in message timeouts, with an adaptive limit
+_SAMPLES = 21  # samples of the queues, two in each timeout
 _CALL_S = 1e-5
 _GROWTH_MAX = 2.0  # of the queues, from the first half of a run to the second
-_QUEUE_MIN = 1_000  # records: a growth below that is none
+_QUEUE_MIN = 1_000  # records in all queues that are always allowed
 
 
 @dataclass
 class Run:
-    """What one seed came to."""
+    """The result of one seed."""
 
     shape: Shape
     seconds: float = 0.0
@@ -31,14 +31,14 @@ class Run:
     failed: int = 0
     causes: dict[str, int] = field(default_factory=dict)
     latency_s: float = 0.0  # p99, the worst spout's
-    queued: list[int] = field(default_factory=list)  # records in all inboxes, look by look
-    busy: dict[int, float] = field(default_factory=dict)  # worker → its part of the time
-    speed: float = 0.0  # of what the slowest worker does alone; the worst spout's
+    queued: list[int] = field(default_factory=list)  # records in all inboxes, sample by sample
+    busy: dict[int, float] = field(default_factory=dict)  # worker → the fraction of time it works
+    speed: float = 0.0  # of the slowest worker's speed alone; of the slowest spout
     error: str = ""
 
     @property
     def is_slow(self) -> bool:
-        """Whether it has less than the speed that most seeds must have."""
+        """Whether its speed is below that which most seeds must have."""
         return not self.error and self.speed < SPEED_MIN
 
     @property
@@ -51,7 +51,7 @@ class Run:
             found.append(f"{self.failed:,} failures: {self.causes}")
         if self.speed < _SPEED_FLOOR:
             found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
-        # A number is the user's own choice.
+        # A fixed limit is the user's own choice.
         adapts = self.shape.settings.get("spout_pending", "auto") == "auto"
         limit_s = (LATENCY_MAX if adapts else 1.0) * self.shape.timeout_s
         if not self.latency_s <= limit_s:
@@ -71,20 +71,20 @@ def run_overload(seed: int, records_max: int = 20_000) -> Run:
         run = cluster.submit(shape.topology().graph(), shape.layout)
         begun_s = run.now()
         try:
-            for _ in range(_LOOKS):
-                run.wait(TIMEOUTS * shape.timeout_s / _LOOKS)
+            for _ in range(_SAMPLES):
+                run.wait(TIMEOUTS * shape.timeout_s / _SAMPLES)
                 found.queued.append(queued(run))
             snapshot = run.snapshot()
         except SunshowerError as error:
             found.error, found.seconds = str(error), run.now() - begun_s
             return found
         found.seconds = run.now() - begun_s
-        _weigh(found, snapshot, run.plan)
+        _add_results(found, snapshot, run.plan)
     return found
 
 
 def queued(run: SimRun) -> int:
-    """The records that wait in all inboxes."""
+    """The number of records in all inboxes."""
     processes = run._env.network.there.values()
     cores = [one.core for one in processes if isinstance(one, SimWorker) and one.core is not None]
     return sum(
@@ -95,7 +95,7 @@ def queued(run: SimRun) -> int:
     )
 
 
-def _weigh(found: Run, snapshot: Snapshot, plan: Plan) -> None:
+def _add_results(found: Run, snapshot: Snapshot, plan: Plan) -> None:
     shape = found.shape
     found.busy = dict.fromkeys(plan.workers, 0.0)
     works = {spout.id: shape.work(plan, spout.id) for spout in shape.spouts}
@@ -109,5 +109,5 @@ def _weigh(found: Run, snapshot: Snapshot, plan: Plan) -> None:
             found.busy[worker] += counts.acked * seconds / found.seconds
         latency_s = snapshot.latencies(spout).percentile(99) or float("inf")
         found.latency_s = max(found.latency_s, latency_s)
-    # Each spout must keep some worker busy that its records pass through.
+    # For each spout, the busiest worker that processes its records must be busy enough.
     found.speed = min(max(found.busy[w] for w, s in work.items() if s) for work in works.values())

@@ -1,11 +1,11 @@
-"""Random topologies as plain values, each drawn from a seed, and what their workers can do.
+"""Random topologies as plain values, each drawn from a seed, and the work of their workers.
 
 chain     source → a → b → c
-fan       source → a, source → b …, joined in the end or not
+fan       source → a, source → b …, sometimes joined at the end
 diamond   source → a → {b, c} → d
 join      two sources → a
 cycle     source → a → b, and b → a again for some rounds
-any       each bolt reads one or two of all that come before it
+any       each bolt reads one or two of all components before it
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ GROUPINGS = ("shuffle", "fields", "all")
 SERVICE_S = (1e-6, 1.0)
 TIMEOUT_S = 30.0
 SHORT_TIMEOUT_S = 10.0
-TIMEOUTS = 10.5  # how many message timeouts a run takes
-_WORK_MAX = 0.1  # of a message timeout: what all of a tree takes, one input after the other
-_QUEUED_MAX = 0.25  # of a message timeout: the work of what the least windows let in
-_WINDOW_MIN = 2  # records that a task always may send to another one
+TIMEOUTS = 10.5  # message timeouts in a run
+_WORK_MAX = 0.1  # of a message timeout: the work of a tree, one input after the other
+_QUEUED_MAX = 0.25  # of a message timeout: the work of the records that windows always allow
+_WINDOW_MIN = 2  # records that a task may always send to another one
 _INPUTS_MAX = 10  # of a bolt, for each record of the source
 
 
@@ -52,13 +52,13 @@ class Node:
     parallelism: int
     inputs: tuple[Input, ...] = ()
     service_s: float = 0.0
-    copies: int = 1  # records it makes of each input
+    copies: int = 1  # outputs for each input
     cycles: bool = False
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A whole topology. `again`: the two ends of the edge that closes a cycle."""
+    """A topology. `again`: the two ends of the edge that closes a cycle."""
 
     seed: int
     family: str
@@ -75,7 +75,7 @@ class Shape:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of tasks there are, one of which sends to the other."""
+        """The number of pairs of tasks of which one sends to the other."""
         tasks = {node.id: node.parallelism for node in self.nodes}
         edges = [(one.source, node.id) for node in self.nodes for one in node.inputs]
         edges += [self.again] if self.again is not None else []
@@ -87,7 +87,7 @@ class Shape:
         return [node for node in self.nodes if not node.inputs]
 
     def topology(self, total: int | None = None, **changes: Any) -> Topology:
-        """The declaration. `total`: the number of records of each source; None: no end."""
+        """The topology. `total`: the number of records of each source; None: endless."""
         topology = Topology(f"shape-{self.seed}", **{**self.settings, **changes})
         streams: dict[str, Any] = {}
         for node in self.nodes:
@@ -108,11 +108,11 @@ class Shape:
         return topology
 
     def plan(self) -> Plan:
-        """Where its tasks are."""
+        """The placement of its tasks."""
         return make_plan(self.topology().graph(), self.layout)
 
     def inputs_per_root(self, spout: str) -> dict[str, float]:
-        """Component → inputs it takes for each record of that spout, over all its tasks."""
+        """Component → inputs of all its tasks for each record of that spout."""
         found = {spout: 1.0}
         for node in self.nodes:
             if node.inputs:
@@ -122,7 +122,7 @@ class Shape:
                     * (node.parallelism if one.grouping == "all" else 1)
                     for one in node.inputs
                 )
-        if self.again is not None:  # all that is on the cycle takes each record again
+        if self.again is not None:  # all bolts of the cycle process each record again
             start = [node.id for node in self.nodes].index(self.again[1])
             stop = [node.id for node in self.nodes].index(self.again[0])
             for node in self.nodes[start : stop + 1]:
@@ -143,7 +143,7 @@ class Shape:
         return next(node.copies for node in self.nodes if node.id == source)
 
     def _share(self, node: Node, index: int) -> float:
-        """The part of a component's inputs that one of its tasks takes: alike for all inputs."""
+        """The fraction of a component's inputs that a task receives, by the first grouping."""
         if node.inputs[0].grouping != "fields":
             return 1 / node.parallelism
         mine = sum(stable_hash(key) % node.parallelism == index for key in range(KEYS))
@@ -151,64 +151,64 @@ class Shape:
 
 
 def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
-    """The topology of that seed, slow enough to take about `records_max` inputs in a run."""
-    dice = np.random.default_rng([seed, 77])
-    family = FAMILIES[int(dice.integers(len(FAMILIES)))]
-    layout = list(Layout)[int(dice.integers(2))]
-    timeout_s = TIMEOUT_S if dice.random() < 0.75 else SHORT_TIMEOUT_S
-    pending = (32_767, "auto", 1_000, 20_000)[int(dice.integers(4))]
+    """The topology of that seed, slow enough for about `records_max` inputs in a run."""
+    rng = np.random.default_rng([seed, 77])
+    family = FAMILIES[int(rng.integers(len(FAMILIES)))]
+    layout = list(Layout)[int(rng.integers(2))]
+    timeout_s = TIMEOUT_S if rng.random() < 0.75 else SHORT_TIMEOUT_S
+    pending = (32_767, "auto", 1_000, 20_000)[int(rng.integers(4))]
     settings = {
         "message_timeout_s": timeout_s,
         "spout_pending": pending,
-        "workers": int(dice.integers(1, 5)),
-        "ackers": int(dice.integers(1, 3)),
+        "workers": int(rng.integers(1, 5)),
+        "ackers": int(rng.integers(1, 3)),
     }
-    nodes = tuple(_kept_small([_node(dice, *one) for one in _edges(dice, family)]))
+    nodes = tuple(_limit_copies([_node(rng, *one) for one in _edges(rng, family)]))
     shape = Shape(seed, family, nodes, layout, settings)
     if family == "cycle":
-        shape = _closed(shape, dice)
-    return _scaled(shape, records_max)
+        shape = _close_cycle(shape, rng)
+    return _scale_service(shape, records_max)
 
 
-def _edges(dice: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
-    """(id, ids of what it reads) of each component, upstream first."""
+def _edges(rng: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
+    """(id, ids of its inputs) of each component, upstream first."""
     if family == "chain":
-        names = ["n", *"abcde"[: int(dice.integers(1, 6))]]
+        names = ["n", *"abcde"[: int(rng.integers(1, 6))]]
         return [("n", ()), *((b, (a,)) for a, b in pairwise(names))]
     if family == "fan":
-        width = int(dice.integers(2, 5))
+        width = int(rng.integers(2, 5))
         bolts = [(name, ("n",)) for name in "abcd"[:width]]
-        joined = [("end", tuple("abcd"[:width]))] if dice.random() < 0.5 else []
+        joined = [("end", tuple("abcd"[:width]))] if rng.random() < 0.5 else []
         return [("n", ()), *bolts, *joined]
     if family == "diamond":
         return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("c", ("a",)), ("d", ("b", "c"))]
     if family == "join":
-        last = [("b", ("a",))] if dice.random() < 0.5 else []
+        last = [("b", ("a",))] if rng.random() < 0.5 else []
         return [("n", ()), ("m", ()), ("a", ("n", "m")), *last]
     if family == "cycle":
         return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("end", ("b",))]
     edges: list[tuple[str, tuple[str, ...]]] = [("n", ())]
-    for name in "abcdef"[: int(dice.integers(2, 7))]:
+    for name in "abcdef"[: int(rng.integers(2, 7))]:
         there = [one for one, _ in edges]
-        count = min(len(there), int(dice.integers(1, 3)))
-        edges.append((name, tuple(map(str, dice.choice(there, count, replace=False)))))
+        count = min(len(there), int(rng.integers(1, 3)))
+        edges.append((name, tuple(map(str, rng.choice(there, count, replace=False)))))
     return edges
 
 
-def _node(dice: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
-    parallelism = int(dice.integers(1, 4))
+def _node(rng: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
+    parallelism = int(rng.integers(1, 4))
     if not sources:
         return Node(id, "source", 1 + parallelism // 3)
-    kind = KINDS[int(dice.integers(len(KINDS)))]
-    grouping = GROUPINGS[int(dice.choice(3, p=(0.5, 0.35, 0.15)))]
+    kind = KINDS[int(rng.integers(len(KINDS)))]
+    grouping = GROUPINGS[int(rng.choice(3, p=(0.5, 0.35, 0.15)))]
     inputs = tuple(Input(source, grouping) for source in sources)
-    service_s = 0.0 if kind == "function" else _magnitude(dice, *SERVICE_S)
-    copies = 2 if dice.random() < 0.2 and kind != "function" else 1
+    service_s = 0.0 if kind == "function" else _log_uniform(rng, *SERVICE_S)
+    copies = 2 if rng.random() < 0.2 and kind != "function" else 1
     return Node(id, kind, parallelism, inputs, service_s, copies)
 
 
-def _kept_small(nodes: list[Node]) -> list[Node]:
-    """The same without what would multiply the records too often; who has no reader ends them."""
+def _limit_copies(nodes: list[Node]) -> list[Node]:
+    """Limit how often records are multiplied; bolts without a reader emit nothing."""
     read = {one.source for node in nodes for one in node.inputs}
     made: dict[str, float] = {}
     found: list[Node] = []
@@ -226,32 +226,32 @@ def _kept_small(nodes: list[Node]) -> list[Node]:
     return found
 
 
-def _closed(shape: Shape, dice: np.random.Generator) -> Shape:
-    """A cycle b → a, or of one bolt alone; all on it is by `process` and shuffled."""
-    start = "b" if dice.random() < 0.3 else "a"
+def _close_cycle(shape: Shape, rng: np.random.Generator) -> Shape:
+    """Close a cycle b → a, or of b alone; its bolts are of kind `process`, and shuffled."""
+    start = "b" if rng.random() < 0.3 else "a"
     nodes = []
     for node in shape.nodes:
         if node.id not in "ab":
             nodes.append(node)
             continue
         inputs = tuple(replace(one, grouping="shuffle") for one in node.inputs)
-        service_s = node.service_s or _magnitude(dice, *SERVICE_S)
+        service_s = node.service_s or _log_uniform(rng, *SERVICE_S)
         changed = replace(node, kind="process", inputs=inputs, copies=1, service_s=service_s)
         nodes.append(replace(changed, cycles=node.id == "b"))
-    rounds = int(dice.integers(1, 4))
+    rounds = int(rng.integers(1, 4))
     return replace(shape, nodes=tuple(nodes), rounds=rounds, again=("b", start))
 
 
-def _scaled(shape: Shape, records_max: int) -> Shape:
-    """The same with service times that keep a tree well below its timeout, and the number of
-    records of a run below `records_max`."""
+def _scale_service(shape: Shape, records_max: int) -> Shape:
+    """Scale the service times, so that a tree takes much less than its timeout, and a run has
+    fewer than `records_max` records."""
     plan = shape.plan()
     factor, least = np.inf, 0.0
     for spout in shape.spouts:
         inputs, work = shape.inputs_per_root(spout.id), shape.work(plan, spout.id)
         whole_s = sum(inputs.get(node.id, 0.0) * node.service_s for node in shape.nodes)
         if not whole_s:
-            return _scaled(_with_work(shape), records_max)
+            return _scale_service(_with_work(shape), records_max)
         factor = min(factor, _WORK_MAX * shape.timeout_s / whole_s)
         queued_s = _WINDOW_MIN * shape.pairs * max(work.values())
         factor = min(factor, _QUEUED_MAX * shape.timeout_s / queued_s)
@@ -263,7 +263,7 @@ def _scaled(shape: Shape, records_max: int) -> Shape:
 
 
 def _with_work(shape: Shape) -> Shape:
-    """Only functions: the last one becomes a bolt that takes its time."""
+    """A topology of functions only: its last one becomes a bolt that takes time."""
     *others, last = shape.nodes
     return replace(shape, nodes=(*others, replace(last, kind="process", service_s=0.01)))
 
@@ -272,5 +272,5 @@ def _grouped(stream: Any, grouping: str) -> Any:
     return stream.fields("key") if grouping == "fields" else getattr(stream, grouping)()
 
 
-def _magnitude(dice: np.random.Generator, least: float, most: float) -> float:
-    return float(least * (most / least) ** dice.random())
+def _log_uniform(rng: np.random.Generator, least: float, most: float) -> float:
+    return float(least * (most / least) ** rng.random())

@@ -1,4 +1,4 @@
-"""The costs that the model on paper starts from: measured ones of a results file, else assumed."""
+"""The costs for the model of a large cluster: measured ones of a results file, others assumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 _Rows = Mapping[tuple[str, str, str], Mapping[str, Any]]
 _CHAINS = (1, 16)  # bolts in a row
-_LARGE = 1_000_000  # bytes of a record whose own cost is that of its bytes
+_LARGE = 1_000_000  # bytes of a record, of which other costs are a negligible part
 
 
 @dataclass(frozen=True)
@@ -16,25 +16,25 @@ class Costs:
     """Costs in nanoseconds of a processor, bytes and seconds. The defaults are assumptions."""
 
     hop_ns: float = 500.0  # a record at a bolt: routing, queues, the call, its edge
-    spout_ns: float = 700.0  # a tuple at its spout, and its end
+    spout_ns: float = 700.0  # a tuple at its spout, from its emit to its ack
     update_ns: float = 30.0  # an update of an acker's ledger
-    byte_ns: float = 4.0  # a byte of a record from one process to another, at both
+    byte_ns: float = 4.0  # a byte of a record between two processes, at both
     packet_ns: float = 700_000.0  # a packet to another worker and its answer, at both
     master_call_ns: float = 200_000.0  # a report or heartbeat, at the master
     root_bytes: float = 230.0  # memory of a pending root, at spout and acker
-    edge_bytes: float = 20.0  # of a record on the wire besides its own
-    update_bytes: float = 16.0  # of an acker's update on the wire: root and XOR
+    edge_bytes: float = 20.0  # of a record in a packet, in addition to its own bytes
+    update_bytes: float = 16.0  # of an acker's update in a packet: root and XOR
     plan_bytes: float = 200.0  # of a task in the plan, which each worker reads at its start
     report_bytes: float = 2_000.0  # of a worker's statistics
     report_s: float = 0.25  # between two reports of a busy worker: STATS_S of worker_process.py
     beat_s: float = 2.0  # between two heartbeats: a tenth of worker_timeout_s
-    window_s: float = 0.25  # of work that may wait before a task
+    window_s: float = 0.25  # work that may wait for a task
     packet_bytes_max: int = 1 << 20
     calls_in_flight_max: int = 4  # unanswered packets on a link
 
 
 def costs_of(results: Mapping[str, Any]) -> tuple[Costs, Sequence[str]]:
-    """The costs with every measured one in its place, and the names of those."""
+    """The costs, with measured values where there are any, and the names of the measured ones."""
     rows = {
         (row["workload"], row["system"], row["variant"]): row for row in results.get("results", ())
     }
@@ -51,7 +51,7 @@ def costs_of(results: Mapping[str, Any]) -> tuple[Costs, Sequence[str]]:
 
 
 def _of_chains(rows: _Rows) -> dict[str, float | None]:
-    """From a chain of one bolt and one of 16: processor time of a hop, and of the rest."""
+    """Processor time of a hop and of the spout, from chains of one bolt and of 16 bolts."""
     short, long = (_cpu_ns(rows, f"chain-{length}") for length in _CHAINS)
     if short is None or long is None or long <= short:
         return {}
@@ -60,7 +60,7 @@ def _of_chains(rows: _Rows) -> dict[str, float | None]:
 
 
 def _of_calls(rows: _Rows) -> dict[str, float | None]:
-    """A packet is a call with its work at both ends; a report is work of the master alone."""
+    """A packet costs a call at both ends; a report costs only the work of the master."""
     caller, answerer = (
         _value(rows, ("sweeps", "ray", f"call-cpu-{side}"), 1e3) for side in ("caller", "answerer")
     )
@@ -86,5 +86,5 @@ def _value(rows: _Rows, key: tuple[str, str, str], factor: float) -> float | Non
 
 
 def _inverse(rows: _Rows, key: tuple[str, str, str], factor: float) -> float | None:
-    """Of a rate."""
+    """The time of one unit, from a rate."""
     return float(factor / rows[key]["median"]) if key in rows and rows[key]["median"] else None

@@ -1,6 +1,6 @@
 """Latency under light load: from the time a tuple is due until it is acked, at fixed rates.
 
-Two rounds of 40 s at most.
+It takes two rounds of at most 40 s.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import ray
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.sweeps import open_loop, paced
 from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
 from benchmarks.sweeps.paced import chain, two_actors
-from benchmarks.sweeps.runs import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -31,27 +31,27 @@ _COUNTS = {1: 5, 10: 20, 100: 200, 1_000: 1_000}  # of tuples at each rate
 _QUICK = {1: 1, 10: 5, 100: 20, 1_000: 200}
 
 
-def match(arena: Arena, seconds: float) -> Match:
-    """Spout, two bolts in a row and a sink, beside two bare actors: a call and its answer."""
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
+    """Spout, two bolts in a row and a sink, compared with calls between two bare actors."""
     ship([open_loop, paced])
     counts = _COUNTS if seconds > 1 else _QUICK
     steps = [Step(rate, counts[rate]) for rate in RATES]
-    bare = _entries("ray", "call", Runs(partial(_bare, steps)), RATES)
+    bare = _entries("ray", "call", SharedRun(partial(_bare, steps)), RATES)
     ours: list[Entry] = []
     ratios = []
     for layout in (Layout.ISOLATE, Layout.PACK):
         for suffix, settings in (("", {}), ("-poll", {"idle_poll_s": _POLL_S})):
-            runs = Runs(partial(_ours, arena, layout, steps, settings))
+            runs = SharedRun(partial(_ours, cluster, layout, steps, settings))
             entries = _entries("sunshower", f"{layout.value}{suffix}", runs, RATES)
             ours += entries
             ratios += [
                 Ratio(f"{_NAME}/{entry.key.variant}/ray", entry.key, peer.key)
                 for entry, peer in zip(entries, bare, strict=True)
             ]
-    return Match(_NAME, [*bare, *ours], ratios, rounds=ROUNDS)
+    return Comparison(_NAME, [*bare, *ours], ratios, rounds=ROUNDS)
 
 
-def _entries(system: str, variant: str, runs: Runs, rates: Sequence[int]) -> list[Entry]:
+def _entries(system: str, variant: str, runs: SharedRun, rates: Sequence[int]) -> list[Entry]:
     names = [f"{rate}-p{percent}" for rate in rates for percent in PERCENTS]
     return [
         Entry(Key(_NAME, system, f"{variant}-{name}", "ms"), partial(runs.take, name))
@@ -60,16 +60,16 @@ def _entries(system: str, variant: str, runs: Runs, rates: Sequence[int]) -> lis
 
 
 def _ours(
-    arena: Arena, layout: Layout, steps: Sequence[Step], settings: dict[str, Any]
+    cluster: BenchmarkCluster, layout: Layout, steps: Sequence[Step], settings: dict[str, Any]
 ) -> dict[str, Sample]:
-    gate = arena.gate()
-    with arena.running(chain(gate, steps, BOLTS, **settings), layout) as run:
-        wait(lambda: all(told and told[0] for told in run.results("source")))
-        gate.open()
-        arena.watch(run)
+    signal = cluster.start_signal()
+    with cluster.running(chain(signal, steps, BOLTS, **settings), layout) as run:
+        wait(lambda: all(result and result[0] for result in run.results("source")))
+        signal.send()
+        cluster.during_run(run)
         wait(run.finished)
-        (told,) = run.results("source")
-    _, start_s, emitted_s, acked_s = told
+        (result,) = run.results("source")
+    _, start_s, emitted_s, acked_s = result
     late = latencies_ms(steps, emitted_s, start_s)
     return _samples(steps, latencies_ms(steps, acked_s, start_s), late)
 
@@ -83,7 +83,7 @@ def _bare(steps: Sequence[Step]) -> dict[str, Sample]:
 def _samples(
     steps: Sequence[Step], latencies: Sequence[Sequence[float]], late: Sequence[Any] = ()
 ) -> dict[str, Sample]:
-    """The percentiles of each step; `late`: how late its records were emitted."""
+    """The percentiles of each step; `late`: the delays with which its records were emitted."""
     found = {}
     for number, step in enumerate(steps):
         if max(latencies[number]) == open_loop.UNDONE:

@@ -1,6 +1,6 @@
-"""Throughput against latency: const → id → null at parts of its highest speed, in an open loop.
+"""Latency against load: const → id → null at fractions of its highest speed, in an open loop.
 
-One round of two layouts, six runs of 2 s each: 45 to 90 s.
+It takes one round of two layouts, with six runs of 2 s each: 45 to 90 s.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
-from benchmarks.sweeps import open_loop, shapes
-from benchmarks.sweeps.runs import Runs
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
+from benchmarks.sweeps import open_loop, sweep_topologies
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -21,20 +21,20 @@ SECONDS = 2.0
 _NAME = "load"
 
 
-class _Highest:
-    """The highest speed of one layout, and what loads it may be asked for."""
+class _SpeedAndLatency:
+    """Measures the highest speed of one layout, and its latency at fractions of that speed."""
 
-    def __init__(self, arena: Arena, layout: Layout, seconds: float) -> None:
-        self._arena, self._layout, self._seconds = arena, layout, seconds
+    def __init__(self, cluster: BenchmarkCluster, layout: Layout, seconds: float) -> None:
+        self._cluster, self._layout, self._seconds = cluster, layout, seconds
         self._rate: float | None = None
 
     def measure(self) -> Sample:
-        """Tuples a second, as many as are taken. Asking for a load needs this first."""
+        """The highest speed in tuples a second; `at` needs it."""
         self._rate, _ = self._run(inf)
         return Sample(self._rate)
 
     def at(self, percent: int) -> dict[str, Sample]:
-        """Milliseconds from due to acked, at this part of the highest speed."""
+        """The milliseconds from due to acked, at this percentage of the highest speed."""
         if self._rate is None:
             raise BenchmarkError("the highest speed was not measured, so no load is known")
         rate = self._rate * percent / 100
@@ -46,27 +46,27 @@ class _Highest:
 
     def _run(self, rate: float) -> tuple[float, dict[int, float]]:
         """(tuples acked a second, milliseconds by percentile)."""
-        gate = self._arena.gate()
-        topology = shapes.loaded(gate, self._seconds, rate)
-        with self._arena.running(topology, self._layout) as run:
-            wait(lambda: all(told and told[0] for told in run.results("source")))
-            gate.open()
+        signal = self._cluster.start_signal()
+        topology = sweep_topologies.loaded(signal, self._seconds, rate)
+        with self._cluster.running(topology, self._layout) as run:
+            wait(lambda: all(result and result[0] for result in run.results("source")))
+            signal.send()
             wait(run.finished)
             ((_, reached, found),) = run.results("source")
         return reached, found
 
 
-def match(arena: Arena, seconds: float) -> Match:
-    """p50 and p99 at 10 … 90 % of the highest speed, which is measured first."""
-    ship([open_loop, shapes])
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
+    """p50 and p99 at 10 to 90 % of the highest speed, which is measured first."""
+    ship([open_loop, sweep_topologies])
     entries = []
     for layout in (Layout.PACK, Layout.ISOLATE):
-        highest = _Highest(arena, layout, min(seconds, SECONDS))
+        highest = _SpeedAndLatency(cluster, layout, min(seconds, SECONDS))
         key = Key(_NAME, "sunshower", f"{layout.value}-highest", "tuples/s")
         entries.append(Entry(key, highest.measure))
         for load in LOADS:
-            runs = Runs(partial(highest.at, load))
+            runs = SharedRun(partial(highest.at, load))
             for name in ("p50", "p99"):
                 key = Key(_NAME, "sunshower", f"{layout.value}-{name}-load-{load}", "ms")
                 entries.append(Entry(key, partial(runs.take, name)))
-    return Match(_NAME, entries, rounds=1)
+    return Comparison(_NAME, entries, rounds=1)

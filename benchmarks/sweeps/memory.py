@@ -1,6 +1,6 @@
-"""Memory of a pending root: what spout and acker hold more with many roots than with few.
+"""Memory of a pending root: the difference of spout and acker between many and few roots.
 
-One round of two runs: 10 s.
+It takes one round of two runs: 10 s.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks import machine
-from benchmarks.clusters import Arena, wait, worker_pids
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait, worker_pids
 from benchmarks.figures import Key
-from benchmarks.measure import Entry, Match, Sample
-from benchmarks.sweeps import open_loop, shapes
-from benchmarks.sweeps.runs import Runs
+from benchmarks.measure import Comparison, Entry, Sample
+from benchmarks.sweeps import open_loop, sweep_topologies
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import ACKER, Layout
 
@@ -22,12 +22,12 @@ _NAME = "memory"
 _PARTS = {"source": "spout", ACKER: "acker"}  # component → its part of the figure
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """Bytes of resident memory for each pending root: of its spout, of its acker, and of both."""
-    ship([open_loop, shapes])
+    ship([open_loop, sweep_topologies])
     roots = ROOTS if seconds > 1 else ROOTS // 10
-    runs = Runs(partial(_bytes_per_root, arena, roots))
-    return Match(
+    runs = SharedRun(partial(_bytes_per_root, cluster, roots))
+    return Comparison(
         _NAME,
         [
             Entry(
@@ -40,19 +40,19 @@ def match(arena: Arena, seconds: float) -> Match:
     )
 
 
-def _bytes_per_root(arena: Arena, roots: int) -> dict[str, Sample]:
-    many, few = _held(arena, roots), _held(arena, FEW)
+def _bytes_per_root(cluster: BenchmarkCluster, roots: int) -> dict[str, Sample]:
+    many, few = _resident_bytes(cluster, roots), _resident_bytes(cluster, FEW)
     found = {part: (many[part] - few[part]) / (roots - FEW) for part in many}
     found["both"] = sum(found.values())
     return {part: Sample(value, more={"roots": roots}) for part, value in found.items()}
 
 
-def _held(arena: Arena, roots: int) -> dict[str, int]:
-    """The resident bytes of the spout's and of the acker's process with so many roots pending."""
-    gate = arena.gate()
-    with arena.running(shapes.holding(gate, roots), Layout.ISOLATE) as run:
-        wait(lambda: all(told and told[0] for told in run.results("source")))
-        gate.open()
+def _resident_bytes(cluster: BenchmarkCluster, roots: int) -> dict[str, int]:
+    """The resident bytes of the processes of spout and acker with `roots` pending roots."""
+    signal = cluster.start_signal()
+    with cluster.running(sweep_topologies.never_acking(signal, roots), Layout.ISOLATE) as run:
+        wait(lambda: all(result and result[0] for result in run.results("source")))
+        signal.send()
         wait(lambda: run.snapshot().component("sink").executed >= roots)
         pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
         return {

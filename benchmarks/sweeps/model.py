@@ -3,11 +3,11 @@
 `python -m benchmarks.sweeps.model` prints it for 100 nodes and 10 M tuples a second, with the costs
 of benchmarks/results/latest.json where they were measured.
 
-Each worker is a process with one thread of Python, so with one core. Shuffle and fields groupings
-send a record to any worker with the same chance. A worker serves its peers in turn, one packet
-each; the time of a turn is what a record waits at each hop. Records that wait for the turn share a
-packet, so many peers do not cost more processor time, but a longer turn. A turn that is longer than
-a window (`window_s`) leaves tasks without work, because their senders have no credit.
+Each worker is a process with one Python thread, so it uses one core. Shuffle and fields groupings
+send a record to each worker with the same probability. A worker sends one packet to each of its
+peers in turn; the time of a turn is what a record waits at each hop. Records that wait for the turn
+share a packet, so more peers do not cost more processor time, but make the turn longer. If a turn
+takes longer than a window (`window_s`), tasks have no work, because their senders have no credit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.sweeps.costs import Costs, costs_of
 
 HEADS = ("part", "one worker for each core", "limit", "used", "fewest workers", "used")
-BUSY_MAX = 0.7  # of a core: what is planned for, so that a burst does not become a queue
+BUSY_MAX = 0.7  # of a core: the planned use, so that a burst does not become a queue
 _GIGABIT_BYTES = 125e6
 
 
@@ -33,11 +33,11 @@ class Load:
     nodes: int = 100
     cores: int = 16  # of a node
     tuples_s: float = 10e6
-    hops: int = 3  # bolts that a record passes one after the other, the sink among them
+    hops: int = 3  # bolts in a row that a record passes, with the sink
     record_bytes: float = 100.0
     memory_bytes: float = 64e9  # of a node
     network_bytes_s: float = 10 * _GIGABIT_BYTES  # of a node
-    files: int = 65_536  # that a process may have open, each connection one
+    files: int = 65_536  # open files of a process; each connection is one
     workers: int | None = None
 
     @property
@@ -61,7 +61,7 @@ class Part:
 
 
 def parts(load: Load, costs: Costs) -> list[Part]:
-    """Every part of the load. Cores are of all nodes together; bytes are of one node."""
+    """All parts of the load. Cores are those of all nodes; bytes are those of one node."""
     spent = cores_by_part(load, costs)
     turn_s = turn(load, costs)
     workers = load.processes
@@ -92,9 +92,9 @@ def parts(load: Load, costs: Costs) -> list[Part]:
 
 
 def cores_by_part(load: Load, costs: Costs) -> dict[str, float]:
-    """Busy cores of all workers together, without the packets."""
+    """Busy cores of all workers, without the packets."""
     records_s = load.tuples_s * load.hops
-    updates_s = load.tuples_s * (load.hops + 1)  # one of the spout, one of each hop
+    updates_s = load.tuples_s * (load.hops + 1)  # one from the spout, one from each hop
     return {
         "spouts": load.tuples_s * costs.spout_ns / 1e9,
         "bolts": records_s * costs.hop_ns / 1e9,
@@ -104,48 +104,48 @@ def cores_by_part(load: Load, costs: Costs) -> dict[str, float]:
 
 
 def remote(load: Load) -> float:
-    """The share of the records that goes to another worker."""
+    """The fraction of the records that is sent to another worker."""
     return 1 - 1 / load.processes
 
 
 def turn(load: Load, costs: Costs) -> float:
-    """Seconds that a worker needs for a packet to each peer, beside its other work."""
+    """Seconds in which a worker sends a packet to each peer, in the time left by its other work."""
     free = 1 - sum(cores_by_part(load, costs).values()) / load.processes
     packets_s = (load.processes - 1) * costs.packet_ns / 1e9
     return packets_s / free if free > 0 else inf
 
 
 def shards(load: Load, costs: Costs) -> int:
-    """Acker shards, each busy for 0.7 of a core at most."""
+    """The number of acker shards, each of which keeps at most 0.7 of a core busy."""
     return max(1, ceil(cores_by_part(load, costs)["ackers"] / BUSY_MAX))
 
 
 def network_bytes_s(load: Load, costs: Costs) -> float:
-    """Bytes a second that a node sends to others; as many arrive."""
+    """Bytes a second that a node sends to other nodes; it receives as many."""
     records = load.hops * (load.record_bytes + costs.edge_bytes)
     updates = (load.hops + 1) * costs.update_bytes
     return load.tuples_s * (records + updates) * (1 - 1 / load.nodes) / load.nodes
 
 
 def master_cores(load: Load, costs: Costs) -> float:
-    """The share of a core that the master needs while all workers are busy."""
+    """The fraction of a core that the master uses while all workers are busy."""
     calls_s = load.processes * (1 / costs.report_s + 1 / costs.beat_s)
     return calls_s * costs.master_call_ns / 1e9
 
 
 def start_bytes(load: Load, costs: Costs) -> float:
-    """The plans that all workers read at their start, with a task of each component at each."""
+    """Bytes of the plans that all workers read at their start, with a task of each component."""
     tasks = load.processes * (load.hops + 1)
     return load.processes * tasks * costs.plan_bytes
 
 
 def fewest_workers(load: Load, costs: Costs) -> int:
-    """Workers that the processor time alone asks for, each busy for 0.7 of a core at most."""
+    """The number of workers that the processor time requires, if each uses 0.7 of a core."""
     return max(2, ceil(sum(cores_by_part(load, costs).values()) / BUSY_MAX))
 
 
 def sentences(load: Load, costs: Costs) -> list[str]:
-    """The exceeded limits, the worst first, with a worker for each core and with the fewest."""
+    """The exceeded limits, the worst first, with one worker for each core and with the fewest."""
     few = replace(load, workers=fewest_workers(load, costs))
     most = int(costs.window_s / (costs.packet_ns / 1e9)) + 1
     peers = (
@@ -178,23 +178,23 @@ def rows(results: Mapping[str, Any], load: Load | None = None) -> list[tuple[str
 
 
 def findings(results: Mapping[str, Any], load: Load | None = None) -> list[str]:
-    """The results of the model as sentences, and its measured costs."""
+    """The results of the model as sentences, and the measured costs."""
     load, (costs, measured) = load or Load(), costs_of(results)
-    told = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
-    return [*sentences(load, costs), f"Measured costs: {told}; the others are assumed."]
+    listed = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
+    return [*sentences(load, costs), f"Measured costs: {listed}; the others are assumed."]
 
 
 def _verdict(load: Load, costs: Costs) -> str:
-    said = (
+    prefix = (
         f"{load.nodes:,} nodes with {load.processes:,} workers in total and "
         f"{load.tuples_s:,.0f} tuples a second: "
     )
     worst = sorted(parts(load, costs), key=lambda part: -part.used)
     exceeded = [f"{one.name} ({_percent(one.used)})" for one in worst if one.used > 1]
     if exceeded:
-        return f"{said}above their limits are {', '.join(exceeded)}."
+        return f"{prefix}above their limits are {', '.join(exceeded)}."
     return (
-        f"{said}no limit is exceeded; the highest is {worst[0].name} ({_percent(worst[0].used)})."
+        f"{prefix}no limit is exceeded; the highest is {worst[0].name} ({_percent(worst[0].used)})."
     )
 
 

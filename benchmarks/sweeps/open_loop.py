@@ -1,7 +1,7 @@
-"""An open loop: due times by the clock, and latencies from those times on.
+"""An open loop: due times by the clock, and latencies that begin at the due times.
 
-A record counts from the time at which it was due, not from the time at which it was emitted. A
-source that is late makes its records late: nothing is omitted.
+A latency begins when a record is due, not when it is emitted. So if a source is late, its delay is
+part of the latencies.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import chain
 from math import ceil
 
-GAP_S = 0.2  # between two steps: what is open of the first is done by then
-UNDONE = float("inf")  # the latency of a record that was not acked
+GAP_S = 0.2  # between two steps, so that the records of the first are acked before the second
+UNDONE = float("inf")  # the time of a record that was not acked
 
 
 @dataclass(frozen=True)
 class Step:
-    """So many records, at so many a second."""
+    """`count` records, at `rate` records a second."""
 
     rate: float
     count: int
@@ -28,7 +28,7 @@ class Step:
 
 
 def due_times(steps: Sequence[Step]) -> list[list[float]]:
-    """Seconds from the start, for each record of each step."""
+    """The seconds from the start at which each record of each step is due."""
     times, begin_s = [], 0.0
     for step in steps:
         times.append([begin_s + number / step.rate for number in range(step.count)])
@@ -55,6 +55,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(ceil(len(values) * percent / 100), 1) - 1]
 
 
-def flat(steps: Sequence[Step]) -> list[float]:
+def flat_due_times(steps: Sequence[Step]) -> list[float]:
     """The due times of all steps in one list."""
     return list(chain.from_iterable(due_times(steps)))

@@ -1,4 +1,4 @@
-"""The topology under a fixed rate: a source by the clock, a chain of bolts, and a bare Ray pair."""
+"""The topology at a fixed rate, and two bare Ray actors to compare it with."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 import ray
 
-from benchmarks.gate import Gate
-from benchmarks.sweeps.open_loop import UNDONE, Step, flat
-from benchmarks.topologies import Gated, Null, identity
+from benchmarks.start_signal import StartSignal
+from benchmarks.sweeps.open_loop import UNDONE, Step, flat_due_times
+from benchmarks.topologies import NullBolt, WaitingSpout, identity
 from sunshower import Topology
 
 
-class Paced(Gated):
-    """Numbers, each when it is due; notes when each was emitted and when it was acked."""
+class Paced(WaitingSpout):
+    """Emits each number when it is due; notes when each was emitted and acked."""
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, steps: Sequence[Step]) -> None:
-        super().__init__(gate)
-        self._due_s = flat(steps)
+    def __init__(self, signal: StartSignal, steps: Sequence[Step]) -> None:
+        super().__init__(signal)
+        self._due_s = flat_due_times(steps)
         self._emitted_s = [UNDONE] * len(self._due_s)
         self._acked_s = [UNDONE] * len(self._due_s)
 
@@ -37,29 +37,29 @@ class Paced(Gated):
             yield (number,)
 
     def _start(self) -> Iterator[None]:
-        yield from self.hold_back()
-        return self._gate.start_s
+        yield from self.wait_for_start()
+        return self._signal.start_s
 
     def ack(self, message_id: int) -> None:
         self._acked_s[message_id] = time.monotonic()
 
     def result(self) -> tuple[bool, float | None, list[float], list[float]]:
-        """(is everything prepared, the start, when each was emitted, when each was acked)."""
-        return self._is_ready, self._gate.start_s, self._emitted_s, self._acked_s
+        """(whether it is open, start time, emit time of each, ack time of each)."""
+        return self._is_ready, self._signal.start_s, self._emitted_s, self._acked_s
 
 
-def chain(gate: Gate, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
-    """A paced source, so many bolts that hand on, and a sink; one task each."""
+def chain(signal: StartSignal, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
+    """A paced source, `bolts` bolts in a row that forward, and a sink; one task each."""
     topology = Topology("paced", **settings)
-    stream = topology.spout("source", Paced(gate, steps))
+    stream = topology.spout("source", Paced(signal, steps))
     for number in range(bolts):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
-    stream.shuffle().bolt("sink", Null, fields=())
+    stream.shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
-class Answering:
-    """An actor that answers with what it was given."""
+class AnswerActor:
+    """An actor that answers with its argument."""
 
     def answer(self, value: int) -> int:
         return value
@@ -71,13 +71,13 @@ class Answering:
         return os.getpid()
 
 
-class Calling(Answering):
-    """An actor that calls another one: at a fixed rate, answered or not, or as fast as it goes."""
+class CallActor(AnswerActor):
+    """An actor that calls another one, at a fixed rate or as fast as possible."""
 
     def call(self, other: Any, steps: Sequence[Step]) -> tuple[float, list[float]]:
-        """(the start, when the answer of each call was there)."""
+        """(start time, time of each answer)."""
         ray.get(other.answer.remote(0))
-        due_s = flat(steps)
+        due_s = flat_due_times(steps)
         done_s = [UNDONE] * len(due_s)
         open_calls: dict[Any, int] = {}
         number, start_s = 0, time.monotonic() + 0.1
@@ -95,8 +95,8 @@ class Calling(Answering):
                     done_s[open_calls.pop(call)] = time.monotonic()
         return start_s, done_s
 
-    def call_often(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
-        """Call with `data`, so many calls unanswered at a time."""
+    def call_repeatedly(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
+        """Make `calls` calls with `data`, `at_once` of them unanswered at a time."""
         for _ in range(calls // at_once):
             ray.get([other.take.remote(data) for _ in range(at_once)])
 
@@ -105,7 +105,10 @@ class Calling(Answering):
 def two_actors() -> Iterator[tuple[Any, Any]]:
     """A calling and an answering actor, which end with the block."""
     actor = {"num_cpus": 0}
-    caller, other = ray.remote(**actor)(Calling).remote(), ray.remote(**actor)(Answering).remote()
+    caller, other = (
+        ray.remote(**actor)(CallActor).remote(),
+        ray.remote(**actor)(AnswerActor).remote(),
+    )
     try:
         yield caller, other
     finally:

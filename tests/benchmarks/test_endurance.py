@@ -1,4 +1,4 @@
-"""The endurance runs: what counts as lost, how long a kill is felt, and who dies next."""
+"""Endurance runs: lost tuples, the effects of kills, the choice of victims, targets, tables."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from benchmarks.endurance.__main__ import NAMES, arguments
-from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
-from benchmarks.endurance.evidence import CAUSES, ROW, Book, Rows, read
-from benchmarks.endurance.nemesis import KINDS, choose, victims
+from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
+from benchmarks.endurance.kills import KINDS, draw_victims, victims
+from benchmarks.endurance.row_files import CAUSES, ROW, RowFile, Rows, read_rows
 from benchmarks.endurance.tables import tables
-from benchmarks.endurance.targets import TARGETS, judged
-from benchmarks.endurance.topologies import relayed
-from benchmarks.gate import Gate
+from benchmarks.endurance.targets import TARGETS, judge_all
+from benchmarks.endurance.topologies import chaos_topology
+from benchmarks.start_signal import StartSignal
 from sunshower import Cause, Context
 from sunshower.runtime.plan import Layout, Plan, make_plan
 
@@ -30,69 +30,69 @@ def rows(*pairs: tuple[int, float]) -> Rows:
     return np.array([(number, int(seconds * S), 0) for number, seconds in pairs], ROW)
 
 
-def accounts(total: int, emitted: Rows, acked: Rows, sunk: Rows | None = None) -> Accounts:
-    return Accounts.of(total, emitted, acked if sunk is None else sunk, acked)
+def deliveries(total: int, emitted: Rows, acked: Rows, sunk: Rows | None = None) -> DeliveryTimes:
+    return DeliveryTimes.of(total, emitted, acked if sunk is None else sunk, acked)
 
 
 def a_plan(folder: Path, layout: Layout) -> Plan:
-    return make_plan(relayed(Gate(folder), folder, 20_000, 40_000).graph(), layout)
+    return make_plan(chaos_topology(StartSignal(folder), folder, 20_000, 40_000).graph(), layout)
 
 
-# ---- accounts -----------------------------------------------------------------------------------
+# ---- delivery times -----------------------------------------------------------------------------
 
 
-def test_lost_is_what_was_never_acked_or_what_no_sink_has_seen() -> None:
+def test_a_tuple_that_was_not_acked_or_not_written_by_a_sink_is_lost() -> None:
     emitted = rows((0, 0), (1, 0), (2, 0))
-    found = accounts(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
+    found = deliveries(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
     assert found.lost == 2
 
 
-def test_what_was_never_emitted_is_lost_too() -> None:
-    assert accounts(3, rows((0, 0)), rows((0, 1))).lost == 2
+def test_a_tuple_that_was_not_emitted_is_lost() -> None:
+    assert deliveries(3, rows((0, 0)), rows((0, 1))).lost == 2
 
 
-def test_an_ack_before_any_sink_has_seen_the_tuple_is_found() -> None:
+def test_an_ack_before_a_sink_has_written_the_tuple_is_counted() -> None:
     emitted = rows((0, 0), (1, 0))
-    found = accounts(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
+    found = deliveries(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
     assert (found.lost, found.acked_early) == (0, 1)
 
 
-def test_first_times_count_and_further_rows_of_the_sink_are_duplicates() -> None:
+def test_the_first_time_of_a_tuple_counts_and_further_rows_of_the_sink_are_duplicates() -> None:
     emitted, twice = rows((0, 0), (0, 5)), rows((0, 9), (0, 1), (0, 3))
-    found = accounts(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
+    found = deliveries(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
     assert found.duplicates == 2
     assert found.sunk.tolist() == [1 * S]
     assert found.rate == 1 / 2
 
 
-def test_a_kill_is_felt_until_the_last_tuple_that_was_open_then_is_acked() -> None:
+def test_the_effect_of_a_kill_lasts_until_the_last_tuple_that_was_open_is_acked() -> None:
     emitted = rows((0, 0), (1, 1), (2, 1), (3, 9))
-    found = accounts(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
-    felt = found.felt(Kill("bolt", "relay[0]", 2 * S))
-    assert (felt.touched, felt.seconds) == (2, 4.5)
+    found = deliveries(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
+    effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S))
+    assert (effect.touched, effect.seconds) == (2, 4.5)
 
 
-def test_what_is_emitted_while_the_victim_is_away_is_touched_too() -> None:
+def test_tuples_emitted_before_the_successor_has_registered_are_touched() -> None:
     emitted = rows((0, 2.5), (1, 3.5))
-    found = accounts(2, emitted, acked=rows((0, 5), (1, 99)))
-    felt = found.felt(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
-    assert (felt.touched, felt.seconds) == (1, 3.0)
+    found = deliveries(2, emitted, acked=rows((0, 5), (1, 99)))
+    effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
+    assert (effect.touched, effect.seconds) == (1, 3.0)
 
 
-def test_a_kill_that_touches_nothing_is_not_felt() -> None:
-    felt = accounts(1, rows((0, 0)), rows((0, 1))).felt(Kill("bolt", "relay[0]", 2 * S))
-    assert (felt.touched, felt.seconds) == (0, 0.0)
+def test_a_kill_that_touches_no_tuple_has_no_effect() -> None:
+    effect = deliveries(1, rows((0, 0)), rows((0, 1))).effect_of(Kill("bolt", "relay[0]", 2 * S))
+    assert (effect.touched, effect.seconds) == (0, 0.0)
 
 
-def test_a_kill_whose_tuple_is_never_acked_is_felt_for_ever() -> None:
-    felt = accounts(1, rows((0, 0)), rows()).felt(Kill("bolt", "relay[0]", 2 * S))
-    assert felt.seconds == np.inf
+def test_the_effect_of_a_kill_whose_tuple_is_never_acked_is_infinite() -> None:
+    effect = deliveries(1, rows((0, 0)), rows()).effect_of(Kill("bolt", "relay[0]", 2 * S))
+    assert effect.seconds == np.inf
 
 
-def test_kinds_have_their_median_and_their_worst() -> None:
-    found = accounts(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
+def test_each_kind_of_victim_has_a_median_and_a_worst_effect() -> None:
+    found = deliveries(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
     kills = [Kill("bolt", "x", at * S, back_s=1.0) for at in (1, 3, 5)]
-    (row,) = by_kind(map(found.felt, kills))
+    (row,) = by_kind(map(found.effect_of, kills))
     assert (row["victim"], row["kills"], row["back_s"]) == ("bolt", 3, 1.0)
     assert (row["median_s"], row["worst_s"]) == (6.0, 8.0)
 
@@ -103,24 +103,26 @@ def test_failures_are_counted_by_cause() -> None:
     assert causes(failures) == {"actor died": 2, "timeout": 1}
 
 
-# ---- evidence -----------------------------------------------------------------------------------
+# ---- row files ----------------------------------------------------------------------------------
 
 
-def test_rows_of_all_lives_are_read_and_other_books_are_not(tmp_path: Path) -> None:
+def test_rows_of_one_kind_are_read_from_the_files_of_all_lives(tmp_path: Path) -> None:
     context = Context("t", "sink", 1, 0, 1)
     for numbers in ([1, 2], [2, 3]):
-        Book(tmp_path, "sunk", context).note_all(numbers)
-    Book(tmp_path, "acked", context).note(7, detail=5)
-    assert sorted(read(tmp_path, "sunk")["number"].tolist()) == [1, 2, 2, 3]
-    (row,) = read(tmp_path, "acked")
+        RowFile(tmp_path, "sunk", context).write_all(numbers)
+    RowFile(tmp_path, "acked", context).write(7, detail=5)
+    assert sorted(read_rows(tmp_path, "sunk")["number"].tolist()) == [1, 2, 2, 3]
+    (row,) = read_rows(tmp_path, "acked")
     assert (row["number"], row["detail"]) == (7, 5)
-    assert len(read(tmp_path, "failed")) == 0
+    assert len(read_rows(tmp_path, "failed")) == 0
 
 
-# ---- who dies -----------------------------------------------------------------------------------
+# ---- victims ------------------------------------------------------------------------------------
 
 
-def test_isolated_actors_are_told_apart_and_packed_ones_are_workers(tmp_path: Path) -> None:
+def test_isolated_actors_have_kinds_of_components_and_packed_ones_are_workers(
+    tmp_path: Path,
+) -> None:
     isolated = victims(a_plan(tmp_path, Layout.ISOLATE), KINDS)
     kinds = [victim.kind for victim in isolated]
     counts = {"master": 1, "spout": 2, "bolt": 4, "acker": 2}
@@ -129,22 +131,22 @@ def test_isolated_actors_are_told_apart_and_packed_ones_are_workers(tmp_path: Pa
     assert [victim.kind for victim in packed] == ["master", "worker", "worker"]
 
 
-def test_the_same_seed_kills_the_same_and_nobody_is_spared(tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_victims_and_each_victim_is_drawn(tmp_path: Path) -> None:
     found = victims(a_plan(tmp_path, Layout.ISOLATE), ["bolt", "spout", "acker"])
 
     def first(seed: int, count: int) -> list[Any]:
-        return list(islice(choose(found, np.random.default_rng(seed)), count))
+        return list(islice(draw_victims(found, np.random.default_rng(seed)), count))
 
     assert first(1, 30) == first(1, 30) != first(2, 30)
     assert {victim.kind for victim in first(3, 3)} == {"bolt", "spout", "acker"}
     assert set(first(4, 100)) == set(found)
 
 
-def test_without_victims_nobody_is_killed() -> None:
-    assert list(choose([], np.random.default_rng(1))) == []
+def test_without_victims_none_is_drawn() -> None:
+    assert list(draw_victims([], np.random.default_rng(1))) == []
 
 
-# ---- what is shown ------------------------------------------------------------------------------
+# ---- targets and tables -------------------------------------------------------------------------
 
 RUN = {
     "layout": "pack",
@@ -173,8 +175,8 @@ POISON = {"wrong": 0, "rate": 0.9, "clean": [10], "poisoned": [9]}
 REPORT = {"chaos": {"pack": RUN}, "slow": SLOW, "poison": POISON}
 
 
-def test_targets_are_judged_by_the_worst_kind_and_what_is_missing_is_said() -> None:
-    found = {target["figure"]: target["met"] for target in judged(REPORT)}
+def test_targets_are_judged_by_the_worst_kind_and_missing_figures_have_no_verdict() -> None:
+    found = {target["figure"]: target["met"] for target in judge_all(REPORT)}
     assert found["chaos/pack/lost"] is found["chaos/pack/median_s"] is False
     assert found["chaos/pack/worst_s"] is found["slow/of_bound"] is True
     assert found["poison/rate"] is False
@@ -184,13 +186,13 @@ def test_targets_are_judged_by_the_worst_kind_and_what_is_missing_is_said() -> N
 
 def test_the_tables_show_every_part() -> None:
     console = Console(file=io.StringIO(), width=160)
-    console.print(tables({**REPORT, "targets": judged(REPORT)}))
+    console.print(tables({**REPORT, "targets": judge_all(REPORT)}))
     shown = console.file.getvalue()
-    for said in ("Killed, layout pack", "2 actor died", "resident", "poisoned", "missed by 20%"):
-        assert said in shown
+    for text in ("Killed, layout pack", "2 actor died", "resident", "poisoned", "missed by 20%"):
+        assert text in shown
 
 
-def test_all_is_run_unless_some_are_named() -> None:
+def test_all_experiments_run_unless_some_are_named() -> None:
     assert arguments([]).what == list(NAMES)
     assert arguments(["slow"]).what == ["slow"]
 

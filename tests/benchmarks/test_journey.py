@@ -1,4 +1,4 @@
-"""The count of the functions that a tuple enters on its way."""
+"""The command that counts the functions which a tuple enters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks import journey
 from tests.structure.reading import ROOT
 
 
-def test_a_tuple_passes_spout_bolt_and_acker_and_the_page_has_the_counts(
+def test_a_tuple_enters_spout_bolt_and_acker_and_the_page_has_the_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     journey.main([])

@@ -1,4 +1,4 @@
-"""Peers of the benchmarks: what they print is read, and those that cannot run here are skipped."""
+"""Peers of the benchmarks: their results, their builds, and peers that cannot run here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.beside_peers import compared_with
 from benchmarks.figures import Key
 from benchmarks.measure import (
     BenchmarkError,
@@ -16,9 +15,10 @@ from benchmarks.measure import (
     Sample,
     available,
 )
+from benchmarks.peer_comparisons import compared_with
 from benchmarks.peers import jvm
-from benchmarks.peers.made_once import made_once, output
-from benchmarks.peers.running import last_outcome
+from benchmarks.peers.cached_builds import cached_build, run_command
+from benchmarks.peers.python_peers import last_outcome
 
 
 def an_entry(system: str) -> Entry:
@@ -35,19 +35,21 @@ def test_a_peer_that_prints_no_result_is_an_error() -> None:
         last_outcome("ready\n")
 
 
-def test_a_peer_without_maven_or_java_is_skipped_and_the_others_stay(
+def test_a_peer_without_maven_or_java_is_skipped_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    told: list[str] = []
+    logged: list[str] = []
 
     def storm() -> Entry:
-        jvm.storm(told.append)
+        jvm.storm(logged.append)
         return an_entry("storm")
 
-    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, told.append)
+    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, logged.append)
     assert list(found) == ["flink"]
-    assert told == ["storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"]
+    assert logged == [
+        "storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"
+    ]
 
 
 def test_a_peer_is_built_once_for_its_sources(
@@ -57,14 +59,16 @@ def test_a_peer_is_built_once_for_its_sources(
     source = tmp_path / "source"
     source.write_text("1")
     built: list[Path] = []
-    assert made_once("peer", [source], built.append) == made_once("peer", [source], built.append)
+    assert cached_build("peer", [source], built.append) == cached_build(
+        "peer", [source], built.append
+    )
     assert len(built) == 1
     source.write_text("2")
-    made_once("peer", [source], built.append)
+    cached_build("peer", [source], built.append)
     assert len(set(built)) == 2
 
 
-def test_a_peer_that_could_not_be_built_is_built_anew(
+def test_a_failed_build_is_repeated_in_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -76,14 +80,14 @@ def test_a_peer_that_could_not_be_built_is_built_anew(
         raise MissingRequirement("no network")
 
     with pytest.raises(MissingRequirement):
-        made_once("peer", [source], fail)
-    folder = made_once("peer", [source], lambda _: None)
+        cached_build("peer", [source], fail)
+    folder = cached_build("peer", [source], lambda _: None)
     assert [path.name for path in folder.iterdir()] == ["complete"]
 
 
-def test_the_error_of_a_command_has_what_it_said() -> None:
+def test_the_error_of_a_command_has_its_output() -> None:
     with pytest.raises(BenchmarkError, match=r"(?s)sh failed.*no such word"):
-        output(["sh", "-c", "echo no such word >&2; exit 3"], 10)
+        run_command(["sh", "-c", "echo no such word >&2; exit 3"], 10)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_the_error_of_a_command_has_what_it_said() -> None:
         ("pathway", "silent", ("operators-rows",)),
     ],
 )
-def test_a_peer_iscompared_with_with_what_does_the_same(
+def test_a_peer_is_compared_with_our_variants_that_do_the_same(
     system: str, variant: str, ours: tuple[str, ...]
 ) -> None:
     assert compared_with(Key("word_count", system, variant, "M words/s")) == ours

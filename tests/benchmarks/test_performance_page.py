@@ -1,4 +1,4 @@
-"""docs/PERFORMANCE.md is what the generator makes of the results; missed targets have reasons."""
+"""docs/PERFORMANCE.md is generated from the results, and missed targets have reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks import profiling
 from benchmarks.figures import Key, Ratio, Series, Target
 from benchmarks.performance.page import DOCS, FOLDER, files, missed_without_reason, read_frames
 from benchmarks.performance.page import write_page as write
-from benchmarks.results_file import Run, measured, read, with_targets
+from benchmarks.results_file import Run, read, rows_and_ratios, with_targets
 
 RUN = Run("2026-11-24", "abc", 2)
 PLACE = {
@@ -41,21 +41,23 @@ def results() -> dict[str, Any]:
     }
     series = [Series(key, samples) for key, samples in variants.items()]
     ratio = Ratio("word_count/operators-rows/loop", OURS, LOOP)
-    return with_targets(measured(series, [ratio], RUN), PLACE, [])
+    return with_targets(rows_and_ratios(series, [ratio], RUN), PLACE, [])
 
 
-def test_the_page_and_its_plots_are_what_the_generator_makes_of_the_results() -> None:
+def test_the_page_and_its_plots_are_generated_from_the_results() -> None:
     made = files(read(), read_frames(), profiling.read())
     written = {str(path.relative_to(DOCS)) for path in (DOCS / FOLDER).iterdir()}
-    assert written == {path for path in made if path.startswith(FOLDER)}, "make bench writes them"
+    assert written == {path for path in made if path.startswith(FOLDER)}, (
+        "make bench writes the plots"
+    )
     for path, text in made.items():
         assert (DOCS / path).read_text(encoding="utf-8") == text, (
-            f"docs/{path} is not that of the results: python -m benchmarks.performance.page"
+            f"docs/{path} is not up to date: run python -m benchmarks.performance.page"
         )
 
 
 def test_each_missed_target_has_a_reason() -> None:
-    assert not missed_without_reason(read()), "write it beside the target in benchmarks/targets.py"
+    assert not missed_without_reason(read()), "add it to the target in benchmarks/targets.py"
 
 
 def test_a_missed_target_without_a_reason_is_found() -> None:
@@ -78,7 +80,7 @@ def test_the_page_shows_rows_ratios_targets_and_plots() -> None:
     assert all(f"]({path})" in page for path in made if path.endswith(".svg"))
 
 
-def test_plots_are_the_same_bytes_each_time_and_follow_the_theme() -> None:
+def test_plots_have_the_same_bytes_each_time_and_follow_the_theme() -> None:
     first, again = files(results()), files(results())
     assert first == again
     for path, svg in first.items():
@@ -107,20 +109,20 @@ def test_a_profile_has_the_shares_of_the_loop_and_the_functions_with_most_sample
     }
 
 
-def test_each_profile_of_missed_targets_is_told_once() -> None:
+def test_each_profile_of_missed_targets_is_printed_once() -> None:
     found = {"date": "2026-11-24", "commit": "abc", **profiling.shares(STACKS)}
     profiles = {"word_count/operators-rows": found, "word_count/pack-rows": found}
     peers = ("loop", "bytewax", "storm")
     targets = [Target(f"word_count/operators-rows/{peer}", 1) for peer in peers]
-    (said,) = profiling.sentences(profiles, [*targets, Target("idle/sunshower/six", 1)])
-    assert said == (
+    (sentence,) = profiling.sentences(profiles, [*targets, Target("idle/sunshower/six", 1)])
+    assert sentence == (
         "[Profile](PROFILING.md#the-table) of `word_count/operators-rows`, commit abc, 2026-11-24: "
         "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` "
         "75%, `Router.send` 25%."
     )
     longer = {"kafka/pack-null-at-least-once": found}
-    (said,) = profiling.sentences(longer, [Target("kafka/at-least-once/loop", 1)])
-    assert "`kafka/pack-null-at-least-once`" in said
+    (sentence,) = profiling.sentences(longer, [Target("kafka/at-least-once/loop", 1)])
+    assert "`kafka/pack-null-at-least-once`" in sentence
     page = files({**results(), "ratios": {}}, None, profiles)["PERFORMANCE.md"]
     assert "Where their time goes" not in page  # no target is missed
 

@@ -1,4 +1,4 @@
-"""The long run: what its samples cover, what counts as growth, and how its accounts are settled."""
+"""The long run: samples of resources, growth, faults, and the figures on the page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ import pytest
 
 from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
-from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.resources import (
+    ALL,
+    SPARK,
+    ResourceUse,
+    descendants,
+    growth,
+    name_of,
+    sample,
+)
 from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
-from benchmarks.endurance.targets import judged
+from benchmarks.endurance.targets import judge_all
 
 SAMPLES: list[dict[str, Any]] = [
     {"at_s": 5, ALL: [300.0, 30, 13, 2, 0], "worker-0": [300.0, 30, 13, 1, 0]},
@@ -26,18 +34,24 @@ SAMPLES: list[dict[str, Any]] = [
 ]
 
 
-def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
-    """From one to the other in equal steps."""
+def samples(
+    first: ResourceUse, last: ResourceUse, count: int = 100
+) -> list[dict[str, ResourceUse]]:
+    """Samples from `first` to `last` in equal steps."""
     steps = [number / (count - 1) for number in range(count)]
     return [
-        {"it": Held(*(one + step * (two - one) for one, two in zip(first, last, strict=True)))}
+        {
+            "it": ResourceUse(
+                *(one + step * (two - one) for one, two in zip(first, last, strict=True))
+            )
+        }
         for step in steps
     ]
 
 
 @pytest.mark.parametrize("figure", ["mib", "files", "threads"])
-def test_what_grows_is_not_flat(figure: str) -> None:
-    held = Held(100.0, 50, 20, 1)
+def test_a_growing_figure_is_not_flat(figure: str) -> None:
+    held = ResourceUse(100.0, 50, 20, 1)
     grown = held._replace(**{figure: 3 * getattr(held, figure)})
     assert [row["figure"] for row in growth(samples(held, grown)) if not row["flat"]] == [figure]
     assert all(row["flat"] for row in growth(samples(held, held)))
@@ -45,21 +59,21 @@ def test_what_grows_is_not_flat(figure: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["actors", "Java processes"])
-def test_one_actor_or_java_more_is_not_flat(name: str) -> None:
-    def of(processes: int) -> dict[str, Held]:
-        return {name: Held(processes=processes), ALL: Held(processes=processes)}
+def test_one_more_actor_or_java_process_is_not_flat(name: str) -> None:
+    def of(processes: int) -> dict[str, ResourceUse]:
+        return {name: ResourceUse(processes=processes), ALL: ResourceUse(processes=processes)}
 
     rows = growth([of(3)] * 80 + [of(4)] * 20)
     assert [(row["of"], row["flat"]) for row in rows] == [(name, False)]
 
 
 def test_a_start_that_settles_is_flat_and_a_peak_at_the_end_is_not() -> None:
-    low, high = {"it": Held(100.0)}, {"it": Held(400.0)}
+    low, high = {"it": ResourceUse(100.0)}, {"it": ResourceUse(400.0)}
     assert growth([low] * 15 + [high] * 85)[0]["flat"]
     assert not growth([low] * 85 + [high] * 15)[0]["flat"]
 
 
-def test_a_sample_has_this_process_and_those_below_it() -> None:
+def test_a_sample_has_this_process_and_its_descendants() -> None:
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     before = len(descendants(os.getpid()))
     with subprocess.Popen(
@@ -90,11 +104,11 @@ def test_a_sample_has_this_process_and_those_below_it() -> None:
         (b"/bin/sleep\x001\0", "others"),
     ],
 )
-def test_processes_have_names(command: bytes, name: str) -> None:
+def test_processes_are_named_by_their_commands(command: bytes, name: str) -> None:
     assert name_of(command) == name
 
 
-def test_hours_ask_for_the_long_run_alone() -> None:
+def test_with_hours_only_the_long_run_is_made() -> None:
     assert arguments(["--hours", "0.5"]).what == ["soak"]
     assert "soak" not in arguments([]).what
 
@@ -133,7 +147,7 @@ def report(hours: float, **figures: Any) -> dict[str, Any]:
     some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
     run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
     found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, "samples": SAMPLES, **figures}}
-    return {**found, "targets": judged(found)}
+    return {**found, "targets": judge_all(found)}
 
 
 @pytest.mark.parametrize(
@@ -179,7 +193,7 @@ def test_the_plot_has_a_line_for_each_process_and_the_same_bytes_each_time(tmp_p
     assert svg == page.plot(SAMPLES)
     for text in ("Memory (MiB), all processes", "Threads, each process", "worker-0", "minutes"):
         assert f">{text}</text>" in svg
-    assert "ZooKeeper" not in svg  # nodes are no memory
+    assert "ZooKeeper" not in svg  # it has nodes, but no memory
 
 
 def test_the_page_is_written_again_from_a_result(

@@ -1,4 +1,4 @@
-"""The pure parts of `benchmarks/sweeps`: the open loop, recovery, and the model on paper."""
+"""Parts of `benchmarks/sweeps` without Ray: open loop, shared runs, recovery, and the model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.endurance.accounts import NEVER, Accounts
+from benchmarks.endurance.deliveries import NEVER, DeliveryTimes
 from benchmarks.measure import Sample
 from benchmarks.sweeps import model
 from benchmarks.sweeps.costs import Costs, costs_of
 from benchmarks.sweeps.model import Load
-from benchmarks.sweeps.open_loop import GAP_S, Step, due_times, flat, latencies_ms, percentile
+from benchmarks.sweeps.open_loop import (
+    GAP_S,
+    Step,
+    due_times,
+    flat_due_times,
+    latencies_ms,
+    percentile,
+)
 from benchmarks.sweeps.recovery import first_ack_s
-from benchmarks.sweeps.runs import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 
 STEPS = (Step(rate=2, count=2), Step(rate=10, count=3))
 
@@ -27,13 +34,13 @@ def test_records_are_due_at_the_rate_of_their_step() -> None:
     first, second = due_times(STEPS)
     assert first == [0.0, 0.5]
     assert second == pytest.approx([1.0 + GAP_S, 1.1 + GAP_S, 1.2 + GAP_S])
-    assert flat(STEPS) == [*first, *second]
+    assert flat_due_times(STEPS) == [*first, *second]
 
 
 def test_a_latency_begins_when_the_record_is_due_and_not_when_it_was_emitted() -> None:
     start_s = 50.0
-    done_s = [start_s + due_s + 0.004 for due_s in flat(STEPS)]
-    done_s[1] = start_s + 0.9  # due at 0.5: whatever held the source up counts
+    done_s = [start_s + due_s + 0.004 for due_s in flat_due_times(STEPS)]
+    done_s[1] = start_s + 0.9  # due at 0.5: a delay of the source is part of the latency
     first, second = latencies_ms(STEPS, done_s, start_s)
     assert first == pytest.approx([4.0, 400.0])
     assert second == pytest.approx([4.0, 4.0, 4.0])
@@ -57,7 +64,7 @@ def test_a_percentile_is_the_value_of_the_nearest_rank(
     assert percentile([float(value) for value in range(count, 0, -1)], percent) == expected
 
 
-def test_no_values_have_no_percentile() -> None:
+def test_a_percentile_needs_values() -> None:
     with pytest.raises(ValueError, match="no percentile"):
         percentile([], 50)
 
@@ -65,14 +72,14 @@ def test_no_values_have_no_percentile() -> None:
 # ---- runs that measure several figures ----------------------------------------------------------
 
 
-def test_the_figures_of_a_round_are_of_one_run() -> None:
+def test_the_figures_of_a_round_come_from_one_run() -> None:
     values = iter((1.0, 2.0))
 
     def measure() -> dict[str, Sample]:
         value = next(values)
         return {"p50": Sample(value), "p99": Sample(10 * value)}
 
-    runs = Runs(measure)
+    runs = SharedRun(measure)
     found = [runs.take(figure).value for figure in ("p50", "p99", "p50", "p99")]
     assert found == [1.0, 10.0, 2.0, 20.0]
 
@@ -83,13 +90,13 @@ def test_the_figures_of_a_round_are_of_one_run() -> None:
 def test_recovery_ends_with_the_first_ack_of_a_tuple_that_was_emitted_after_the_kill() -> None:
     emitted = np.array([0, 900, 1_100, 1_200]) * 10**6
     acked = np.array([10, 1_050, 1_800, 1_600]) * 10**6  # the second was open at the kill
-    accounts = Accounts(emitted, acked, acked, 0)
-    assert first_ack_s(accounts, 1_000 * 10**6) == pytest.approx(0.6)
+    deliveries = DeliveryTimes(emitted, acked, acked, 0)
+    assert first_ack_s(deliveries, 1_000 * 10**6) == pytest.approx(0.6)
 
 
 def test_without_an_ack_after_the_kill_recovery_does_not_end() -> None:
     emitted, acked = np.array([0, 2]), np.array([1, NEVER])
-    assert first_ack_s(Accounts(emitted, acked, acked, 0), 1) == inf
+    assert first_ack_s(DeliveryTimes(emitted, acked, acked, 0), 1) == inf
 
 
 # ---- the model ----------------------------------------------------------------------------------
@@ -121,7 +128,7 @@ def test_a_node_sends_its_share_of_records_and_updates_to_the_other_nodes() -> N
     assert model.network_bytes_s(replace(SMALL, nodes=1), costs) == 0
 
 
-def test_a_turn_over_all_peers_is_longer_the_more_else_a_worker_does() -> None:
+def test_a_turn_over_all_peers_takes_longer_if_a_worker_has_more_other_work() -> None:
     idle = replace(SMALL, tuples_s=0.0)
     assert model.turn(idle, COSTS) == pytest.approx(0.007)
     assert model.turn(SMALL, COSTS) > model.turn(idle, COSTS)

@@ -1,4 +1,4 @@
-"""Bolts that a test calls by hand, as a worker does, and that are closed at its end."""
+"""The fixture `drive`: a bolt that a test calls as a worker does, and that is closed at the end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 
-Drive = Callable[..., Driven]
+Drive = Callable[..., BoltRig]
 
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Prepare a bolt; on a clock, if one is given."""
+    """Call it with a bolt, and a clock if needed; it prepares the bolt."""
     with ExitStack() as stack:
 
-        def prepared(bolt: Any, clock: Any = None) -> Driven:
-            driven = Driven(bolt, clock)
+        def prepared(bolt: Any, clock: Any = None) -> BoltRig:
+            driven = BoltRig(bolt, clock)
             stack.callback(bolt.cleanup)
             return driven
 

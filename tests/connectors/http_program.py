@@ -1,4 +1,4 @@
-"""A process with an HttpSource: each number that is posted becomes a line of a file."""
+"""A program with an HttpSource that writes each posted number as a line of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTP server that keeps what it is sent, and answers as the test says."""
+"""A real HTTP server that records its requests, and answers as the test defines."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that was cut."""
+        """Print nothing about a connection that the client has closed."""
 
 
 class HttpServer:
-    """Listens on one port, also after it was killed and started again."""
+    """A server that keeps its port when it is killed and started again."""
 
     def __init__(self, port: int = 0) -> None:
         self.port = port

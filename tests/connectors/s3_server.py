@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks S3 (moto's), which may be killed and started again."""
+"""A real HTTP server with the protocol of S3 (moto's), which may be killed and started again."""
 
 from __future__ import annotations
 

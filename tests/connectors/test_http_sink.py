@@ -1,4 +1,4 @@
-"""Records sent to a real HTTP server: acked after its answer, refused alone, waiting for it."""
+"""HttpSink with a real HTTP server: records are acked after the answer, refused alone, or wait."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_dead_letter_names_the_url_without_its_secrets(
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_server_that_asks_to_come_again_is_an_outage(
+def test_a_status_that_asks_for_a_retry_is_an_outage(
     drive: Drive, server: HttpServer, status: int
 ) -> None:
     clock = ManualClock()
@@ -123,7 +123,8 @@ def test_a_server_that_asks_to_come_again_is_an_outage(
     ((_, reason),) = driven.out.failed
     assert isinstance(reason, HttpUnavailable)
     assert f"answers {status}" in str(reason)
-    with pytest.raises(HttpUnavailable):  # the next one alone: the runtime counts outages in a row
+    # The next record is sent alone, and raises: the runtime counts outages in a row.
+    with pytest.raises(HttpUnavailable):
         driven.give(Order(2, "b"))
     server.answer = lambda _: Answer()
     driven.take(Order(3, "c"))
@@ -131,7 +132,7 @@ def test_a_server_that_asks_to_come_again_is_an_outage(
 
 
 @pytest.mark.parametrize("is_date", [False, True])
-def test_no_request_is_sent_before_the_server_wants_one(
+def test_no_request_is_sent_before_the_time_in_retry_after(
     drive: Drive, server: HttpServer, is_date: bool
 ) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
@@ -182,13 +183,13 @@ def test_the_answer_to_another_request_does_not_end_the_wait(
 
 
 def test_a_server_that_does_not_answer_is_an_outage(drive: Drive) -> None:
-    with closing_ports() as port:
+    with claimed_port() as port:
         driven = drive(HttpSink(f"http://127.0.0.1:{port}/in", records_max=10), ManualClock())
         with pytest.raises(HttpUnavailable, match="ConnectError"):
             driven.give(Order(2, "b"))
 
 
-def closing_ports() -> Any:
+def claimed_port() -> Any:
     ports = Ports()
     return closing(_Claim(ports))
 
@@ -215,7 +216,7 @@ def test_any_other_status_refuses_the_record(drive: Drive, server: HttpServer, s
 
 
 @pytest.mark.parametrize("status", [301, 401, 404])
-def test_an_answer_that_is_not_about_the_records_is_not_asked_for_again(
+def test_a_status_that_does_not_concern_a_record_is_not_tried_record_by_record(
     drive: Drive, server: HttpServer, status: int
 ) -> None:
     driven = drive(HttpSink(server.url, records_max=20), ManualClock())
@@ -231,20 +232,20 @@ def test_an_answer_that_is_not_about_the_records_is_not_asked_for_again(
     assert driven.out.acked == [Order(0, "first"), Order(22, "b")]
 
 
-def test_rights_that_are_withdrawn_make_no_dead_letters(server: HttpServer) -> None:
-    may_send = True
-    server.answer = lambda _: Answer(200 if may_send else 401)
+def test_revoked_access_creates_no_dead_letters(server: HttpServer) -> None:
+    is_allowed = True
+    server.answer = lambda _: Answer(200 if is_allowed else 401)
     made = topology(HttpSink(server.url), orders(0, 200))
     with running(made) as run:
         run.until(lambda: len(server.requests) >= 20)
-        may_send = False
+        is_allowed = False
         run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
-        may_send = True
+        is_allowed = True
         run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
 
 
 @pytest.mark.parametrize("status", [200, 422, 503])
-def test_an_answer_is_not_read_to_an_end_that_does_not_come(
+def test_an_endless_answer_is_not_read_to_its_end(
     drive: Drive, server: HttpServer, status: int
 ) -> None:
     server.answer = lambda _: Answer(status, body=b"word " * 100, is_endless=True)
@@ -258,17 +259,17 @@ def test_an_answer_is_not_read_to_an_end_that_does_not_come(
     assert len(str(raised.value)) < 1_000
 
 
-def test_an_answer_that_comes_slowly_ends_at_the_deadline(
+def test_reading_a_slow_answer_ends_at_the_deadline(
     drive: Drive, server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Passing(ManualClock):
+    class PassingClock(ManualClock):
         def now(self) -> float:
             self.advance(0.1)
             return super().now()
 
     monkeypatch.setattr(http_sink, "_READ_BYTES", 1 << 60)
     server.answer = lambda _: Answer(422, body=b"x", is_endless=True)
-    driven = drive(HttpSink(server.url, timeout_s=2.0), Passing())
+    driven = drive(HttpSink(server.url, timeout_s=2.0), PassingClock())
     with pytest.raises(HttpRefused, match="422: x"):
         driven.give(Order(0, "first"))
 
@@ -323,7 +324,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
                 yield None
             yield one
 
-    with closing_ports() as port, http_server(port) as server:
+    with claimed_port() as port, http_server(port) as server:
         sink = HttpSink(server.url, records_max=records_max)
         made = Topology("shop", workers=1)
         # One attempt: a single one that is charged would end the topology.
@@ -334,7 +335,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
             server.kill()
             is_ready = True
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
-            run.go_on(0.5)  # it tries again and again
+            run.step_for(0.5)  # the sink retries
             server.start()
             run.until(lambda: run.core.finished)
         sent = server.bodies if records_max == 1 else [*chain(*server.bodies)]

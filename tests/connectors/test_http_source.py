@@ -1,4 +1,4 @@
-"""Records from real HTTP clients: a request is answered when its tuple trees have ended."""
+"""HttpSource with real HTTP clients: a request is answered when its tuple trees have ended."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Client:
     def post(self, body: Any, **more: Any) -> httpx2.Response:
         return self.answer(self.begin(body, **more))
 
-    def answer(self, begun: Future[httpx2.Response]) -> httpx2.Response:
-        self.run.until(begun.done, WITHIN_S)
-        return begun.result()
+    def answer(self, pending: Future[httpx2.Response]) -> httpx2.Response:
+        self.run.until(pending.done, WITHIN_S)
+        return pending.result()
 
     def held(self) -> Held:
         (bolt,) = [task.bolt for task in self.run._bolts("held")]
@@ -85,11 +85,11 @@ class Client:
         self.run.until(lambda: len(self.held().inputs) == count, WITHIN_S)
         return self.held().inputs
 
-    def wait(self, true: Callable[[], bool]) -> None:
-        """Wait without a step of the topology."""
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait without stepping the topology."""
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
-        while not true():
+        while not condition():
             assert clock.now() < end_s
             clock.sleep(0.01)
 
@@ -119,37 +119,37 @@ def client(request: pytest.FixtureRequest, port: int) -> Iterator[Client]:
     found.close()
 
 
-def test_the_answer_comes_when_the_tree_is_complete(client: Client) -> None:
-    begun = client.begin({"id": 1, "item": "tea", "day": "2026-02-03"})
+def test_a_request_is_answered_when_its_tree_is_complete(client: Client) -> None:
+    pending = client.begin({"id": 1, "item": "tea", "day": "2026-02-03"})
     ((tuple, out),) = client.until_held(1)
     assert tuple.record == Order(1, "tea", date(2026, 2, 3))
-    client.run.go_on(0.2)
-    assert not begun.done()
+    client.run.step_for(0.2)
+    assert not pending.done()
     out.ack(tuple)
-    answer = client.answer(begun)
+    answer = client.answer(pending)
     assert (answer.status_code, answer.json()) == (200, {"status": "processed"})
 
 
 def test_an_array_is_answered_when_all_its_records_are_processed(client: Client) -> None:
-    begun = client.begin([{"id": number, "item": "tea"} for number in range(3)])
+    pending = client.begin([{"id": number, "item": "tea"} for number in range(3)])
     inputs = client.until_held(3)
     for tuple, out in inputs[:2]:
         out.ack(tuple)
-    client.run.go_on(0.2)
-    assert not begun.done()
+    client.run.step_for(0.2)
+    assert not pending.done()
     inputs[2][1].ack(inputs[2][0])
-    assert client.answer(begun).status_code == 200
+    assert client.answer(pending).status_code == 200
     assert client.post([]).status_code == 200
 
 
 def test_a_record_that_fails_is_not_replayed_and_its_client_gets_500(client: Client) -> None:
-    begun = client.begin([{"id": 1, "item": "tea"}, {"id": 2, "item": "tea"}])
+    pending = client.begin([{"id": 1, "item": "tea"}, {"id": 2, "item": "tea"}])
     first, second = client.until_held(2)
     first[1].fail(first[0], "no such item")
-    answer = client.answer(begun)
+    answer = client.answer(pending)
     assert answer.status_code == 500
     assert answer.json() == {"error": "not processed: failed by bolt in held"}
-    second[1].ack(second[0])  # the other one of the request: nobody waits for it
+    second[1].ack(second[0])  # the request is answered already
     again = client.begin({"id": 3, "item": "tea"})
     *_, (tuple, out) = client.until_held(3)
     assert tuple.record.id == 3
@@ -157,34 +157,34 @@ def test_a_record_that_fails_is_not_replayed_and_its_client_gets_500(client: Cli
     assert client.answer(again).status_code == 200
 
 
-def test_an_outage_asks_the_client_to_come_again(client: Client) -> None:
-    Held.error = Unavailable("the store is away")
+def test_in_an_outage_the_client_gets_503_and_retry_after(client: Client) -> None:
+    Held.error = Unavailable("the store is unavailable")
     answer = client.post({"id": 1, "item": "tea"})
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     Held.error = None
-    begun = client.begin({"id": 1, "item": "tea"})
+    pending = client.begin({"id": 1, "item": "tea"})
     ((tuple, out),) = client.until_held(1)
     out.ack(tuple)
-    assert client.answer(begun).status_code == 200
+    assert client.answer(pending).status_code == 200
 
 
 @pytest.mark.parametrize("client", [{"pending_max": 2}], indirect=True)
-def test_more_records_than_may_be_pending_come_again_later(client: Client) -> None:
-    begun = client.begin([{"id": 1, "item": "tea"}, {"id": 2, "item": "tea"}])
+def test_records_beyond_the_pending_limit_get_503(client: Client) -> None:
+    pending = client.begin([{"id": 1, "item": "tea"}, {"id": 2, "item": "tea"}])
     inputs = client.until_held(2)
     answer = client.post({"id": 3, "item": "tea"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "2 records are not processed yet" in answer.text
     for tuple, out in inputs:
         out.ack(tuple)
-    assert client.answer(begun).status_code == 200
+    assert client.answer(pending).status_code == 200
     assert client.post([{"id": number, "item": ""} for number in range(3)]).status_code == 413
 
 
 @pytest.mark.parametrize("client", [{"body_bytes_max": 100}], indirect=True)
 @pytest.mark.parametrize(
-    ("body", "status", "says"),
+    ("body", "status", "expected"),
     [
         (b"{", 400, "property name"),
         (b"\xff", 400, "utf-8"),
@@ -194,13 +194,15 @@ def test_more_records_than_may_be_pending_come_again_later(client: Client) -> No
         ({"id": 1, "item": "x" * 100}, 413, "above 100 bytes"),
     ],
 )
-def test_what_is_no_record_is_refused(client: Client, body: Any, status: int, says: str) -> None:
+def test_a_body_that_is_no_record_is_refused(
+    client: Client, body: Any, status: int, expected: str
+) -> None:
     answer = client.post(body)
     assert answer.status_code == status
-    assert says in answer.json()["error"]
+    assert expected in answer.json()["error"]
 
 
-def test_other_requests_are_refused(client: Client) -> None:
+def test_other_methods_paths_and_content_types_are_refused(client: Client) -> None:
     order = {"id": 1, "item": "tea"}
     assert client.post(order, method="GET").status_code == 405
     assert client.post(order, url=f"{client.url}/other").status_code == 404
@@ -229,10 +231,10 @@ def test_a_deactivated_topology_takes_no_records(client: Client) -> None:
     spout.deactivate()
     assert client.post({"id": 1, "item": "tea"}).status_code == 503
     spout.activate()
-    begun = client.begin({"id": 1, "item": "tea"})
+    pending = client.begin({"id": 1, "item": "tea"})
     ((tuple, out),) = client.until_held(1)
     out.ack(tuple)
-    assert client.answer(begun).status_code == 200
+    assert client.answer(pending).status_code == 200
 
 
 def test_requests_that_wait_are_answered_when_the_topology_is_deactivated(client: Client) -> None:
@@ -249,7 +251,7 @@ def test_requests_that_wait_are_answered_when_the_topology_is_deactivated(client
 
 
 @pytest.mark.parametrize("client", [{"pending_max": 2}], indirect=True)
-def test_records_of_a_client_that_is_gone_are_not_taken(client: Client) -> None:
+def test_waiting_records_of_a_disconnected_client_are_dropped(client: Client) -> None:
     (task,) = client.run.core._wired.spouts.values()
     body = json.dumps([{"id": number, "item": "tea"} for number in range(2)]).encode()
     address = urlsplit(client.url)
@@ -261,14 +263,14 @@ def test_records_of_a_client_that_is_gone_are_not_taken(client: Client) -> None:
             )
             client.wait(lambda: task.spout.figures()["not settled"] == 2)
         client.wait(lambda: task.spout.figures()["not settled"] == 0)
-    begun = client.begin({"id": 7, "item": "tea"})
+    pending = client.begin({"id": 7, "item": "tea"})
     ((tuple, out),) = client.until_held(1)
     assert tuple.record.id == 7
     out.ack(tuple)
-    assert client.answer(begun).status_code == 200
+    assert client.answer(pending).status_code == 200
 
 
-def test_a_topology_that_drains_finishes_what_it_has_taken_and_takes_no_more(
+def test_a_drain_finishes_the_accepted_records_and_accepts_no_more(
     client: Client,
 ) -> None:
     taken = client.begin({"id": 1, "item": "tea"})
@@ -286,7 +288,7 @@ def test_a_topology_that_drains_finishes_what_it_has_taken_and_takes_no_more(
     client.run.until(lambda: client.run.core.finished)
 
 
-def test_requests_that_are_not_answered_at_the_end_are_answered_with_503(port: int) -> None:
+def test_open_requests_are_answered_with_503_when_the_topology_ends(port: int) -> None:
     topology = Topology("shop", workers=1)
     source = HttpSource(port, type=Order, path="/orders")
     topology.spout("orders", source).shuffle().bolt("held", Held(), tick_s=0.01)
@@ -294,14 +296,14 @@ def test_requests_that_are_not_answered_at_the_end_are_answered_with_503(port: i
     with running(topology) as run:
         run.until(lambda: answers(port))
         client = Client(port, run)
-        begun = client.begin({"id": 1, "item": "tea"})
+        pending = client.begin({"id": 1, "item": "tea"})
         client.until_held(1)
-    assert begun.result(WITHIN_S).status_code == 503
+    assert pending.result(WITHIN_S).status_code == 503
     client.close()
     assert not answers(port)
 
 
-def test_a_port_that_is_taken_is_waited_for(port: int) -> None:
+def test_the_source_waits_for_a_port_that_is_in_use(port: int) -> None:
     topology = Topology("shop", workers=1)
     topology.spout("orders", HttpSource(port, type=Order)).shuffle().bolt("seen", Seen())
     with running(topology) as run:
@@ -311,13 +313,13 @@ def test_a_port_that_is_taken_is_waited_for(port: int) -> None:
         assert answers(port)
 
 
-def test_a_host_of_another_machine_is_an_error_and_not_waited_for(port: int) -> None:
+def test_a_host_of_another_machine_is_an_error_and_no_outage(port: int) -> None:
     source = HttpSource(port, type=Order, host="192.0.2.1")
     with pytest.raises(ConfigError, match=r"cannot listen at 192\.0\.2\.1"):
         source.open(Context("t", "orders", 0, 0, 1, clock=SystemClock()))
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(port: int) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(port: int) -> None:
     endpoint = HttpEndpoint(lambda one: one, "/", None, EndpointLimits(10, 1_000, body_s=0.05))
     endpoint.start("127.0.0.1", port)
     try:
@@ -341,7 +343,7 @@ def test_wrong_declarations_are_refused() -> None:
         HttpSource(8080, type=Order, token="plain")  # type: ignore[arg-type]
 
 
-def test_a_test_replaces_it_with_a_list(port: int) -> None:
+def test_in_a_test_a_list_replaces_the_source(port: int) -> None:
     topology = Topology("shop")
     orders = topology.spout("orders", HttpSource(port, type=Order))
     orders.filter(lambda order: order.id > 1)
@@ -350,14 +352,12 @@ def test_a_test_replaces_it_with_a_list(port: int) -> None:
 
 
 @pytest.mark.long
-def test_a_process_that_dies_loses_no_record_that_it_has_answered(
-    port: int, tmp_path: Path
-) -> None:
+def test_no_answered_record_is_lost_when_the_process_is_killed(port: int, tmp_path: Path) -> None:
     path, clock, total = tmp_path / "lines.jsonl", SystemClock(), 120
     command = [sys.executable, "-m", http_program.__name__, str(port), str(path)]
 
     def post(number: int) -> int:
-        """Repeat the request until it is answered with 200; returns how often."""
+        """Repeat the request until the answer is 200. Returns the number of attempts."""
         for attempt in range(1, 10_000):
             try:
                 answer = client.post(url, json={"value": number})
@@ -371,15 +371,15 @@ def test_a_process_that_dies_loses_no_record_that_it_has_answered(
     with httpx2.Client(trust_env=False) as client, ThreadPoolExecutor(4) as threads:
         process = subprocess.Popen(command, cwd=ROOT)
         try:
-            begun = [threads.submit(post, number) for number in range(total)]
-            begun[40].result(WITHIN_S)
+            pending = [threads.submit(post, number) for number in range(total)]
+            pending[40].result(WITHIN_S)
             process.kill()
             process.wait()
             process = subprocess.Popen(command, cwd=ROOT)
-            attempts = [one.result(WITHIN_S) for one in begun]
+            attempts = [one.result(WITHIN_S) for one in pending]
         finally:
             process.kill()
             process.wait()
-    assert sum(attempts) > total  # the kill hit something
+    assert sum(attempts) > total  # the kill has interrupted requests
     stored = {json.loads(line)["value"] for line in path.read_text().splitlines()}
     assert stored == {*range(total)}

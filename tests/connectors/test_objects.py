@@ -79,7 +79,7 @@ def folder(place: str) -> ObjectFolder:
     return ObjectFolder(place, "test")
 
 
-def test_a_folder_has_whole_objects(folder: ObjectFolder) -> None:
+def test_a_folder_lists_reads_and_replaces_objects(folder: ObjectFolder) -> None:
     assert folder.names() == []
     for name in ("b/2.jsonl", "a.jsonl", "_hidden/x", ".x", "b/_y"):
         folder.write(name, name.encode())
@@ -110,11 +110,11 @@ def test_a_file_and_its_folders_are_on_the_disk_when_it_is_written(
     folder = ObjectFolder(place, "test")
     folder.write("batch=1/part-0000.jsonl", b"whole")
     folders = [file.parent, place, place.parent, tmp_path]
-    draft = file.with_name(".part-0000.jsonl")
-    assert synced == [(draft, False), *((path, True) for path in folders)]
+    hidden = file.with_name(".part-0000.jsonl")
+    assert synced == [(hidden, False), *((path, True) for path in folders)]
     synced.clear()
     folder.write("batch=1/part-0000.jsonl", b"whole")
-    assert synced == [(draft, True), (file.parent, True), (place, True)]
+    assert synced == [(hidden, True), (file.parent, True), (place, True)]
     synced.clear()
     folder.delete("batch=1/part-0000.jsonl")
     folder.delete("batch=1/part-0000.jsonl")
@@ -123,7 +123,7 @@ def test_a_file_and_its_folders_are_on_the_disk_when_it_is_written(
 
 @pytest.mark.parametrize("tasks", [1, 2])
 @pytest.mark.parametrize("records", [3, 1_000])
-def test_all_records_come_once_in_whatever_batches(
+def test_each_record_is_in_one_batch_whatever_its_bounds(
     folder: ObjectFolder, place: str, records: int, tasks: int
 ) -> None:
     folder.write("2026/01.jsonl", lines(orders(0, 10)))
@@ -136,7 +136,7 @@ def test_all_records_come_once_in_whatever_batches(
     assert sorted(chain(*found)) == orders(0, 16)
 
 
-def test_each_share_has_its_turn(folder: ObjectFolder, place: str) -> None:
+def test_all_shares_are_read_in_turn(folder: ObjectFolder, place: str) -> None:
     for number in range(12):
         folder.write(f"{number:02}.jsonl", lines(orders(100 * number, 100 * number + 50)))
     spout = ObjectBatches(place, type=Order, bounds=Bounds(records=10), shares=3)
@@ -145,7 +145,7 @@ def test_each_share_has_its_turn(folder: ObjectFolder, place: str) -> None:
     assert set.union(*shares) == {0, 1, 2}
 
 
-def test_a_batch_is_the_same_again(folder: ObjectFolder, place: str) -> None:
+def test_a_replayed_batch_has_the_same_records(folder: ObjectFolder, place: str) -> None:
     folder.write("1.jsonl", lines(orders(0, 5)))
     folder.write("2.jsonl", lines(orders(5, 9)))
     spout = ObjectBatches(place, type=Order, bounds=Bounds(records=7), shares=1)
@@ -157,9 +157,7 @@ def test_a_batch_is_the_same_again(folder: ObjectFolder, place: str) -> None:
     assert drive.emit(2, 1) == second
 
 
-def test_a_changed_object_is_not_read_as_if_it_were_the_same(
-    folder: ObjectFolder, place: str
-) -> None:
+def test_a_batch_with_a_changed_object_is_incomplete(folder: ObjectFolder, place: str) -> None:
     folder.write("1.jsonl", lines(orders(0, 5)))
     spout = ObjectBatches(place, type=Order, bounds=Bounds(records=3), shares=1)
     drive = Drive(spout)
@@ -213,7 +211,7 @@ def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
     folder.write("2.jsonl", lines(orders(0, 2)))
     drive.clock.advance(2.0)
     assert drive.emit(2) == orders(0, 2)
-    folder.write("1.jsonl", lines(orders(8, 9)))  # before what was read: left out
+    folder.write("1.jsonl", lines(orders(8, 9)))  # sorted before the last object: left out
     folder.write("3.jsonl", lines(orders(2, 4)))
     drive.clock.advance(2.0)
     assert drive.emit(3) == orders(2, 4)
@@ -241,7 +239,7 @@ def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path
     assert str(folder) == "s3://anybody:•••@bucket/x"
 
 
-def test_a_wrong_bucket_is_a_refusal_without_secrets(s3: S3Server) -> None:
+def test_a_wrong_bucket_is_an_error_without_secrets(s3: S3Server) -> None:
     with pytest.raises(StoreError) as refused:
         ObjectFolder(s3.url("x").replace(s3.bucket, "nowhere"), "test").write("a", b"")
     assert not isinstance(refused.value, StoreUnreachable)
@@ -249,7 +247,7 @@ def test_a_wrong_bucket_is_a_refusal_without_secrets(s3: S3Server) -> None:
 
 
 @pytest.mark.long
-def test_a_store_that_is_away_is_an_outage() -> None:
+def test_an_unavailable_store_is_an_outage() -> None:
     with s3_server() as server:
         folder = ObjectFolder(server.url("x"), "test")
         server.kill()
@@ -264,7 +262,7 @@ def test_a_store_that_is_away_is_an_outage() -> None:
 
 
 def contents(folder: ObjectFolder) -> dict[str, list[int]]:
-    """Object → the ids in it."""
+    """Object name → the ids in it."""
     found = {}
     for name in folder.names():
         data = folder.read(name)
@@ -279,7 +277,7 @@ def contents(folder: ObjectFolder) -> dict[str, list[int]]:
 
 
 def writer(place: str, index: int = 0, tasks: int = 1) -> Any:
-    """The operator of one task."""
+    """The writing operator of one task."""
     found = _Writer(ObjectFolder(place, "test"), "jsonl", Schema.of(Order))
     found.prepare(Context("t", "out", index, index, tasks))
     return found
@@ -306,7 +304,9 @@ def test_a_batch_that_is_repeated_replaces_its_objects(folder: ObjectFolder, pla
     assert contents(folder) == {}
 
 
-def test_fewer_tasks_remove_what_more_tasks_have_written(folder: ObjectFolder, place: str) -> None:
+def test_a_replay_with_fewer_tasks_removes_the_objects_of_the_others(
+    folder: ObjectFolder, place: str
+) -> None:
     for index in range(3):
         write(writer(place, index, 3), Attempt(1, 0, 1), orders(index, index + 1))
     assert len(contents(folder)) == 3
@@ -321,8 +321,8 @@ def test_objects_of_other_batches_are_not_replaced(folder: ObjectFolder, place: 
     assert contents(folder) == {FIRST: [0, 1, 2]}
 
 
-def copying(source: str, target: str, store: Any, **options: Any) -> Topology:
-    """A program that copies all orders, three in a batch."""
+def copy_topology(source: str, target: str, store: Any, **options: Any) -> Topology:
+    """A topology that copies all orders, three in a batch."""
     topology = Topology("copy", workers=1)
     spout = ObjectBatches(source, type=Order, bounds=Bounds(records=3), shares=2, ends=True)
     rows = batches(topology, "in", spout, store=store)
@@ -332,24 +332,26 @@ def copying(source: str, target: str, store: Any, **options: Any) -> Topology:
 
 @pytest.mark.parametrize("run", [run_in_test, lambda topology: run_inline(topology.graph())])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_program_writes_each_row_once(
+def test_a_topology_writes_each_row_once(
     folder: ObjectFolder, place: str, tmp_path: Path, kind: str, run: Callable[[Topology], Any]
 ) -> None:
     for number in range(4):
         folder.write(f"in/{number}.jsonl", lines(orders(number * 5, number * 5 + 5)))
-    source, target = below(place, "in"), below(place, "out")
-    run(copying(source, target, InMemory(), format=kind))
+    source, target = subfolder(place, "in"), subfolder(place, "out")
+    run(copy_topology(source, target, InMemory(), format=kind))
     found = contents(ObjectFolder(target, "test"))
     assert sorted(chain(*found.values())) == [*range(20)]
     assert all(name.endswith(kind) for name in found)
 
 
-def below(place: str, folder: str) -> str:
+def subfolder(place: str, folder: str) -> str:
     path, mark, query = place.partition("?")
     return f"{path}/{folder}{mark}{query}"
 
 
-def test_rows_without_names_have_those_of_their_stream(folder: ObjectFolder, place: str) -> None:
+def test_rows_without_field_names_have_those_of_their_stream(
+    folder: ObjectFolder, place: str
+) -> None:
     topology = Topology("count")
     spout = FixedBatchSpout(orders(0, 6), 3, type=Order)
     rows = batches(topology, "in", spout, store=InMemory())
@@ -363,10 +365,10 @@ def test_a_process_that_dies_between_batches_writes_no_row_twice(
     folder: ObjectFolder, place: str, tmp_path: Path
 ) -> None:
     folder.write("in/1.jsonl", lines(orders(0, 30)))
-    source, target = below(place, "in"), below(place, "out")
+    source, target = subfolder(place, "in"), subfolder(place, "out")
     store, out = InSqlite(tmp_path / "batches.db"), ObjectFolder(target, "test")
-    for life in (1, 2, 3):  # each is abandoned, the last one ends
-        run = Run(copying(source, target, store), life)
+    for life in (1, 2, 3):  # the first two are abandoned in the middle, the last one ends
+        run = Run(copy_topology(source, target, store), life)
         run.until(lambda: len(out.names()) > 3 * life or run.core.finished)  # noqa: B023
     run.until(lambda: run.core.finished)
     assert sorted(chain(*contents(out).values())) == [*range(30)]
@@ -379,7 +381,7 @@ def test_a_store_that_is_killed_under_load_loses_nothing() -> None:
         for number in range(4):
             folder.write(f"{number}.jsonl", lines(orders(number * 10, number * 10 + 10)))
         out = ObjectFolder(server.url("out"), "test")
-        with running(copying(server.url("in"), server.url("out"), InMemory())) as run:
+        with running(copy_topology(server.url("in"), server.url("out"), InMemory())) as run:
             run.until(lambda: len(out.names()) > 2)
             server.kill()
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))

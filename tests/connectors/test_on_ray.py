@@ -18,9 +18,7 @@ from tests.connectors.postgres_server import SALES, Sale, execute, sales
 
 
 @pytest.mark.long
-def test_what_a_killed_worker_had_is_written_all_the_same(
-    ray_cluster: RayCluster, postgres: str
-) -> None:
+def test_the_records_of_a_killed_worker_are_written(ray_cluster: RayCluster, postgres: str) -> None:
     execute(postgres, SALES)
     try:
         with http_server() as server:

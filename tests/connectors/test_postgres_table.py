@@ -1,4 +1,4 @@
-"""Rows of a real PostgreSQL: written before they are acked, and refused alone."""
+"""PostgresTable on a real PostgreSQL: rows are written before the ack, and refused alone."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sunshower.records import Schema
 from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
-from tests.connectors.postgres_server import SALES, Sale, execute, sales, started
+from tests.connectors.postgres_server import SALES, Sale, execute, postgres_server, sales
 from tests.kafka.stage import Seen, running
 
-NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
+UNREACHABLE = "postgresql://nobody@127.0.0.1:9/none"
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def dsn(postgres: str) -> Iterator[str]:
     execute(postgres, "DROP TABLE sales")
 
 
-def declared(dsn: str, **options: Any) -> PostgresTable:
+def new_table(dsn: str, **options: Any) -> PostgresTable:
     bolt = PostgresTable(dsn, "sales", key="id", **options)
     bolt.check_input(Schema.of(Sale))
     return bolt
 
 
-def stored(dsn: str) -> list[tuple[Any, ...]]:
+def stored_rows(dsn: str) -> list[tuple[Any, ...]]:
     return execute(dsn, "SELECT * FROM sales ORDER BY id")
 
 
@@ -50,35 +50,35 @@ def test_each_record_is_a_row_and_a_replay_changes_nothing(dsn: str) -> None:
     spout.fields("id").bolt("table", PostgresTable(dsn, "sales", key="id"), parallelism=2)
     done = run(topology)
     assert done.snapshot.component("sales").acked == 400
-    assert stored(dsn) == [tuple(one) for one in sales(0, 300)]
+    assert stored_rows(dsn) == [tuple(one) for one in sales(0, 300)]
 
 
 def test_the_last_record_of_a_key_is_stored(drive: Drive, dsn: str) -> None:
-    out = drive(declared(dsn))
-    out.take(Sale(1, "old", 1.0), Sale(2, "other", 1.0), Sale(1, "new", 2.0))
-    assert stored(dsn) == [(1, "new", 2.0), (2, "other", 1.0)]
-    out.take(Sale(1, "newer", 3.0))
-    assert stored(dsn)[0] == (1, "newer", 3.0)
-    assert len(out.out.acked) == 4
+    driven = drive(new_table(dsn))
+    driven.take(Sale(1, "old", 1.0), Sale(2, "other", 1.0), Sale(1, "new", 2.0))
+    assert stored_rows(dsn) == [(1, "new", 2.0), (2, "other", 1.0)]
+    driven.take(Sale(1, "newer", 3.0))
+    assert stored_rows(dsn)[0] == (1, "newer", 3.0)
+    assert len(driven.out.acked) == 4
 
 
 def test_an_older_version_changes_nothing(drive: Drive, dsn: str) -> None:
-    out = drive(declared(dsn, version="price"))
-    out.take(Sale(1, "second", 2.0))
-    out.take(Sale(1, "first", 1.0))
-    assert stored(dsn) == [(1, "second", 2.0)]
-    out.take(Sale(1, "third", 3.0))
-    assert stored(dsn) == [(1, "third", 3.0)]
-    assert len(out.out.acked) == 3
+    driven = drive(new_table(dsn, version="price"))
+    driven.take(Sale(1, "second", 2.0))
+    driven.take(Sale(1, "first", 1.0))
+    assert stored_rows(dsn) == [(1, "second", 2.0)]
+    driven.take(Sale(1, "third", 3.0))
+    assert stored_rows(dsn) == [(1, "third", 3.0)]
+    assert len(driven.out.acked) == 3
 
 
-def test_a_table_that_is_all_key_takes_each_row_once(drive: Drive, postgres: str) -> None:
+def test_a_table_with_only_key_columns_takes_each_row_once(drive: Drive, postgres: str) -> None:
     execute(postgres, 'CREATE SCHEMA "my shop"', 'CREATE TABLE "my shop"."50%" ("%s" text UNIQUE)')
     names = {"%s": lambda record: record.item}
-    out = drive(PostgresTable(postgres, "my shop.50%", key="%s", columns=names))
-    out.take(*sales(0, 14))
+    driven = drive(PostgresTable(postgres, "my shop.50%", key="%s", columns=names))
+    driven.take(*sales(0, 14))
     assert execute(postgres, 'SELECT count(*) FROM "my shop"."50%"') == [(7,)]
-    assert len(out.out.acked) == 14
+    assert len(driven.out.acked) == 14
 
 
 class Color(Enum):
@@ -129,24 +129,24 @@ def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> 
         Sale(700, object(), 1.0),  # type: ignore[arg-type]
     ]
     good = sales(0, 10) + sales(11, 250) + sales(251, 499) + sales(500, 600)
-    out = drive(declared(dsn))
-    out.take(*good[:100], *bad[:3], *good[100:], *bad[3:])
-    assert stored(dsn) == [tuple(one) for one in good]
-    assert sorted(out.out.acked) == good
-    assert {id(record) for record, _ in out.out.failed} == {id(record) for record in bad}
-    reasons = {record.id: str(reason) for record, reason in out.out.failed}
+    driven = drive(new_table(dsn))
+    driven.take(*good[:100], *bad[:3], *good[100:], *bad[3:])
+    assert stored_rows(dsn) == [tuple(one) for one in good]
+    assert sorted(driven.out.acked) == good
+    assert {id(record) for record, _ in driven.out.failed} == {id(record) for record in bad}
+    reasons = {record.id: str(reason) for record, reason in driven.out.failed}
     assert "table 'sales' refuses" in reasons[10]
     assert "not-null" in reasons[10]
     assert "check constraint" in reasons[250]
 
 
 def test_a_row_that_cannot_be_sent_fails_alone(drive: Drive, dsn: str) -> None:
-    out = drive(declared(dsn))
-    out.take(*sales(0, 7), Sale(7, "\ud800", 1.0), *sales(8, 20))
-    ((record, reason),) = out.out.failed
+    driven = drive(new_table(dsn))
+    driven.take(*sales(0, 7), Sale(7, "\ud800", 1.0), *sales(8, 20))
+    ((record, reason),) = driven.out.failed
     assert record.id == 7
     assert "surrogates not allowed" in str(reason)
-    assert len(out.out.acked) == len(stored(dsn)) == 19
+    assert len(driven.out.acked) == len(stored_rows(dsn)) == 19
 
 
 def test_each_input_is_settled_when_the_key_of_one_cannot_be_compared(
@@ -156,12 +156,12 @@ def test_each_input_is_settled_when_the_key_of_one_cannot_be_compared(
         def __repr__(self) -> str:
             raise RuntimeError("no text")
 
-    out = drive(declared(dsn))
+    driven = drive(new_table(dsn))
     with pytest.raises(RuntimeError, match="no text"):
-        out.take(Sale(1, "a", 1.0), Sale(NoText(), "b", 1.0))  # type: ignore[arg-type]
-    assert len(out.out.acked) == 2  # which the runtime fails, with this error
-    out.take(Sale(2, "c", 1.0))
-    assert stored(dsn) == [(2, "c", 1.0)]
+        driven.take(Sale(1, "a", 1.0), Sale(NoText(), "b", 1.0))  # type: ignore[arg-type]
+    assert len(driven.out.acked) == 2  # which the runtime fails, with this error
+    driven.take(Sale(2, "c", 1.0))
+    assert stored_rows(dsn) == [(2, "c", 1.0)]
 
 
 def test_a_refused_row_becomes_a_dead_letter_and_its_neighbours_do_not(dsn: str) -> None:
@@ -175,11 +175,11 @@ def test_a_refused_row_becomes_a_dead_letter_and_its_neighbours_do_not(dsn: str)
     (letter,) = done.emitted("sales", stream="dead_letters")
     assert "not-null" in letter.reason
     assert letter.exception == "StoreError"
-    assert len(stored(dsn)) == 50
+    assert len(stored_rows(dsn)) == 50
     assert done.snapshot.component("sales").failed == 2
 
 
-def test_a_constraint_that_is_deferred_is_found_at_the_commit(drive: Drive, dsn: str) -> None:
+def test_a_row_that_violates_a_deferred_constraint_fails_alone(drive: Drive, dsn: str) -> None:
     execute(
         dsn,
         "CREATE TABLE lines (id integer PRIMARY KEY, sale integer"
@@ -187,10 +187,10 @@ def test_a_constraint_that_is_deferred_is_found_at_the_commit(drive: Drive, dsn:
         "INSERT INTO sales VALUES (1, 'a', 1)",
     )
     columns = {"id": "id", "sale": lambda record: int(record.price)}
-    out = drive(PostgresTable(dsn, "lines", key="id", columns=columns))
-    out.take(Sale(1, "a", 1.0), Sale(2, "a", 9.0), Sale(3, "a", 1.0))
+    driven = drive(PostgresTable(dsn, "lines", key="id", columns=columns))
+    driven.take(Sale(1, "a", 1.0), Sale(2, "a", 9.0), Sale(3, "a", 1.0))
     assert execute(dsn, "SELECT id FROM lines ORDER BY id") == [(1,), (3,)]
-    assert [record.id for record, _ in out.out.failed] == [2]
+    assert [record.id for record, _ in driven.out.failed] == [2]
     execute(dsn, "DROP TABLE lines")
 
 
@@ -208,30 +208,30 @@ def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> Non
     spout = topology.spout("sales", Records(read, type=Sale), retry=Retry(attempts=1))
     spout.shuffle().bolt("table", PostgresTable(dsn, "sales", key="id"))
     with running(topology) as run:
-        run.until(lambda: len(stored(dsn)) == 50)
+        run.until(lambda: len(stored_rows(dsn)) == 50)
         execute(dsn, "ALTER TABLE sales RENAME COLUMN price TO cents")
         is_renamed = True
         run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
-        assert len(stored(dsn)) == 50
+        assert len(stored_rows(dsn)) == 50
         execute(dsn, "ALTER TABLE sales RENAME COLUMN cents TO price")
         run.until(lambda: run.core.finished)
-    assert stored(dsn) == [tuple(one) for one in sales(0, 100)]
+    assert stored_rows(dsn) == [tuple(one) for one in sales(0, 100)]
 
 
 @pytest.mark.parametrize(
-    ("table", "options", "error", "says"),
+    ("table", "options", "error", "expected"),
     [
         ("nothing", {}, StoreError, '"nothing" does not exist'),
         ("sales", {"columns": {"id": "id", "cost": "price"}}, StoreError, '"cost"'),
         ("sales", {"key": "item"}, StoreError, "no unique or exclusion constraint"),
     ],
 )
-def test_what_the_database_would_always_refuse_is_an_error_at_the_start(
-    drive: Drive, dsn: str, table: str, options: Any, error: type[Exception], says: str
+def test_a_table_or_column_that_does_not_fit_is_an_error_at_the_start(
+    drive: Drive, dsn: str, table: str, options: Any, error: type[Exception], expected: str
 ) -> None:
     bolt = PostgresTable(dsn, table, **{"key": "id", **options})
     bolt.check_input(Schema.of(Sale))
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=expected):
         drive(bolt)
 
 
@@ -241,13 +241,13 @@ class Word(NamedTuple):
 
 def test_wrong_declarations_are_refused_where_they_are_written() -> None:
     with pytest.raises(ConfigError, match="version"):
-        PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"}, version="at")
+        PostgresTable(UNREACHABLE, "t", key="id", columns={"id": "id"}, version="at")
     with pytest.raises(ConfigError, match="key has no column"):
-        PostgresTable(NOWHERE, "t", key=())
+        PostgresTable(UNREACHABLE, "t", key=())
     words = Topology("t").spout("words", Records([Word("a")], type=Word))
     with pytest.raises(ConfigError, match="the columns are: word"):
-        words.shuffle().bolt("out", PostgresTable(NOWHERE, "t", key="id"))
-    table = PostgresTable(NOWHERE, "t", key="id", columns={"id": "weight"})
+        words.shuffle().bolt("out", PostgresTable(UNREACHABLE, "t", key="id"))
+    table = PostgresTable(UNREACHABLE, "t", key="id", columns={"id": "weight"})
     with pytest.raises(UnknownField, match="weight"):
         words.shuffle().bolt("other", table)
     topology = Topology("t")
@@ -255,11 +255,13 @@ def test_wrong_declarations_are_refused_where_they_are_written() -> None:
     others = topology.spout("others", Records([("a", 1)]), fields=("weight", "id"))
     inputs = [pairs.shuffle(), others.shuffle()]
     with pytest.raises(RecordMismatch, match=r"\(id, count\) and \(weight, id\)"):
-        topology.bolt("out", PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"}), inputs)
+        topology.bolt(
+            "out", PostgresTable(UNREACHABLE, "t", key="id", columns={"id": "id"}), inputs
+        )
 
 
-def test_a_database_that_is_away_at_the_start_is_an_outage(drive: Drive) -> None:
-    bolt = PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"})
+def test_an_unavailable_database_at_the_start_is_an_outage(drive: Drive) -> None:
+    bolt = PostgresTable(UNREACHABLE, "t", key="id", columns={"id": "id"})
     with pytest.raises(StoreUnreachable, match="table 't'"):
         drive(bolt)
 
@@ -274,7 +276,7 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
                 yield None
             yield one
 
-    with started(tmp_path / "postgres") as server:
+    with postgres_server(tmp_path / "postgres") as server:
         execute(server.dsn, SALES)
         topology = Topology("shop", workers=1)
         # One attempt: a single one that is charged would end the topology.
@@ -291,7 +293,7 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
             ready.set()
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
             killer.join()
-            run.go_on(0.5)  # it tries again and again
+            run.step_for(0.5)  # the bolt retries
             server.start()
             run.until(lambda: run.core.finished)
-        assert stored(server.dsn) == [tuple(one) for one in sales(0, total)]
+        assert stored_rows(server.dsn) == [tuple(one) for one in sales(0, total)]

@@ -1,4 +1,4 @@
-"""Tests of RecordParts, which sinks use to read parts of records, also of plain tuples."""
+"""RecordParts, with which sinks read fields and other parts of records, also of plain tuples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_field_is_read_from_every_kind_of_record() -> None:
     assert [get(Word("a", 1)), get(Line(1, "b")), get((1, "c"))] == ["a", "b", "c"]
 
 
-def test_no_call_looks_for_what_was_known_before() -> None:
+def test_a_getter_is_chosen_before_the_first_record() -> None:
     parts = RecordParts("here")
     parts.check(Schema.of(Word), ["word", str])
     assert parts.getter(str) is str
@@ -41,7 +41,9 @@ def test_no_call_looks_for_what_was_known_before() -> None:
 
 
 @pytest.mark.parametrize(("part", "found"), [(len, [2, 3]), ("word", ["a", "b"])])
-def test_plain_tuples_differ_where_no_part_is_read(part: Part, found: list[object]) -> None:
+def test_plain_tuples_may_differ_in_fields_that_are_not_read(
+    part: Part, found: list[object]
+) -> None:
     parts = RecordParts("here")
     for schema in (COUNTS, Schema(("word", "weight", "unit"))):
         parts.check(schema, [part])
@@ -49,14 +51,14 @@ def test_plain_tuples_differ_where_no_part_is_read(part: Part, found: list[objec
     assert [get(("a", 1)), get(("b", 2.0, "kg"))] == found
 
 
-def test_plain_tuples_have_each_field_that_is_read_at_one_position() -> None:
+def test_plain_tuples_must_have_a_field_that_is_read_at_the_same_position() -> None:
     parts = RecordParts("here")
     parts.check(COUNTS, ["word"])
     with pytest.raises(RecordMismatch, match=r"\(word, count\) and \(id, word\), with 'word' at d"):
         parts.check(Schema(("id", "word")), ["word"])
 
 
-def test_plain_tuples_that_are_read_whole_have_the_same_fields() -> None:
+def test_plain_tuples_that_are_read_whole_must_have_the_same_fields() -> None:
     parts = RecordParts("here")
     parts.check(COUNTS, [None])
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Throw-away certificates: two who trust the same authority talk, a stranger is refused."""
+"""Test certificates: peers that trust the same authority connect, all others are refused."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from sunshower.dev.certificates import Certificates, issue
 
 def shake_hands(server: Certificates, client: Certificates) -> str:
     """The name by which the server knows its client, after a handshake in memory."""
-    hall = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(server.authority))
-    hall.verify_mode = ssl.CERT_REQUIRED
-    hall.load_cert_chain(server.holder("server"))
-    guest = ssl.create_default_context(cafile=str(client.authority))
-    guest.load_cert_chain(client.holder("client"))
+    server_context = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cafile=str(server.authority)
+    )
+    server_context.verify_mode = ssl.CERT_REQUIRED
+    server_context.load_cert_chain(server.holder("server"))
+    client_context = ssl.create_default_context(cafile=str(client.authority))
+    client_context.load_cert_chain(client.holder("client"))
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    inside = hall.wrap_bio(there, back, server_side=True)
-    outside = guest.wrap_bio(back, there, server_hostname="127.0.0.1")
-    waiting = [outside, inside]
+    server_side = server_context.wrap_bio(there, back, server_side=True)
+    client_side = client_context.wrap_bio(back, there, server_hostname="127.0.0.1")
+    waiting = [client_side, server_side]
     while waiting:
         side = waiting.pop(0)
         try:
             side.do_handshake()
         except ssl.SSLWantReadError:
             waiting.append(side)
-    peer = inside.getpeercert()
+    peer = server_side.getpeercert()
     assert peer
     return str(peer["subject"][0][0][1])
 
 
-def test_who_trusts_the_same_authority_is_let_in(tmp_path: Path) -> None:
+def test_peers_that_trust_the_same_authority_connect(tmp_path: Path) -> None:
     made = issue(tmp_path, "server", "client")
     assert shake_hands(made, made) == "client"
 
 
-def test_a_stranger_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     ours = issue(tmp_path / "ours", "server", "client")
     others = issue(tmp_path / "others", "server", "client")
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(ours, others)
 
 
-def test_a_key_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_key(tmp_path: Path) -> None:
     made = issue(tmp_path, "server")
     assert made.holder("server").stat().st_mode & 0o077 == 0

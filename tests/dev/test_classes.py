@@ -1,4 +1,4 @@
-"""Java's archive of classes: made at the first start, used from the next on, and a mere gain."""
+"""Java's class data archives: made at the first start, used from the second on, never required."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONCE = "archiving the classes, once: the next start takes about half the time"
 
 
 @pytest.fixture(autouse=True)
-def _none_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_archive_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "folder", lambda: tmp_path / "archives")
 
 
@@ -25,22 +25,24 @@ def is_used(path: Path, server: ZooKeeper) -> bool:
     return str(path) in Path(f"/proc/{server.pid}/maps").read_text()
 
 
-def test_the_first_start_makes_it_and_the_second_uses_it(releases: None, tmp_path: Path) -> None:
-    told: list[str] = []
-    upkeep = Upkeep(folder=tmp_path / "data", keep=True, look=told.append)
+def test_the_first_start_makes_an_archive_and_the_second_uses_it(
+    releases: None, tmp_path: Path
+) -> None:
+    messages: list[str] = []
+    upkeep = Upkeep(folder=tmp_path / "data", keep=True, look=messages.append)
     with ZooKeeper(upkeep) as first:
         (path,) = (tmp_path / "archives").glob("*.jsa")
         assert path.name.startswith("zookeeper-3.9.5-")
         assert not is_used(path, first)
-    assert ONCE in told
+    assert ONCE in messages
     assert not list((tmp_path / "data").glob("*.classes"))
-    told.clear()
+    messages.clear()
     with ZooKeeper(upkeep) as second:
         assert is_used(path, second)
-    assert ONCE not in told
+    assert ONCE not in messages
 
 
-def test_a_java_that_cannot_make_it_runs_without_and_is_asked_once(
+def test_a_java_that_cannot_make_an_archive_tries_once_and_runs_without_it(
     releases: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "poor"
@@ -50,16 +52,16 @@ def test_a_java_that_cannot_make_it_runs_without_and_is_asked_once(
     java.write_text(f'#!/bin/sh\n{refuses}\nexec {find_java()} "$@"\n')
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
-    told: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        with ZooKeeper(Upkeep(look=told.append)) as server:
+        with ZooKeeper(Upkeep(look=messages.append)) as server:
             assert server.pid
-    assert told.count(ONCE) == 1
+    assert messages.count(ONCE) == 1
     (path,) = (tmp_path / "archives").glob("*.jsa")
     assert path.stat().st_size == 0
 
 
-def test_other_jars_have_another_archive(releases: None, tmp_path: Path) -> None:
+def test_changed_jars_have_another_archive(releases: None, tmp_path: Path) -> None:
     java, jars = find_java(), class_path(ZOOKEEPER, silent)
     more = tmp_path / "more.jar"
     more.write_bytes(b"")

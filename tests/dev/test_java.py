@@ -1,4 +1,4 @@
-"""Which Java runs the servers, as it runs Spark, and the error when there is none."""
+"""Which Java runs the servers, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert find_java() == java
 
 
-def test_a_java_home_without_java_is_no_reason_to_guess(
+def test_a_java_home_without_java_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -29,7 +29,7 @@ def test_a_java_home_without_java_is_no_reason_to_guess(
         find_java()
 
 
-def test_without_any_java_the_error_names_the_package_that_brings_one(
+def test_without_any_java_the_error_names_the_package_that_contains_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -1,4 +1,4 @@
-"""A real Kafka: it takes messages and gives them back, with one broker of three killed, too."""
+"""A real Kafka of `sunshower dev`: it stores messages, also while one of three brokers is down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sunshower.errors import ServerError
 from tests.kafka.topics import admin, fill, new_topic, read_all
 
 
-def written(*numbers: int) -> list[bytes]:
+def numbered_values(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in range(*numbers)]
 
 
@@ -28,22 +28,22 @@ def read(kafka: Kafka, topic: str) -> list[bytes | None]:
     return [message.value() for message in read_all(kafka.bootstrap, topic)]
 
 
-def test_messages_go_in_and_come_out(kafka: Kafka) -> None:
+def test_written_messages_can_be_read(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, written(100))
-    assert read(kafka, topic) == written(100)
+    fill(kafka.bootstrap, topic, numbered_values(100))
+    assert read(kafka, topic) == numbered_values(100)
 
 
-def test_a_broker_of_three_is_killed_and_no_message_is_lost(kafka_cluster: Kafka) -> None:
+def test_no_message_is_lost_when_one_of_three_brokers_is_killed(kafka_cluster: Kafka) -> None:
     bootstrap = kafka_cluster.bootstrap
     topic = new_topic(bootstrap)
-    fill(bootstrap, topic, written(100))
+    fill(bootstrap, topic, numbered_values(100))
     leader = admin(bootstrap).list_topics(topic, timeout=60).topics[topic].partitions[0].leader
     kafka_cluster.kill(leader)
     assert not answers(kafka_cluster.broker(leader).ports["PLAINTEXT"])
     try:
-        fill(bootstrap, topic, written(100, 200))
-        assert read(kafka_cluster, topic) == written(200)
+        fill(bootstrap, topic, numbered_values(100, 200))
+        assert read(kafka_cluster, topic) == numbered_values(200)
     finally:
         kafka_cluster.restart(leader)
     assert leader in brokers_seen_from(kafka_cluster.broker(leader).address)
@@ -53,7 +53,7 @@ def test_an_older_kafka_publishes_itself_in_zookeeper(
     kafka_zk: Kafka, zookeeper: ZooKeeper
 ) -> None:
     topic = new_topic(kafka_zk.bootstrap, partitions=2)
-    fill(kafka_zk.bootstrap, topic, written(10))
+    fill(kafka_zk.bootstrap, topic, numbered_values(10))
     client = KazooClient(zookeeper.connect, timeout=20)
     client.start(timeout=60)
     try:
@@ -67,7 +67,7 @@ def test_an_older_kafka_publishes_itself_in_zookeeper(
         client.close()
 
 
-def test_a_listener_with_passwords_lets_in_who_knows_one(releases: None) -> None:
+def test_a_listener_with_passwords_refuses_a_wrong_one(releases: None) -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="secret";'
     settings = {
         "sasl.enabled.mechanisms": "PLAIN",
@@ -81,25 +81,27 @@ def test_a_listener_with_passwords_lets_in_who_knows_one(releases: None) -> None
             "sasl.username": "me",
             "log_level": 0,
         }
-        friend = AdminClient(client | {"sasl.password": "secret"})
-        assert set(friend.list_topics(timeout=60).brokers) == {1}
+        right = AdminClient(client | {"sasl.password": "secret"})
+        assert set(right.list_topics(timeout=60).brokers) == {1}
         with pytest.raises(KafkaException):
             AdminClient(client | {"sasl.password": "wrong"}).list_topics(timeout=3)
 
 
-def test_the_number_of_brokers_of_a_folder_is_fixed(tmp_path: Path, releases: None) -> None:
+def test_a_folder_cannot_be_used_with_another_number_of_brokers(
+    tmp_path: Path, releases: None
+) -> None:
     (tmp_path / "kafka-1").mkdir()
     (tmp_path / "kafka-1" / "meta.properties").touch()
     with pytest.raises(ServerError, match="holds the data of 1 brokers, and 2 are wanted"):
         Kafka(2, Upkeep(tmp_path, keep=True)).start()
 
 
-def test_the_id_of_a_cluster_never_looks_like_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_id_never_begins_like_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=0xFB << 120))
     assert base64.urlsafe_b64encode(uuid.uuid4().bytes).startswith(b"-")
     assert new_cluster_id() == "S" + "w" + "A" * 20
 
 
-def test_a_broker_that_is_not_there_cannot_be_killed(kafka: Kafka) -> None:
+def test_a_broker_that_does_not_exist_cannot_be_killed(kafka: Kafka) -> None:
     with pytest.raises(ServerError, match="there is no broker 2; there are 1 to 1"):
         kafka.kill(2)

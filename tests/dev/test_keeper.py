@@ -1,4 +1,4 @@
-"""Servers end with their owner, whatever happens to it; here they are programs that only wait."""
+"""Tests that servers end with the process that started them; here they only wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from sunshower.dev.keeper_client import KeeperClient
 client = KeeperClient(Path(sys.argv[1]), remove=True)
 pids = [client.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
-if fork := "fork" in sys.argv:  # somebody who holds on to all that is open
+if fork := "fork" in sys.argv:  # a child process that keeps all files of its parent open
     import os
     if not (pid := os.fork()):
         os.close(1)
@@ -36,7 +36,7 @@ input()
 
 
 def gone(pid: int, within_s: float = 30) -> bool:
-    """Whether a process ends in time; it may be nobody's child by now."""
+    """Whether a process ends in time; it need not be a child of this one."""
     try:
         file = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -48,7 +48,7 @@ def gone(pid: int, within_s: float = 30) -> bool:
 
 
 def owner(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process with two servers: it, and the pids of its keeper, the servers, and its fork."""
+    """Start a process with two servers. Returns it, and the pids of keeper, servers and fork."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(folder), *more],
         stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ def owner(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
-def test_servers_are_started_and_ended_and_their_folder_goes(tmp_path: Path) -> None:
+def test_ending_the_keeper_ends_its_servers_and_removes_their_folder(tmp_path: Path) -> None:
     client = KeeperClient(tmp_path / "servers", remove=True)
     pid = client.start("one", ["sh", "-c", "echo here; exec sleep 1000"], tmp_path / "log")
     assert client.status("one") is None
@@ -68,7 +68,7 @@ def test_servers_are_started_and_ended_and_their_folder_goes(tmp_path: Path) -> 
     assert not (tmp_path / "servers").exists()
 
 
-def test_a_folder_that_is_kept_stays(tmp_path: Path) -> None:
+def test_a_folder_is_kept_with_remove_false(tmp_path: Path) -> None:
     client = KeeperClient(tmp_path, remove=False)
     pid = client.start("one", WAIT, tmp_path / "log")
     client.end()
@@ -76,39 +76,41 @@ def test_a_folder_that_is_kept_stays(tmp_path: Path) -> None:
     assert (tmp_path / "log").exists()
 
 
-def test_a_server_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
+def test_the_exit_status_of_a_server_is_reported(tmp_path: Path) -> None:
     client = KeeperClient(tmp_path, remove=False)
     client.start("one", ["sh", "-c", "echo why; exit 3"], tmp_path / "log")
     assert client.wait("one", 30) == 3
     assert (tmp_path / "log").read_text() == "why\n"
-    client.start("one", WAIT, tmp_path / "log")  # under the same name again
+    client.start("one", WAIT, tmp_path / "log")  # the name may be used again
     assert client.status("one") is None
     client.signal("one", signal.SIGKILL)
     assert client.wait("one", 30) == -signal.SIGKILL
     client.end()
 
 
-def test_what_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
     client = KeeperClient(tmp_path, remove=False)
     with pytest.raises(ServerError, match=r"one cannot be started: .*no/such/java"):
         client.start("one", ["no/such/java"], tmp_path / "log")
     client.end()
 
 
-def test_a_server_that_does_not_listen_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_a_server_that_ignores_sigterm_is_killed_after_the_grace_time(tmp_path: Path) -> None:
     log = tmp_path / "log"
     os.mkfifo(log)
     client = KeeperClient(tmp_path, remove=False, grace_s=0.2)
     reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     pid = client.start("one", STUBBORN, log)
-    assert select.select([reader], [], [], 30)[0]  # its trap is set
+    assert select.select([reader], [], [], 30)[0]  # it ignores SIGTERM from now on
     client.end()
     os.close(reader)
     assert gone(pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_servers_and_folder_go_when_their_owner_is_killed(tmp_path: Path, number: int) -> None:
+def test_servers_end_and_their_folder_is_removed_when_their_owner_is_killed(
+    tmp_path: Path, number: int
+) -> None:
     process, pids = owner(tmp_path / "servers")
     process.send_signal(number)
     process.communicate()
@@ -116,16 +118,16 @@ def test_servers_and_folder_go_when_their_owner_is_killed(tmp_path: Path, number
     assert not (tmp_path / "servers").exists()
 
 
-def test_a_fork_that_outlives_the_owner_does_not_keep_its_servers_alive(tmp_path: Path) -> None:
+def test_servers_end_with_their_owner_although_a_fork_of_it_survives(tmp_path: Path) -> None:
     process, pids = owner(tmp_path / "servers", "fork")
     process.kill()
     process.wait()
-    *all_of_it, fork = pids
-    assert [gone(pid) for pid in all_of_it] == [True] * 3
+    *others, fork = pids
+    assert [gone(pid) for pid in others] == [True] * 3
     os.kill(fork, signal.SIGKILL)
 
 
-def test_servers_go_when_their_keeper_is_killed(tmp_path: Path) -> None:
+def test_servers_end_when_their_keeper_is_killed(tmp_path: Path) -> None:
     client = KeeperClient(tmp_path, remove=False)
     pid = client.start("one", WAIT, tmp_path / "log")
     os.kill(client.pid, signal.SIGKILL)
@@ -135,7 +137,7 @@ def test_servers_go_when_their_keeper_is_killed(tmp_path: Path) -> None:
     client.end()
 
 
-def test_servers_that_may_stay_outlive_their_owner(tmp_path: Path) -> None:
+def test_servers_that_may_stay_survive_their_owner(tmp_path: Path) -> None:
     staying = OWNER.replace("print(", "client.stay(); print(")
     done = subprocess.run(
         [sys.executable, "-c", staying, str(tmp_path)],

@@ -1,4 +1,4 @@
-"""Ports that are claimed: nobody else has them, not even by accident."""
+"""Claimed ports are given to no other process, and are not used for outgoing connections."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_no_two_claims_are_the_same() -> None:
     two.release()
 
 
-def test_claims_are_out_of_the_range_of_outgoing_connections() -> None:
+def test_claims_are_outside_the_range_of_outgoing_connections() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     holder = Ports()
     assert all(20_000 <= holder.claim() < first for _ in range(10))
     holder.release()
 
 
-def test_a_port_where_somebody_listens_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HOST, 0)) as server:
         taken = server.getsockname()[1]
         monkeypatch.setattr(ports, "_FIRST", taken)
@@ -43,7 +43,7 @@ def test_a_port_where_somebody_listens_is_not_given(monkeypatch: pytest.MonkeyPa
     assert not answers(taken)
 
 
-def test_a_claim_holds_against_other_processes_until_its_own_ends(
+def test_a_claim_excludes_other_processes_until_its_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`down` ends exactly what `up` has started, and knows when that is gone already."""
+"""`down` ends exactly the servers that `up` has started, and detects when they are gone already."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.dev.test_keeper import WAIT, gone
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with units.locked():  # makes the folder, as each command does
+    with units.locked():  # creates the folder, as each command does
         return units.state()
 
 
-def staying(folder: Path, *, kept: bool = False) -> tuple[Unit, int]:
+def start_unit(folder: Path, *, kept: bool = False) -> tuple[Unit, int]:
     """A unit whose server only waits, and that server's pid."""
     client = KeeperClient(folder, remove=not kept, grace_s=5)
     pid = client.start("one", WAIT, folder / "log")
@@ -35,8 +35,8 @@ def staying(folder: Path, *, kept: bool = False) -> tuple[Unit, int]:
     return unit, pid
 
 
-def test_what_is_up_is_found_and_ended(state: Path) -> None:
-    unit, pid = staying(state / "kafka")
+def test_a_running_unit_is_found_and_ended(state: Path) -> None:
+    unit, pid = start_unit(state / "kafka")
     assert units.find("kafka") == unit
     assert units.find("zookeeper") is None
     assert unit.silent() == ["127.0.0.1:1"]
@@ -46,15 +46,15 @@ def test_what_is_up_is_found_and_ended(state: Path) -> None:
     assert {file.name for file in state.iterdir()} == {"lock"}
 
 
-def test_data_that_is_to_be_kept_is_kept(tmp_path: Path) -> None:
-    unit, pid = staying(tmp_path / "mine", kept=True)
+def test_the_data_of_a_kept_unit_are_not_removed(tmp_path: Path) -> None:
+    unit, pid = start_unit(tmp_path / "mine", kept=True)
     units.end(unit)
     assert gone(pid)
     assert (tmp_path / "mine" / "log").exists()
 
 
-def test_a_note_of_a_keeper_that_was_killed_is_cleaned_away(state: Path) -> None:
-    unit, pid = staying(state / "kafka")
+def test_the_record_of_a_killed_keeper_is_removed(state: Path) -> None:
+    unit, pid = start_unit(state / "kafka")
     os.kill(unit.keeper, signal.SIGKILL)
     assert gone(unit.keeper)
     assert gone(pid)
@@ -62,12 +62,12 @@ def test_a_note_of_a_keeper_that_was_killed_is_cleaned_away(state: Path) -> None
     assert {file.name for file in state.iterdir()} == {"lock"}
 
 
-def test_a_process_that_got_the_pid_later_is_left_alone(state: Path) -> None:
-    unit, pid = staying(state / "kafka")
-    stranger = replace(unit, started="another boot 1")
-    units.end(stranger)
+def test_a_later_process_with_the_same_pid_is_not_ended(state: Path) -> None:
+    unit, pid = start_unit(state / "kafka")
+    other = replace(unit, started="another boot 1")
+    units.end(other)
     assert units.start_time(pid)
-    units.record(stranger)
+    units.record(other)
     assert units.find("kafka") is None
     assert units.start_time(pid)
     units.end(unit)
@@ -75,7 +75,7 @@ def test_a_process_that_got_the_pid_later_is_left_alone(state: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"name": "kafka", "logs": []}', "[]"])
-def test_a_note_that_is_damaged_is_an_error_that_names_it(state: Path, text: str) -> None:
+def test_a_damaged_record_is_an_error_that_names_its_file(state: Path, text: str) -> None:
     (state / "kafka.json").write_text(text)
     with pytest.raises(ServerError, match=r"kafka\.json is not what"):
         units.find("kafka")

@@ -1,4 +1,4 @@
-"""A real ZooKeeper: it answers, keeps what it was told through SIGKILL, and ends with its owner."""
+"""A real ZooKeeper of `sunshower dev`: it keeps data through SIGKILL, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def test_a_client_creates_a_node_and_finds_it_after_a_kill(zookeeper: ZooKeeper)
         client.close()
 
 
-def test_it_writes_to_the_disk_before_it_answers_only_if_that_is_wanted(
+def test_the_log_is_synced_to_disk_only_with_sync_true(
     zookeeper: ZooKeeper,
 ) -> None:
     with ZooKeeper(sync=True) as synced:
-        assert syncs(synced) > 0
-    assert syncs(zookeeper) == 0
+        assert sync_count(synced) > 0
+    assert sync_count(zookeeper) == 0
 
 
-def syncs(server: ZooKeeper) -> int:
+def sync_count(server: ZooKeeper) -> int:
     """How often the server has synced its log, after the start of a session."""
     client = KazooClient(server.connect, timeout=20)
     client.start(timeout=60)
@@ -59,7 +59,7 @@ def syncs(server: ZooKeeper) -> int:
         return int(next(row for row in text if row.startswith("zk_cnt_fsynctime")).split()[1])
 
 
-def test_a_server_ends_with_an_owner_that_is_killed(releases: None) -> None:
+def test_a_server_ends_when_its_owner_is_killed(releases: None) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -74,7 +74,7 @@ def test_a_server_ends_with_an_owner_that_is_killed(releases: None) -> None:
     assert not Path(folder).exists()
 
 
-def test_a_server_that_fails_says_why_and_leaves_nothing(
+def test_the_error_of_a_server_that_fails_has_its_log_and_no_folder_is_left(
     tmp_path: Path, releases: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "java" / "bin" / "java"
@@ -85,8 +85,8 @@ def test_a_server_that_fails_says_why_and_leaves_nothing(
     folder = tmp_path / "servers"
     with pytest.raises(ServerError) as failed:
         ZooKeeper(Upkeep(folder)).start()
-    said = f"instead of answering. The end of its log, {folder / 'zookeeper.log'}:"
-    assert str(failed.value) == f"zookeeper has ended {said}\nthis Java is too old"
+    expected = f"instead of answering. The end of its log, {folder / 'zookeeper.log'}:"
+    assert str(failed.value) == f"zookeeper has ended {expected}\nthis Java is too old"
     assert not folder.exists()
 
 

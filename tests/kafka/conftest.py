@@ -1,4 +1,4 @@
-"""Spouts and bolts over a client that stands still, without a broker."""
+"""Fixtures: Kafka spouts and batch spouts over a fake client, without a broker."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from functools import partial
 
 import pytest
 
-from tests.kafka.fakes import BatchDesk, Desk, NewBatchDesk, NewDesk
+from tests.kafka.fakes import BatchRig, NewBatchRig, NewSpoutRig, SpoutRig
 
 
 @pytest.fixture
-def new_desk(monkeypatch: pytest.MonkeyPatch) -> NewDesk:
-    """Call it with the bounds of each partition, and options."""
-    return partial(Desk, monkeypatch)
+def new_spout_rig(monkeypatch: pytest.MonkeyPatch) -> NewSpoutRig:
+    """Call it with the offset bounds of each partition, and options."""
+    return partial(SpoutRig, monkeypatch)
 
 
 @pytest.fixture
-def new_batches(monkeypatch: pytest.MonkeyPatch) -> NewBatchDesk:
-    """Call it with the kind of the spout, the bounds of each partition, and options."""
-    return partial(BatchDesk, monkeypatch)
+def new_batch_rig(monkeypatch: pytest.MonkeyPatch) -> NewBatchRig:
+    """Call it with the class of the spout, the offset bounds of each partition, and options."""
+    return partial(BatchRig, monkeypatch)

@@ -1,4 +1,4 @@
-"""A Kafka as it is published in ZooKeeper, written by hand into any tree."""
+"""Writes the nodes by which brokers and topics are published in ZooKeeper into any tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sunshower.state.tree import Tree
 
 
 def publish(tree: Tree, topic: str, leaders: dict[int, int], root: str = "") -> None:
-    """A topic with its partitions, and who leads each."""
+    """Write a topic with its partitions and the broker that leads each."""
     path = f"{root}/brokers/topics/{topic}"
     replicas = {str(number): [1, 2] for number in leaders}
     write(tree, path, {"version": 3, "topic_id": "x", "partitions": replicas})
@@ -18,7 +18,7 @@ def publish(tree: Tree, topic: str, leaders: dict[int, int], root: str = "") -> 
 
 
 def stand_up(tree: Tree, broker: int, root: str = "", **other: object) -> None:
-    """A broker, at port 9000 and its id."""
+    """Register a broker; its port is 9000 plus its id."""
     here = {
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INNER": "SASL_SSL"},
         "endpoints": [f"INNER://inner:{9000 + broker}", f"PLAINTEXT://outer:{9000 + broker}"],
@@ -30,7 +30,7 @@ def stand_up(tree: Tree, broker: int, root: str = "", **other: object) -> None:
 
 
 def write(tree: Tree, path: str, value: object) -> None:
-    """A node with JSON."""
+    """Create or set a node with JSON."""
     text = json.dumps(value).encode()
     if tree.get(path) is None:
         tree.create(path, text)

@@ -1,4 +1,4 @@
-"""A client of Kafka, a place for offsets and a clock that stand still, for the spout's parts."""
+"""Fake Kafka clients and offset stores with a manual clock, for tests of the spouts' parts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ FORBIDDEN = ClientError.TOPIC_AUTHORIZATION_FAILED
 
 
 def message(offset: int, partition: int = 0, *, error: int = 0, topic: str = "a") -> Message:
-    told = ClientError(error) if error else None
-    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=told)
+    client_error = ClientError(error) if error else None
+    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=client_error)
 
 
 class Client:
-    """What a Consumer does. `bounds_of`: what each partition has; without it, nobody leads it."""
+    """A fake Consumer.
+
+    `bounds_of`: the first offset and the end of each partition. A partition that is missing in it
+    has no leader.
+    """
 
     def __init__(self, *_: object) -> None:
         self.address, self.group = "nowhere:1", "g"
@@ -62,14 +66,14 @@ class Client:
     def retained(self, partition: Partition) -> RetainedOffsets:
         self.asked += 1
         if partition not in self.bounds_of:
-            raise KafkaUnreachable(f"nobody leads {partition}")
+            raise KafkaUnreachable(f"{partition} has no leader")
         return RetainedOffsets(*self.bounds_of[partition])
 
     def since(self, partition: Partition, where: object) -> None: ...
 
     def check(self) -> None:
         if self.is_cut:
-            raise KafkaUnreachable("all brokers are away")
+            raise KafkaUnreachable("all brokers are unavailable")
 
     def end(self, partition: Partition) -> int | None:
         return self.bounds_of.get(partition, (0, None))[1]
@@ -79,35 +83,38 @@ class Client:
 
 
 class LogClient(Client):
-    """Reads logs of topic `a`: of each partition the offsets that are there, ascending. `ends`:
-    where a partition ends, if that is not after its last offset. `late`: called if nobody leads the
-    partition that is asked for."""
+    """Reads logs of topic `a`.
+
+    `logs`: the offsets of the messages of each partition, ascending.
+    `ends`: where a partition ends, unless it ends after its last message.
+    `on_no_leader`: is called when the bounds of a partition without a leader are requested.
+    """
 
     def __init__(self, logs: dict[int, Sequence[int]]) -> None:
         super().__init__()
         self.logs, self.ends = logs, dict[int, int]()
-        self.odd: list[Message] = []  # what comes next, before all else
-        self.told: set[Partition] = set()  # of which the end, or an error, was reported
+        self.first_messages: list[Message] = []  # the next call of `consume` returns these first
+        self.reported: set[Partition] = set()  # partitions whose end or error was reported
         self.seeks: list[tuple[Partition, int]] = []
         self.taken = 0
-        self.late: Callable[[], None] = lambda: None
+        self.on_no_leader: Callable[[], None] = lambda: None
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         assert not offsets.keys() & self.reads.keys()
         super().assign(offsets)
-        self.told -= offsets.keys()
+        self.reported -= offsets.keys()
         self.seeks += offsets.items()
 
     def retained(self, partition: Partition) -> RetainedOffsets:
         log = self.logs.get(partition.number)
         if log is None or self.is_cut:
-            self.late()
-            raise KafkaUnreachable(f"nobody leads {partition}")
+            self.on_no_leader()
+            raise KafkaUnreachable(f"{partition} has no leader")
         end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
         return RetainedOffsets(log[0] if log else end, end)
 
     def consume(self, limit: int, _: float) -> list[Message]:
-        found, self.odd = self.odd, []
+        found, self.first_messages = self.first_messages, []
         events = []
         for partition, at in self.reads.items():
             log = self.logs[partition.number]
@@ -117,27 +124,27 @@ class LogClient(Client):
             if kind == EOF:
                 found += [message(offset, partition.number) for offset in part]
                 self.reads[partition] = part[-1] + 1 if part else at
-            if partition not in self.told and (kind == RESET or len(found) < limit):
-                self.told.add(partition)
+            if partition not in self.reported and (kind == RESET or len(found) < limit):
+                self.reported.add(partition)
                 events.append(message(end if kind == EOF else at, partition.number, error=kind))
         self.taken += len(found)
         return found + events
 
 
-class Kept(Offsets):
-    """Offsets that are kept here. `away`: what a write raises."""
+class FakeOffsets(Offsets):
+    """Offsets in memory. `write_error`: the error that a write raises."""
 
     def __init__(self, **offsets: int) -> None:
         self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
-        self.away: Exception | None = None
+        self.write_error: Exception | None = None
         self.closed = False
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         return {one: self.kept[one] for one in partitions if one in self.kept}
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        if self.away is not None:
-            raise self.away
+        if self.write_error is not None:
+            raise self.write_error
         self.kept |= offsets
 
     def at(self, partition: int = 0) -> int | None:
@@ -148,22 +155,22 @@ class Kept(Offsets):
         self.closed = True
 
 
-def reading(client: Client, offsets: Any, **options: Any) -> PartitionReader:
-    """Of the deployment `t-1`."""
+def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
+    """A PartitionReader of the deployment `t-1`."""
     metadata = '{"topologyId": "t-1"}'
     made: Any = client
     return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", metadata)
 
 
-class Desk:
-    """A KafkaSpout of topic `a` that is open, over these."""
+class SpoutRig:
+    """A KafkaSpout of topic `a`, over a fake client, fake offsets and a manual clock."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
         self.clock = ManualClock()
         self.client = Client()
         self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
         self.topics = Topics(a=len(bounds))
-        self.offsets = options.pop("kept", None) or Kept()
+        self.offsets = options.pop("kept", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
         usual: dict[str, Callable[[Any], Any]] = {
             "directory": lambda _: self.topics,
@@ -177,15 +184,15 @@ class Desk:
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
 
     def poll(self, limit: int = 100) -> list[tuple[int, int]]:
-        """The records: partition, offset."""
+        """(partition, offset) of each record."""
         polled = self.spout.poll(limit)
         return [] if polled is None else [*polled.records]
 
 
-class BatchDesk:
-    """A batch spout of topic `a` that is open, over a client whose time passes while it is asked.
+class BatchRig:
+    """An open batch spout of topic `a`, over a fake client that advances the clock as it waits.
 
-    `bounds`: what each partition has; without it, nobody leads it.
+    `bounds`: the first offset and the end of each partition.
     """
 
     def __init__(
@@ -211,18 +218,18 @@ class BatchDesk:
         self.kept: dict[str, Any] = {}  # the metadata of the last batch
 
     def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Rows, and metadata. `p0` stands for a@0."""
+        """Emit a new batch: its rows, and its metadata. `p0=` is the last metadata of a@0."""
         room = Room(self.spout.bounds, self.clock)
         found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
         self.kept |= found
         return room.rows, found
 
     def again(self) -> list[Any]:
-        """The rows of the last batch."""
+        """Emit the last batch again: its rows."""
         room = Room(self.spout.bounds, self.clock)
         self.spout.emit_all_again(self.kept, room)
         return room.rows
 
 
-NewDesk = Callable[..., Desk]
-NewBatchDesk = Callable[..., BatchDesk]
+NewSpoutRig = Callable[..., SpoutRig]
+NewBatchRig = Callable[..., BatchRig]

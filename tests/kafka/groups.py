@@ -1,4 +1,4 @@
-"""A ZooKeeper group on a stage: members stepped by hand, and disturbed at any of their calls."""
+"""A ZooKeeper group in memory: its members are stepped by hand, and faults can hit any call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
 
 
 class Crash(BaseException):
-    """A process dies here."""
+    """The process of a member dies."""
 
 
 def raises(error: BaseException) -> Callable[..., None]:
@@ -31,7 +31,7 @@ def raises(error: BaseException) -> Callable[..., None]:
 
 
 class Topics:
-    """A directory: topics and how many partitions they have."""
+    """A directory: the number of partitions of each topic."""
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
@@ -48,24 +48,24 @@ class Topics:
     def close(self) -> None: ...
 
 
-class Line:
-    """A member's way to its tree: each call may be disturbed before or after it is done."""
+class FaultyConnection:
+    """A member's connection to its tree. `before` and `after` are called around each call."""
 
     def __init__(self, forest: MemoryForest) -> None:
         self.tree = MemoryTree(forest)
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
         self.calls = 0
-        self.away = False
-        self._told: list[Callable[[SessionState], None]] = []
+        self.is_unavailable = False
+        self._listeners: list[Callable[[SessionState], None]] = []
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
-        self._told.append(told)
-        self.tree.listen(told)
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+        self.tree.listen(listener)
 
-    def tell(self, session: SessionState) -> None:
-        for told in self._told:
-            told(session)
+    def notify(self, session: SessionState) -> None:
+        for listener in self._listeners:
+            listener(session)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self.tree, name)
@@ -75,8 +75,8 @@ class Line:
         def disturbed(*arguments: object, **named: object) -> object:
             self.calls += 1
             self.before()
-            if self.away:
-                raise StoreUnreachable("away")
+            if self.is_unavailable:
+                raise StoreUnreachable("unavailable")
             answer = call(*arguments, **named)
             self.after()
             return answer
@@ -85,34 +85,36 @@ class Line:
 
 
 class Member:
-    """One of them, which is also whoever reads. It complains about two who read one partition."""
+    """A member of the group, which also reads. It asserts that no two read one partition."""
 
-    def __init__(self, stage: Stage, number: int, group: ZooKeeperGroup, line: Line) -> None:
-        self.stage = stage
+    def __init__(
+        self, rig: GroupRig, number: int, group: ZooKeeperGroup, connection: FaultyConnection
+    ) -> None:
+        self.rig = rig
         self.number = number
         self.group = group
-        self.line = line
-        self.of = ""  # which group it is of
+        self.connection = connection
+        self.group_name = ""  # the name of its group
         self.reads: set[Partition] = set()
         self.history: list[str] = []
-        self.unaware = False  # its session has ended, and it could not know yet
+        self.unaware = False  # its session has ended, and it has not been informed yet
         self.suspended_s: float | None = None
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         assert partitions
         assert not self.unaware
-        for other in self.stage.members:
-            if not other.unaware and other.of == self.of:
+        for other in self.rig.members:
+            if not other.unaware and other.group_name == self.group_name:
                 assert not other.reads & {*partitions}, f"{self.number} and {other.number}"
         self.reads |= {*partitions}
         self.history.append("+" + " ".join(map(str, sorted(partitions))))
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         assert self.reads >= {*partitions}
-        if not lost and not self.unaware and not self.line.away:
+        if not lost and not self.unaware and not self.connection.is_unavailable:
             for one in partitions:
-                node = self.stage.in_zookeeper()[one]
-                assert f"host{self.number:04}-" in node, "others could have them by now"
+                node = self.rig.in_zookeeper()[one]
+                assert f"host{self.number:04}-" in node, "another member could own it by now"
         self.reads -= {*partitions}
         self.history.append(("!" if lost else "-") + " ".join(map(str, sorted(partitions))))
 
@@ -121,26 +123,26 @@ class Member:
         self.group.look(self)
 
     def expire(self) -> None:
-        """The session ends, and a new one begins, before anything is heard of it."""
+        """The session ends and a new one begins, before the member is informed."""
         if self.suspended_s is None:
             self.unaware = True
-        self.line.tree.expire()
+        self.connection.tree.expire()
 
     def suspend(self) -> None:
-        self.line.away = True
-        self.suspended_s = self.stage.clock.now()
-        self.line.tell(SessionState.SUSPENDED)
+        self.connection.is_unavailable = True
+        self.suspended_s = self.rig.clock.now()
+        self.connection.notify(SessionState.SUSPENDED)
 
     def resume(self, *, expired: bool) -> None:
         if expired:
             self.expire()
-        self.line.away = False
+        self.connection.is_unavailable = False
         self.suspended_s = None
-        self.line.tell(SessionState.CONNECTED)
+        self.connection.notify(SessionState.CONNECTED)
 
 
-class Stage:
-    """A group, a clock that stands still, and one seed for all chance."""
+class GroupRig:
+    """The members of groups, their topics, a manual clock, and one seed for all random choices."""
 
     def __init__(self, topics: Topics, seed: int = 0, rule: Rule = by_range_of_threads) -> None:
         self.forest = MemoryForest()
@@ -158,10 +160,10 @@ class Stage:
         streams: int | Mapping[str, int] = 1,
         group: str = "g",
     ) -> Member:
-        line = Line(self.forest)
+        connection = FaultyConnection(self.forest)
         self._joined += 1
         member = ZooKeeperGroup(
-            line,
+            connection,
             group,
             topics or self.topics.topics(),
             self.topics,
@@ -172,15 +174,15 @@ class Stage:
             host=f"host{self._joined:04}",
             wall=self.clock.now,
         )
-        made = Member(self, self._joined, member, line)
-        made.of = group
+        made = Member(self, self._joined, member, connection)
+        made.group_name = group
         self.members.append(made)
         return made
 
     def crash(self, member: Member) -> None:
-        """It is gone, and its session with it."""
+        """Remove a member and end its session, without `leave`."""
         self.members.remove(member)
-        member.line.tree.close()
+        member.connection.tree.close()
 
     def leave(self, member: Member) -> None:
         member.group.leave(member)
@@ -188,7 +190,7 @@ class Stage:
         self.members.remove(member)
 
     def settle(self, rounds: int = 40) -> None:
-        """Let all look, in any order, until nothing more can change."""
+        """Let all members look, in random order, until nothing changes any more."""
         for _ in range(rounds):
             self.clock.advance(0.5)
             for member in self.random.sample(self.members, len(self.members)):
@@ -198,7 +200,10 @@ class Stage:
         return {one for topic in self.topics.topics() for one in self.topics.partitions(topic)}
 
     def owners(self) -> dict[Partition, int]:
-        """Who reads each; fails if two do. Who cannot know yet that it lost them does not count."""
+        """The reader of each partition; fails if there are two.
+
+        A member that has not been informed yet that its session has ended is ignored.
+        """
         found: dict[Partition, int] = {}
         for member in self.members:
             for partition in member.reads if not member.unaware else ():
@@ -207,7 +212,7 @@ class Stage:
         return found
 
     def in_zookeeper(self) -> dict[Partition, str]:
-        """The nodes of the owners."""
+        """The contents of the owner nodes."""
         home = "/consumers/g/owners"
         found = {}
         for topic in self.tree.children(home):

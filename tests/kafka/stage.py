@@ -1,4 +1,4 @@
-"""A KafkaSpout and its bolts in one worker of this process, stepped until something happens."""
+"""Runs a topology with a KafkaSpout in one worker of this process, until a condition is true."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITHIN_S = 60.0
 
 
 class Seen(Bolt[Any, None]):
-    """Keeps what it is given; refuses what `refuse` says."""
+    """Keeps its records in a list; raises for those of which `refuse` is true."""
 
     def __init__(self, refuse: Callable[[Any], bool] = lambda _: False) -> None:
         self.refuse = refuse
@@ -31,7 +31,7 @@ class Seen(Bolt[Any, None]):
 
 
 class Run:
-    """A topology that runs."""
+    """A running topology, in one worker."""
 
     def __init__(self, topology: Topology, life: int = 1) -> None:
         self.clock = SystemClock()
@@ -39,7 +39,7 @@ class Run:
         self.core = Worker(plan, 0, life, np.random.default_rng(life), self.clock)
 
     def until(self, happened: Callable[[], object], within_s: float = WITHIN_S) -> None:
-        """Work until then."""
+        """Step the worker until `happened` is true."""
         end_s = self.clock.now() + within_s
         while not happened():
             wait_s = self.core.step()
@@ -47,8 +47,8 @@ class Run:
             if wait_s:
                 self.clock.sleep(min(wait_s, 0.02))
 
-    def go_on(self, seconds: float) -> None:
-        """Work for so long."""
+    def step_for(self, seconds: float) -> None:
+        """Step the worker for so many seconds."""
         end_s = self.clock.now() + seconds
         self.until(lambda: self.clock.now() >= end_s, seconds + WITHIN_S)
 
@@ -62,7 +62,7 @@ class Run:
         return task.spout  # type: ignore[no-any-return]
 
     def contiguous(self) -> dict[str, int]:
-        """Partition → how far all tasks together have settled it."""
+        """Partition → the offset below which all its messages are settled, over all tasks."""
         found = {}
         for task in self.core._wired.spouts.values():
             if task.spout is not None and hasattr(task.spout, "_reader"):
@@ -77,7 +77,7 @@ class Run:
 
 
 def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any) -> Topology:
-    """The spout, a bolt `seen`, one for each further stream, and one for dead letters."""
+    """The spout, a bolt `seen`, a bolt for each further stream, and one for dead letters."""
     tasks, retry = more.pop("tasks", 1), more.pop("retry", None)
     streams = more.pop("streams", {})
     made = Topology("kafka", workers=1, **more)
@@ -92,7 +92,7 @@ def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any
 
 @contextmanager
 def running(made: Topology) -> Iterator[Run]:
-    """The topology runs, and is closed at the end."""
+    """Run the topology; its worker is closed at the end."""
     run = Run(made)
     try:
         yield run

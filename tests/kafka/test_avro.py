@@ -1,4 +1,4 @@
-"""Avro as Confluent's registry frames it, against a registry that speaks its protocol."""
+"""Avro messages in the framing of Confluent's registry, read with a registry over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = {
     "name": "Sale",
     "fields": [{"name": "shop", "type": "string"}, {"name": "cents", "type": "long"}],
 }
-KNOWN = 7  # the id under which the registry keeps it
+SCHEMA_ID = 7  # the id under which the registry keeps it
 
 
 class Sale(NamedTuple):
@@ -30,17 +30,17 @@ class Sale(NamedTuple):
 
 
 class Registry(BaseHTTPRequestHandler):
-    """GET /schemas/ids/7, as in the registry's REST interface."""
+    """Answers GET /schemas/ids/7, as the registry's REST interface does."""
 
     def do_GET(self) -> None:
-        found = self.path.partition("?")[0] == f"/schemas/ids/{KNOWN}"
+        found = self.path.partition("?")[0] == f"/schemas/ids/{SCHEMA_ID}"
         body = {"schema": json.dumps(SCHEMA)} if found else {"error_code": 40403, "message": "gone"}
-        told = json.dumps(body).encode()
+        answer = json.dumps(body).encode()
         self.send_response(200 if found else 404)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(answer)
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -55,8 +55,8 @@ def registry() -> Iterator[str]:
         thread.join()
 
 
-def framed(sale: Sale, schema: int = KNOWN) -> bytes:
-    """A zero, the id of the schema in four bytes, and Avro without its schema."""
+def framed(sale: Sale, schema: int = SCHEMA_ID) -> bytes:
+    """A zero byte, the id of the schema in four bytes, and the record in Avro."""
     body = BytesIO()
     fastavro.schemaless_writer(body, SCHEMA, sale._asdict())
     return struct.pack(">bI", 0, schema) + body.getvalue()
@@ -69,14 +69,14 @@ def test_a_message_names_its_schema_and_becomes_a_record(registry: str) -> None:
     assert plain(framed(Sale("south", -1))) == {"shop": "south", "cents": -1}
 
 
-def test_a_schema_that_the_registry_does_not_have(registry: str) -> None:
+def test_a_schema_that_the_registry_does_not_have_is_an_error(registry: str) -> None:
     read = Avro({"url": registry}, Sale).decoder("sales", "value")
     with pytest.raises(Exception, match="gone"):
         read(framed(Sale("north", 1), schema=8))
 
 
 @pytest.mark.parametrize("message", [b"\x00\x00\x00\x00\x07\xff", b"plain text", b""])
-def test_what_is_no_avro_of_the_registry(registry: str, message: bytes) -> None:
+def test_bytes_that_are_no_framed_avro_are_an_error(registry: str, message: bytes) -> None:
     read = Avro({"url": registry}, Sale).decoder("sales", "value")
     with pytest.raises((SerializationError, EOFError, TypeError, ValueError, IndexError)):
         read(message)

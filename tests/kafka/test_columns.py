@@ -1,4 +1,4 @@
-"""Messages that are read as Arrow tables: many at a time, and each settled by itself."""
+"""Messages that are read as Arrow tables, many at a time, are settled individually."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def split_values(messages: pa.Table) -> Derived:
     return Derived(rows, pc.list_parent_indices(words).to_numpy())
 
 
-def test_only_the_message_whose_word_has_failed_is_read_again(kafka: Kafka) -> None:
+def test_only_the_message_whose_word_failed_is_emitted_again(kafka: Kafka) -> None:
     topic, group = new_topic(kafka.bootstrap), f"g-{uuid.uuid4().hex[:8]}"
     fill(kafka.bootstrap, topic, [f"a{n} b{n}".encode() for n in range(300)])
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": group}

@@ -30,13 +30,13 @@ class Sale(NamedTuple):
     shop: str
 
 
-class Open:
-    """Whether shop 3 is open."""
+class Shop3:
+    """Refuses the sales of shop 3 while it is closed."""
 
     def __init__(self) -> None:
         self.is_open = False
 
-    def __deepcopy__(self, _: Any) -> Open:
+    def __deepcopy__(self, _: Any) -> Shop3:
         return self
 
     def refuses(self, record: Any) -> bool:
@@ -44,7 +44,7 @@ class Open:
 
 
 def shop(
-    bootstrap: str, topic: str, dead: str, reads: Format | None, shop_3: Open, *, refetch: bool
+    bootstrap: str, topic: str, dead: str, reads: Format | None, shop_3: Shop3, *, refetch: bool
 ) -> Topology:
     settings = {"bootstrap.servers": bootstrap}
     spout = KafkaSpout(
@@ -57,20 +57,20 @@ def shop(
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=True)
     sales = made.spout("sales", spout, retry=retry)
     sales.shuffle().bolt("seen", Seen(shop_3.refuses))
-    bury = KafkaBolt.dead_letters(settings, dead)
-    sales.stream("dead_letters").shuffle().bolt("bury", bury)
+    write_letters = KafkaBolt.dead_letters(settings, dead)
+    sales.stream("dead_letters").shuffle().bolt("letters", write_letters)
     return made
 
 
 def replay(run: Run, letter: DeadLetter) -> list[Any]:
-    """Send a letter to the spout, as a worker's process does."""
-    heard: list[Any] = []
+    """Send a letter to the spout, as the process of a worker does."""
+    answers: list[Any] = []
     request = Request(letter.reason, letter._asdict(), inf)
-    run.core.open_spouts("sales")[0].letters.ask(request, lambda said, _: heard.append(said))
-    run.until(lambda: isinstance(heard[-1], Reply))
-    if heard[-1].error is not None:
-        raise heard[-1].error
-    return list(heard[-1].rows)
+    run.core.open_spouts("sales")[0].letters.ask(request, lambda answer, _: answers.append(answer))
+    run.until(lambda: isinstance(answers[-1], Reply))
+    if answers[-1].error is not None:
+        raise answers[-1].error
+    return list(answers[-1].rows)
 
 
 @pytest.mark.servers
@@ -87,15 +87,15 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
     topic, dead = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap, 2)
     values = [json.dumps({"id": id, "shop": f"shop {id}"}).encode() for id in range(5)]
     fill(kafka.bootstrap, topic, values)
-    shop_3, settings = Open(), {"bootstrap.servers": kafka.bootstrap}
+    shop_3, settings = Shop3(), {"bootstrap.servers": kafka.bootstrap}
     with running(shop(kafka.bootstrap, topic, dead, reads, shop_3, refetch=refetch)) as run:
         run.until(lambda: run.core.stats().tasks[0].counts.acked == 5)
         (found,) = read_topic(settings, dead).letters
         assert found.letter.message_id == [topic, 0, 3]
         assert found.place.startswith(f"{dead}[")
-        of_page = read_stores(letter_stores(run.core.plan.graph), {})
-        assert [one.letter for one in of_page.letters] == [found.letter]
-        assert of_page.places == [f"topic {dead}"]
+        on_page = read_stores(letter_stores(run.core.plan.graph), {})
+        assert [one.letter for one in on_page.letters] == [found.letter]
+        assert on_page.places == [f"topic {dead}"]
         shop_3.is_open = True
         assert replay(run, found.letter) == ["acked"]
         expected = Sale(3, "shop 3") if reads else KafkaRecord(topic, 0, 3, None, values[3])
@@ -104,7 +104,7 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
 
         shop_3.is_open = False
         assert replay(run, found.letter._replace(reason="again")) == ["dead letter"]
-        assert run.contiguous() == {f"{topic}[0]": 5}, "its offsets are not those of the topic"
+        assert run.contiguous() == {f"{topic}[0]": 5}, "replayed letters change no offset"
     again = read_topic(settings, dead).letters
     assert [one.letter.record for one in again] == [found.letter.record] * 2
     assert len({one.id for one in again}) == 2

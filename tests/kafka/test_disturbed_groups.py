@@ -1,4 +1,4 @@
-"""A group of consumers in ZooKeeper to which anything happens, at any call; and a large one."""
+"""A consumer group in ZooKeeper with faults at any call of its members; and a large group."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random import Random
 import pytest
 
 from sunshower.errors import KafkaUnreachable, StoreUnreachable
-from tests.kafka.groups import TIMEOUTS, Crash, Member, Stage, Topics, raises
+from tests.kafka.groups import TIMEOUTS, Crash, GroupRig, Member, Topics, raises
 from tests.seeds import seeds
 
 # ---- at every step ------------------------------------------------------------------------------
 
 
-def to(member: Member, how: str) -> Callable[[], None]:
-    """What happens to a member at one of its calls."""
+def fault(member: Member, how: str) -> Callable[[], None]:
+    """The fault that hits a member at one of its calls."""
     return {
         "expires": member.expire,
         "is not answered": raises(StoreUnreachable("silence")),
@@ -24,73 +24,73 @@ def to(member: Member, how: str) -> Callable[[], None]:
     }[how]
 
 
-def play(how: str, when: str, call: int) -> int:
-    """Two members, a third, more partitions, one leaves; something happens to the second at one of
-    its calls. Returns how many it has made in all."""
-    stage = Stage(Topics(t=5))
-    stage.join()
-    second = stage.join()
+def run_with_fault(how: str, when: str, call: int) -> int:
+    """Two members; a third joins, partitions are added, one leaves; a fault hits the second member
+    at its call number `call`. Returns how many calls it has made in all."""
+    rig = GroupRig(Topics(t=5))
+    rig.join()
+    second = rig.join()
 
     def happens() -> None:
-        if second.line.calls == call:
-            second.line.before = second.line.after = lambda: None
-            to(second, how)()
+        if second.connection.calls == call:
+            second.connection.before = second.connection.after = lambda: None
+            fault(second, how)()
 
-    setattr(second.line, when, happens)
+    setattr(second.connection, when, happens)
     for turn in range(40):
-        stage.clock.advance(0.5)
+        rig.clock.advance(0.5)
         if turn == 6:
-            stage.join()
+            rig.join()
         elif turn == 12:
-            stage.topics.counts["t"] = 7
+            rig.topics.counts["t"] = 7
         elif turn == 18:
-            stage.leave(stage.members[0])
-        for member in [*stage.members]:
+            rig.leave(rig.members[0])
+        for member in [*rig.members]:
             try:
                 member.look()
             except KafkaUnreachable:
-                assert not member.reads, "only who was never in fails"
+                assert not member.reads, "only a member that has never joined fails"
             except Crash:
-                stage.crash(member)
-        stage.owners()
-    assert stage.owners().keys() == stage.all() == stage.in_zookeeper().keys()
-    assert len(stage.tree.children("/consumers/g/ids")) == len(stage.members)
-    return second.line.calls
+                rig.crash(member)
+        rig.owners()
+    assert rig.owners().keys() == rig.all() == rig.in_zookeeper().keys()
+    assert len(rig.tree.children("/consumers/g/ids")) == len(rig.members)
+    return second.connection.calls
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("how", ["expires", "is not answered", "crashes"])
-def test_whatever_happens_at_any_call_nothing_has_two_owners_or_none(how: str, when: str) -> None:
-    call, calls = 0, play(how, when, 0)
+def test_after_a_fault_at_any_call_each_partition_has_one_owner(how: str, when: str) -> None:
+    call, calls = 0, run_with_fault(how, when, 0)
     assert calls > 20
     while call < calls:
         call += 1
-        calls = max(calls, play(how, when, call))
+        calls = max(calls, run_with_fault(how, when, call))
 
 
-class Play:
-    """Members that come, go, die, lose their sessions and are cut off, also within each other's
-    calls."""
+class RandomFaults:
+    """Members that join, leave, crash, lose their sessions and lose their connections, also during
+    calls of other members."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.stage = Stage(Topics(t=self.random.randint(1, 8), u=3), seed)
+        self.rig = GroupRig(Topics(t=self.random.randint(1, 8), u=3), seed)
         self.busy: list[Member] = []
         self.gone: list[Member] = []
 
     def join(self) -> None:
-        member = self.stage.join(streams=self.random.choice([1, 1, 2]))
-        member.line.before = member.line.after = lambda: self.within(member)
+        member = self.rig.join(streams=self.random.choice([1, 1, 2]))
+        member.connection.before = member.connection.after = lambda: self.maybe_disturb(member)
 
-    def within(self, member: Member) -> None:
-        """At a call of one of them."""
+    def maybe_disturb(self, member: Member) -> None:
+        """Let something happen to any member during a call of this one."""
         if len(self.busy) < 3 and self.random.random() < 0.05:
-            self.something()
+            self.random_step()
         if member in self.gone:
             raise Crash
 
-    def something(self) -> None:
-        members = self.stage.members
+    def random_step(self) -> None:
+        members = self.rig.members
         if not members:
             return self.join()
         member, chance = self.random.choice(members), self.random.random()
@@ -99,23 +99,23 @@ class Play:
         elif chance < 0.76 and len(members) < 12:
             self.join()
         elif chance < 0.79:
-            self.act(member, lambda: self.stage.leave(member))
+            self.act(member, lambda: self.rig.leave(member))
         elif chance < 0.82:
             self.gone.append(member)
-            self.stage.crash(member)
+            self.rig.crash(member)
         elif chance < 0.86 and member.suspended_s is None:
             member.expire()
         elif chance < 0.9 and member.suspended_s is None:
             member.suspend()
         elif chance < 0.94 and member.suspended_s is not None:
-            silent_s = self.stage.clock.now() - member.suspended_s
+            silent_s = self.rig.clock.now() - member.suspended_s
             member.resume(expired=not member.reads and silent_s > TIMEOUTS.suspended_max_s)
         elif chance < 0.95:
-            self.stage.topics.counts["t"] += 1
+            self.rig.topics.counts["t"] += 1
         return None
 
     def act(self, member: Member, does: Callable[[], None]) -> None:
-        """Unless it is in the middle of something."""
+        """Let the member do something, unless it is in the middle of a call."""
         if member in self.busy:
             return
         self.busy.append(member)
@@ -129,45 +129,45 @@ class Play:
             self.busy.remove(member)
 
     def end(self) -> None:
-        for member in self.stage.members:
-            member.line.before = member.line.after = lambda: None
+        for member in self.rig.members:
+            member.connection.before = member.connection.after = lambda: None
             if member.suspended_s is not None:
                 member.resume(expired=False)
-        if not self.stage.members:
-            self.stage.join()
-        self.stage.settle()
+        if not self.rig.members:
+            self.rig.join()
+        self.rig.settle()
 
 
 @seeds(30)
-def test_nothing_ever_has_two_owners_and_in_the_end_all_have_one(seed: int) -> None:
-    play = Play(seed)
+def test_no_partition_ever_has_two_owners_and_in_the_end_each_has_one(seed: int) -> None:
+    faults = RandomFaults(seed)
     for _ in range(300):
-        play.something()
-        play.stage.clock.advance(play.random.choice([0, 0, 0.05, 0.3]))
-    play.end()
-    assert play.stage.owners().keys() == play.stage.all()
-    assert play.stage.in_zookeeper().keys() == play.stage.all()
-    assert len(play.stage.tree.children("/consumers/g/ids")) == len(play.stage.members)
+        faults.random_step()
+        faults.rig.clock.advance(faults.random.choice([0, 0, 0.05, 0.3]))
+    faults.end()
+    assert faults.rig.owners().keys() == faults.rig.all()
+    assert faults.rig.in_zookeeper().keys() == faults.rig.all()
+    assert len(faults.rig.tree.children("/consumers/g/ids")) == len(faults.rig.members)
 
 
-# ---- many ---------------------------------------------------------------------------------------
+# ---- a large group ------------------------------------------------------------------------------
 
 
-def test_many_members_do_not_all_ask_at_once_and_ask_little() -> None:
-    stage = Stage(Topics(t=60))
-    members = [stage.join() for _ in range(60)]
-    stage.settle(10)
-    before = [member.line.calls for member in members]
-    stage.join()  # the last: its share is nothing
-    stage.clock.advance(0.001)
-    stage.members[-1].look()
+def test_many_members_ask_zookeeper_at_different_times_and_with_few_calls() -> None:
+    rig = GroupRig(Topics(t=60))
+    members = [rig.join() for _ in range(60)]
+    rig.settle(10)
+    before = [member.connection.calls for member in members]
+    rig.join()  # it gets no partition
+    rig.clock.advance(0.001)
+    rig.members[-1].look()
     asked: Counter[int] = Counter()
     for moment in range(200):
-        stage.clock.advance(0.001)
+        rig.clock.advance(0.001)
         for member, had in zip(members, before, strict=True):
             member.look()
-            asked[moment] += member.line.calls > had
-    calls = [member.line.calls - had for member, had in zip(members, before, strict=True)]
-    assert max(calls) <= 3, "the list, the new member, and no other"
+            asked[moment] += member.connection.calls > had
+    calls = [member.connection.calls - had for member, had in zip(members, before, strict=True)]
+    assert max(calls) <= 3, "they read the list and the new member, and no other"
     new = [asked[moment] - asked[moment - 1] for moment in range(1, 200)]
-    assert max(new) <= 6, "not all in one moment"
+    assert max(new) <= 6, "the members do not all ask in the same millisecond"

@@ -1,4 +1,4 @@
-"""The example on Ray: its broker is killed in the middle, and every word is counted."""
+"""The Kafka example on Ray counts every word although its broker is killed in the middle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = 8_000
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_words_are_counted_over_a_kill_of_the_broker(
+def test_all_words_are_counted_although_the_broker_is_killed(
     kafka: Kafka, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA", kafka.bootstrap)
@@ -57,4 +57,4 @@ def test_words_are_counted_over_a_kill_of_the_broker(
     assert totals.keys() == sent.keys()
     more = {word: totals[word] - sent[word] for word in sent}
     assert min(more.values()) >= 0, "a word is missing"
-    assert sum(more.values()) <= 8 * replayed, "what came twice was replayed"
+    assert sum(more.values()) <= 8 * replayed, "only replayed lines are counted twice"

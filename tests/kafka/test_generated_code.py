@@ -17,7 +17,7 @@ from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-# What protoc makes of a file.
+# The code that protoc generates.
 GENERATED = """# version 1
 from google.protobuf import descriptor_pool
 from google.protobuf.internal import builder
@@ -72,7 +72,7 @@ topology = Topology("generated", workers=1, spout_pending=10)
 source = topology.spout("numbers", Records(numbers, type=Number))
 source.flat_map(convert).shuffle().bolt("lines", JsonLines({out!r}))
 """
-# A process that passes the plan on, as a master does; and one that runs it.
+# A process that forwards the plan, as a master does; and one that unpickles it, as a worker does.
 MASTER = """
 import sys
 from ray import cloudpickle
@@ -104,7 +104,7 @@ def run(program: str, data: bytes) -> bytes:
 
 
 def generate(tmp_path: Path) -> str:
-    """Write a module shipped_pb2 in a package of a new name, which is returned."""
+    """Write a module shipped_pb2 in a new package. Returns the package's name."""
     package = f"shop{tmp_path.name.replace('-', '_')}"
     file = FileDescriptorProto(name=f"{package}/shipped.proto", package=package, syntax="proto3")
     file.message_type.add(name="Shipped").field.add(name="id", number=1, type=3, label=1)

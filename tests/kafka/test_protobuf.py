@@ -1,4 +1,4 @@
-"""Protobuf messages become records, also in the framing that Confluent's registry defines."""
+"""Protobuf messages become records, with and without the framing of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_message_becomes_a_record_with_the_types_of_its_fields() -> None:
     assert found["next"]["next"] is None
 
 
-def test_what_is_not_set_is_none_or_the_default() -> None:
+def test_a_field_that_is_not_set_is_none_or_the_default() -> None:
     found = decode(Protobuf(sale_pb2.Sale), b"")
     unset = ("at", "note", "wait", "cents", "more", "next", "card", "cash")
     assert {name for name, value in found.items() if value is None} == set(unset)
@@ -88,7 +88,7 @@ def test_what_is_not_set_is_none_or_the_default() -> None:
 
 
 def framed(message: Any) -> bytes:
-    """As Confluent's own serializer writes it."""
+    """The bytes that Confluent's own serializer writes."""
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     write = ProtobufSerializer(type(message), registry, {"use.deprecated.format": False})
     data = write(message, SerializationContext("sales", MessageField.VALUE))
@@ -96,13 +96,13 @@ def framed(message: Any) -> bytes:
     return data
 
 
-def test_the_framing_of_the_registry_is_read_without_it() -> None:
+def test_framed_messages_are_read_without_a_registry() -> None:
     assert decode(Protobuf(sale_pb2.Sale, Sale, framed=True), framed(sale())) == READ
     inner = framed(sale_pb2.Inner(name="x"))
     assert decode(Protobuf(sale_pb2.Inner, framed=True), inner) == {"name": "x"}
 
 
-def test_the_first_type_of_a_file_has_a_shorter_frame() -> None:
+def test_the_first_type_of_a_file_may_have_a_shorter_frame() -> None:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     data = b"\0\0\0\0\7\0" + Timestamp(seconds=90).SerializeToString()
@@ -118,7 +118,7 @@ def test_the_first_type_of_a_file_has_a_shorter_frame() -> None:
         b"\0\0\0\0\7\2\2\xff",
     ],
 )
-def test_what_is_no_message_in_that_framing_cannot_be_read(data: bytes) -> None:
+def test_bytes_that_are_no_framed_message_cannot_be_read(data: bytes) -> None:
     with pytest.raises(Exception, match=r"zero|indexes|message type|parsing"):
         decode(Protobuf(sale_pb2.Sale, framed=True), data)
 
@@ -128,7 +128,7 @@ def test_a_message_of_another_type_cannot_be_read() -> None:
         decode(Protobuf(sale_pb2.Sale, framed=True), framed(sale_pb2.Inner(name="x")))
 
 
-def test_only_the_schemas_that_are_named_are_read() -> None:
+def test_only_messages_of_the_given_schema_ids_are_read() -> None:
     data = framed(sale_pb2.Sale(id=7))
     id = int.from_bytes(data[1:5])
     assert decode(Protobuf(sale_pb2.Sale, framed=[id, id + 1]), data)["id"] == 7

@@ -1,4 +1,4 @@
-"""Certificates, passwords and rights on a real broker: librdkafka's settings are passed on."""
+"""Certificates, passwords and access rights on a real broker: settings are passed to librdkafka."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def topic(kafka_secured: SecuredKafka) -> str:
 
 
 @pytest.fixture
-def soon() -> Iterator[None]:
-    """What goes wrong is told within ten seconds."""
+def within_ten_seconds() -> Iterator[None]:
+    """Fails if the test takes ten seconds or more."""
     clock = SystemClock()
     before_s = clock.now()
     yield
@@ -100,32 +100,33 @@ def open_spout(settings: dict[str, Any], topic: str) -> None:
     KafkaSpout({"group.id": topic} | settings, topics=[topic]).open(HERE)
 
 
-@pytest.mark.parametrize("begin", [prepare_bolt, open_spout])
+@pytest.mark.parametrize("start", [prepare_bolt, open_spout])
 def test_a_wrong_password_is_an_error(
-    kafka_secured: SecuredKafka, topic: str, soon: None, begin: Callable[..., None]
+    kafka_secured: SecuredKafka, topic: str, within_ten_seconds: None, start: Callable[..., None]
 ) -> None:
     with pytest.raises(NotAuthorised, match="credential"):
-        begin(by_password(kafka_secured, "alice", "guessed"), topic)
+        start(by_password(kafka_secured, "alice", "guessed"), topic)
 
 
-def test_a_certificate_of_others_is_an_error(
-    kafka_secured: SecuredKafka, topic: str, tmp_path: Path, soon: None
+def test_a_certificate_of_another_authority_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, tmp_path: Path, within_ten_seconds: None
 ) -> None:
     issue(tmp_path, "client")
     settings = by_certificate(kafka_secured) | kafka_secured.security.by_certificate(tmp_path)
-    with pytest.raises(KafkaError, match=r"answer|credential"):  # it just hangs up
+    # The broker may close the connection without an error.
+    with pytest.raises(KafkaError, match=r"answer|credential"):
         prepare_bolt(settings, topic)
 
 
-def test_a_client_that_shows_nothing_is_told_that_nobody_answers(
-    kafka_secured: SecuredKafka, topic: str, soon: None
+def test_a_client_without_credentials_fails_because_no_broker_answers(
+    kafka_secured: SecuredKafka, topic: str, within_ten_seconds: None
 ) -> None:
     with pytest.raises(KafkaUnreachable, match="answer"):
         prepare_bolt({"bootstrap.servers": kafka_secured.kafka.addresses("SASL")}, topic)
 
 
 def deny(secured: SecuredKafka, kind: ResourceType, name: str) -> dict[str, Any]:
-    """Refuse this to Bob. Returns his settings."""
+    """Deny the user bob access to a resource. Returns his settings."""
     place = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*")
     refused = AclBinding(*place, AclOperation.ALL, AclPermissionType.DENY)
     for done in admin(secured.kafka.bootstrap).create_acls([refused]).values():
@@ -133,8 +134,8 @@ def deny(secured: SecuredKafka, kind: ResourceType, name: str) -> dict[str, Any]
     return by_password(secured, "bob")  # type: ignore[no-any-return]
 
 
-def test_a_topic_that_a_user_may_not_have_is_an_error(
-    kafka_secured: SecuredKafka, topic: str, soon: None
+def test_a_topic_to_which_a_user_has_no_access_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, within_ten_seconds: None
 ) -> None:
     prepare_bolt(by_password(kafka_secured, "bob"), topic)
     settings = deny(kafka_secured, ResourceType.TOPIC, topic)
@@ -142,8 +143,8 @@ def test_a_topic_that_a_user_may_not_have_is_an_error(
         KafkaDirectory(settings).partitions(topic)
 
 
-def test_a_group_that_a_user_may_not_have_is_an_error(
-    kafka_secured: SecuredKafka, topic: str, soon: None
+def test_a_group_to_which_a_user_has_no_access_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, within_ten_seconds: None
 ) -> None:
     settings = deny(kafka_secured, ResourceType.GROUP, topic)
     with pytest.raises(NotAuthorised, match=f"offsets of group '{topic}'"):

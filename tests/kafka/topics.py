@@ -1,4 +1,4 @@
-"""What tests do to topics of a real Kafka, beside what they test."""
+"""Creates, fills and reads topics of a real Kafka, independently of the code under test."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sunshower.clock import SystemClock
 
 WITHIN_S = 60.0
-# Answers of a broker that reconnects to its ZooKeeper, which another test has killed.
-_SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
+# Errors of a broker that is reconnecting to its ZooKeeper after another test killed it.
+_TRANSIENT = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 _ATTEMPT_S = 5.0
 
 
 @cache
 def admin(bootstrap: str) -> AdminClient:
-    """One for all."""
+    """One admin client for each address."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def new_topic(
     bootstrap: str, partitions: int = 1, *, name: str | None = None, **settings: str
 ) -> str:
-    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas.
+    """Create a topic with a unique name; `min_insync_replicas` stands for min.insync.replicas.
 
-    All brokers know it when this returns: they hear of it after the controller.
+    Returns when all brokers know the topic: the controller knows it first.
     """
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     while True:
-        # A client without a controller asks for one every five minutes, or here.
+        # A client that knows no controller looks for one every five minutes, or in this call.
         client.list_topics(timeout=WITHIN_S)
         wanted = [NewTopic(topic, partitions, config=config)]
         made = client.create_topics(wanted, request_timeout=_ATTEMPT_S)[topic]
@@ -44,8 +44,8 @@ def new_topic(
         except KafkaException as error:
             reason = error.args[0].name()
             if reason == "TOPIC_ALREADY_EXISTS":
-                break  # by an attempt whose answer was lost
-            if reason not in _SHAKEN or clock.now() > end_s:
+                break  # an attempt whose answer was lost has created it
+            if reason not in _TRANSIENT or clock.now() > end_s:
                 raise
             clock.sleep(0.2)
         else:
@@ -59,7 +59,7 @@ def new_topic(
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
-    """Messages in that order in one partition."""
+    """Write messages into one partition, in this order."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value, partition=partition)
@@ -68,7 +68,7 @@ def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) ->
 
 
 def read_all(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
-    """All messages of a topic that committed transactions, and those without one, have written."""
+    """All messages of a topic, except those of open and of aborted transactions."""
     base = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
     consumer = Consumer({**base, "auto.offset.reset": "earliest", **settings})
     try:

@@ -1,4 +1,4 @@
-"""Spark for tests: one session at a time, started for the first test that asks for it."""
+"""Fixtures for Spark: one session at a time, started for the first test that uses it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
 ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 
 
-def obtain() -> None:
-    """Without the extra `spark` its tests are skipped; where CI is set, they fail."""
+def require_spark() -> None:
+    """Skip the test if the extra `spark` is not installed; if CI is set, it fails instead."""
     if not importlib.util.find_spec("pyspark") and not os.environ.get("CI"):
         pytest.skip("no Spark here: make setup EXTRAS=spark")
 
 
 def jars() -> tuple[str, ...]:
-    """Spark's for Kafka, Delta Lake and Iceberg. Where they cannot be had there are none; where CI
-    is set, it fails."""
+    """The jars for Kafka, Delta Lake and Iceberg; none if they cannot be obtained, or an error if
+    CI is set."""
     try:
         return (*spark_kafka(), *spark_delta(), *spark_iceberg())
     except Unobtainable:
@@ -40,7 +40,7 @@ def jars() -> tuple[str, ...]:
 
 
 def catalog(name: str, type: str, warehouse: str, **more: str) -> dict[str, str]:
-    """The settings for a catalog of Iceberg tables, whose readers see the last commit."""
+    """The settings of a catalog of Iceberg tables, without a cache, so that readers see commits."""
     prefix, more = f"spark.sql.catalog.{name}", more | {"type": type, "warehouse": warehouse}
     settings = {f"{prefix}.{key}": value for key, value in more.items()}
     settings[f"{prefix}.cache-enabled"] = "false"
@@ -51,8 +51,8 @@ def catalog(name: str, type: str, warehouse: str, **more: str) -> dict[str, str]
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkPlace]:
-    """Each body of the port. The session of one has ended before that of the other begins."""
-    obtain()
+    """Each implementation of SparkPlace. The session of the first ends before the second begins."""
+    require_spark()
     settings = ONE | catalog("lake", "hadoop", str(tmp_path_factory.mktemp("lake")))
     settings |= catalog("on_s3", "hadoop", "s3a://bucket/lake")
     if request.param == "local":
@@ -61,14 +61,14 @@ def place(
         request.getfixturevalue("ray_cluster")
         yield replace(ON_RAY, settings=settings, jars=jars())
         ON_RAY.stop()
-    from tests.spark.javas import java_left
+    from tests.spark.java_processes import java_left
 
     assert java_left() == []
 
 
 @pytest.fixture(scope="session")
 def gateway(place: SparkPlace) -> Iterator[Gateway]:
-    """A way to its session. Who kills it waits until another is there."""
+    """A gateway to the session. A test that kills the session must wait for the next one."""
     found = place.open()
     found.start()
     yield found
@@ -76,18 +76,18 @@ def gateway(place: SparkPlace) -> Iterator[Gateway]:
 
 
 ABOUT_THE_PLACE = {"test_spark_gateway.py", "test_spark_on_ray.py", "test_spark_batches.py"}
-# Each opens a session again, 10 s of processor time, 20 s on a cluster. `make test` has the like:
-# Java is killed in a job of the gateway, and locally in a program with a state.
+# Each opens another session: 10 s of processor time, 20 s on a cluster. `make test` has similar
+# tests: Java is killed in a job of the gateway, and locally in a program with a state.
 AGAIN = {
-    "test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it[on_ray]",
+    "test_when_java_dies_between_two_jobs_the_second_one_succeeds[on_ray]",
     "test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job[local]",
 }
 
 
 def pytest_itemcollected(item: Any) -> None:
-    """Whoever asks for Spark is marked; on a cluster it needs Ray as well. What is not about the
-    place is run on a cluster by `make test-all` only."""
-    ours = Path(__file__).parent in item.path.parents  # others have a fixture of that name, too
+    """Mark the tests that use Spark, and Ray on a cluster. Tests that are not about the place run
+    on a cluster in `make test-all` only."""
+    ours = Path(__file__).parent in item.path.parents  # other folders have a fixture `place`, too
     if ours and "place" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
         if item.callspec.params["place"] == "on_ray":

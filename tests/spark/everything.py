@@ -1,4 +1,4 @@
-"""A record with every type that Spark and we have in common, a strategy for it, and equality."""
+"""A record with every type that Sunshower can exchange with Spark, a strategy, and a comparison."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def everything() -> st.SearchStrategy[Everything]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, and of one type; NaN is NaN."""
+    """Whether both are equal and of the same type; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):

@@ -1,6 +1,6 @@
-"""A Ray whose node with the executor of Spark is lost: run by test_spark_node_dies.py.
+"""A program that removes the Ray node of Spark's executor; test_spark_node_dies.py runs it.
 
-A program, because a process can belong to one Ray only, and the tests' one is in use.
+It is a program because a process can be connected to one Ray only, and the tests use theirs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from sunshower.spark_integration.tables.tables import table
 from tests.spark.conftest import ON_RAY
 
 WITHIN_S = 400.0
-# As tests/guarantee/node_dies.py has it.
+# As in tests/guarantee/node_dies.py.
 HEALTH = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 8}
 HEAD: dict[str, Any] = {
-    "num_cpus": 0,  # the gateway is there, and no executor
+    "num_cpus": 0,  # for the gateway, but not for an executor
     "include_dashboard": False,
     "_system_config": HEALTH,
 }
@@ -49,7 +49,7 @@ ALL = [Number(number) for number in range(1_000)]
 
 @dataclass(frozen=True)
 class Slow:
-    """A transform whose tasks say that they run, and go on when they are let."""
+    """A transform whose tasks write a file when they run, and wait for the file `go`."""
 
     folder: Path
 
@@ -73,13 +73,13 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def java_of(folder: Path) -> psutil.Process:
-    """That of the executor whose task runs."""
+    """The Java process of the executor whose task runs."""
     (running,) = folder.glob("runs-*")
     above = psutil.Process(int(running.name.removeprefix("runs-"))).parents()
     return next(one for one in above if one.name() == "java")
 
 
-def handed(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
+def submit(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
     step = SparkStep(Slow(folder), writers=(table(folder / "table"),), timeout_s=timeout_s)
     return gateway.submit(step, [NUMBERS.table(ALL)], BatchInfo(str(txid), len(ALL), 0, txid))
 
@@ -91,28 +91,28 @@ def main(folder: Path) -> None:
         place = replace(ON_RAY, name=uuid.uuid4().hex)
         gateway, opened = place.open(), TableFolder(folder / "table", "t", "b", current=1)
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
-            handed(gateway, folder, 1).result()  # from here on the gateway is on the first node
+            submit(gateway, folder, 1).result()  # starts the gateway, on the first node
         second = nodes.add_node(num_cpus=1, node_ip_address="127.0.0.2")
-        ticket = handed(gateway, folder, 1)
+        ticket = submit(gateway, folder, 1)
         until(lambda: any(folder.glob("runs-*")))
         executor = java_of(folder)
-        # Where there is room for another executor.
+        # It has room for another executor.
         third = nodes.add_node(num_cpus=1, node_ip_address="127.0.0.3")
         nodes.remove_node(second, allow_graceful=False)
         executor.wait(WITHIN_S)
         assert not ticket.done()
         (folder / "go").touch()
         ticket.result()
-        assert len([*folder.glob("runs-*")]) > 1, "the task was to run again"
+        assert len([*folder.glob("runs-*")]) > 1, "the task must have run again"
         opened.publish(1)
-        handed(gateway, folder, 2).result()
+        submit(gateway, folder, 2).result()
         opened.publish(2)
         nodes.remove_node(third, allow_graceful=False)
         until(lambda: not ray.cluster_resources().get("CPU"))
-        with suppress(SparkLost, SparkUnavailable):  # its Java is ended about now
-            handed(gateway, folder, 3).result()
+        with suppress(SparkLost, SparkUnavailable):  # Java ends at about this time
+            submit(gateway, folder, 3).result()
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
-            handed(gateway, folder, 3).result()
+            submit(gateway, folder, 3).result()
         found = pyarrow.dataset.dataset(folder / "table", partitioning="hive").to_table()
         assert {*found["txid"].to_pylist()} == {1, 2}
         for txid in (1, 2):

@@ -1,4 +1,4 @@
-"""Sales for the tests of Spark, and a batch of rows that is run through a gateway."""
+"""Records for the tests of Spark, and a function that runs a batch of them through a gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Page(NamedTuple):
 SALES = RecordColumns.of(Sale)
 
 
-class Keep(Bolt[Any, None]):
+class Collect(Bolt[Any, None]):
     """Keeps all records as its result."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Keep(Bolt[Any, None]):
         return self.seen
 
 
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
+def identity(df: Any, batch: BatchInfo) -> Any:
     return df
 
 
 def run(gateway: Gateway, step: SparkStep, *tables: pa.Table, id: str = "1", **info: Any) -> Any:
-    """The records that come back from a batch."""
+    """Run a batch, and return the records of its result."""
     batch = BatchInfo(id, sum(table.num_rows for table in tables), **info)
     result = gateway.submit(step, tables, batch).result()
     return [] if result is None else RecordColumns.of(step.out).records(result)

@@ -1,4 +1,4 @@
-"""A place without Spark: transforms are plain functions of tables, and answers come when asked."""
+"""A SparkPlace without Spark: its transforms are plain functions of tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sunshower.spark_integration.steps import Spark
 
 @dataclass
 class ScriptedTicket:
-    """Answers when `ready`: with `error` if there is one, else with what the transform returns,
-    once the writers have it."""
+    """A ticket that is done when `ready` is set. Its result is `error`, or what the transform
+    returns, after the writers have written it."""
 
     step: SparkStep
     tables: Sequence[pa.Table]
@@ -69,15 +69,15 @@ class ScriptedTicket:
 
 
 @dataclass
-class Scripted:
-    """A place and its gateway; copies of it are itself. `errors` are those of the first tickets."""
+class ScriptedPlace:
+    """A place and its gateway, shared by all copies. The first tickets fail with the `errors`."""
 
     ready: bool = True
     errors: list[SparkError] = field(default_factory=list)
     tickets: list[ScriptedTicket] = field(default_factory=list)
     closed: int = 0
 
-    def open(self) -> Scripted:
+    def open(self) -> ScriptedPlace:
         return self
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class Scripted:
     def close(self) -> None:
         self.closed += 1
 
-    def __deepcopy__(self, memo: Any) -> Scripted:
+    def __deepcopy__(self, memo: Any) -> ScriptedPlace:
         return self
 
     def step(self, transform: Any, out: Any = None) -> Spark:

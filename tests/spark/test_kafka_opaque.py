@@ -1,4 +1,4 @@
-"""Rows of a real Kafka, read by an opaque spout, through a Spark step and into a table."""
+"""Rows of a real Kafka go through an opaque spout and a Spark step into a table, each once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def number(message: Received) -> Number:
 
 @dataclass(frozen=True)
 class FailsOnce:
-    """A transform that fails the first attempt with rows, of which Kafka then lacks a part."""
+    """A transform that fails the first attempt with rows, and deletes most of them from Kafka."""
 
     servers: str
     topic: str

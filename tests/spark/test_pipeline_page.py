@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sunshower.dev.ports import Ports
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Shell:
 def shell(ray_cluster: RayCluster, releases: None, tmp_path: Path) -> Iterator[Shell]:
     import ray
 
-    obtain()
+    require_spark()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ports = Ports()
     port = ports.claim()
@@ -78,7 +78,7 @@ def worker_of_spark(shell: Shell) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
-    said = ""
+    output = ""
     for command in "".join(BLOCK.findall(PAGE)).splitlines():
         if command.startswith(ELSEWHERE):
             continue
@@ -90,11 +90,11 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
         else:
             if "pgrep" in command:  # the page says to wait
                 shell("until pgrep -P $WORKER java; do sleep 0.2; done")
-            said = shell(command.replace("dev up kafka", "dev up kafka --port $PORT"))
+            output = shell(command.replace("dev up kafka", "dev up kafka --port $PORT"))
             if command.endswith("check"):
-                assert "The table is correct: " in said
+                assert "The table is correct: " in output
             elif "totals.py" in command:
-                assert "euros in" in said
+                assert "euros in" in output
 
 
 @pytest.mark.spark
@@ -102,8 +102,8 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_experiment_of_the_page_holds(releases: None, tmp_path: Path) -> None:
-    """In a process of its own, which has the broker and Ray."""
-    obtain()
+    """It runs in its own process, with its own broker and Ray."""
+    require_spark()
     experiment = ROOT / "examples/kafka_to_spark/kills.py"
     shell = Shell(tmp_path)
     shell(f"sunshower experiment run {experiment} --cluster ray --folder {tmp_path}")

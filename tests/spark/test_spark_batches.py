@@ -1,4 +1,4 @@
-"""Programs of batches whose heavy step is Spark's: as a plain program, whatever is killed."""
+"""Programs of batches with a Spark step: the results of a plain program, also when Java dies."""
 
 from __future__ import annotations
 
@@ -64,27 +64,27 @@ def two_together(sales: Any, batch: BatchInfo) -> Any:
 _together = threading.Barrier(2)  # of the process that the transforms run in
 
 
-def begun(topology: Topology, **options: Any) -> BatchStream[Sale]:
+def declared(topology: Topology, **options: Any) -> BatchStream[Sale]:
     spout = FixedBatchSpout(SALES, 300, type=Sale)
     return batches(topology, "sales", spout, store=InMemory(), **options)
 
 
-def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
-    """What is in the state at the end, and what was told of the jobs."""
+def run_program(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
+    """Run a program with the step, and return its state at the end and the reports of the jobs."""
     topology, state = Topology("sales", message_timeout_s=300), MemoryState()
-    made = begun(topology, **options).apply(step).named("spark")
+    made = declared(topology, **options).apply(step).named("spark")
     made.group_by("page").aggregate(sum_("cents"), state=state)
     finished = run_inline(topology.graph())
     ((reports,),) = finished.results["spark"]
     return dict(state.items()), reports
 
 
-def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_time(
+def test_a_program_with_two_batches_at_a_time_has_the_results_of_a_plain_one(
     place: SparkPlace, gateway: Gateway
 ) -> None:
-    state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
+    state, reports = run_program(spark(two_together, out=Total, where=place), max_batches=2)
     assert state == PLAIN
-    reports = [report for report in reports if report.rows_in]  # the end may be heard of later
+    reports = [report for report in reports if report.rows_in]  # without empty batches at the end
     assert sorted(report.batch for report in reports) == ["1", "2", "3", "4"]
     assert {(report.rows_in, report.rows_out) for report in reports} == {(300, 3)}
     assert all(report.jobs for report in reports)
@@ -94,8 +94,8 @@ def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_ti
 
 
 @dataclass(frozen=True)
-class KillingOnce:
-    """A transform whose rows are computed by a process that kills the Java it belongs to."""
+class KillsJavaOnce:
+    """A transform with a UDF that once kills the Java process of its executor."""
 
     marker: str
 
@@ -119,31 +119,31 @@ class KillingOnce:
 def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
-    """On this machine it is that of the driver as well."""
-    step = spark(KillingOnce(str(tmp_path / "killed")), out=Total, where=place)
-    state, _ = ran(step, max_batches=2)
+    """With LocalSpark it is the Java of the driver as well."""
+    step = spark(KillsJavaOnce(str(tmp_path / "killed")), out=Total, where=place)
+    state, _ = run_program(step, max_batches=2)
     assert (tmp_path / "killed").exists()
     assert state == PLAIN
 
 
-def test_a_place_that_cannot_be_written_is_named(
+def test_the_error_names_a_folder_that_cannot_be_written(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     folder = str(tmp_path / "file" / "totals")
     topology = Topology("sales", message_timeout_s=300)
     step = spark(totals, where=place).write(parquet(folder))
-    begun(topology, skip=Skip(attempts=1)).apply(step)
+    declared(topology, skip=Skip(attempts=1)).apply(step)
     with pytest.raises(TopologyFailed) as caught:
         run_inline(topology.graph())
-    said = str(caught.value)
-    assert f"WriteFailed: totals: batch 1 could not be written by parquet({folder!r})" in said
-    assert "\tat " not in said
+    message = str(caught.value)
+    assert f"WriteFailed: totals: batch 1 could not be written by parquet({folder!r})" in message
+    assert "\tat " not in message
 
 
 @dataclass(frozen=True)
 class OnFullDisk:
-    """A writer whose Java may write no file of more than a few bytes meanwhile."""
+    """A writer that limits the files of its Java to 16 bytes while it writes."""
 
     folder: str
 
@@ -159,13 +159,13 @@ class OnFullDisk:
             java.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_without_room_is_told_as_such(
+def test_a_full_disk_is_reported_in_the_error(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     if not isinstance(place, LocalSpark):
-        pytest.skip("executors are no children of whoever writes")
+        pytest.skip("the executors are not children of the writing process")
     topology = Topology("sales", message_timeout_s=300)
     step = spark(totals, where=place).write(OnFullDisk(str(tmp_path / "totals")))
-    begun(topology, skip=Skip(attempts=1)).apply(step)
+    declared(topology, skip=Skip(attempts=1)).apply(step)
     with pytest.raises(TopologyFailed, match=r"could not be written by OnFullDisk.*File too large"):
         run_inline(topology.graph())

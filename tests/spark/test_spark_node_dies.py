@@ -1,4 +1,4 @@
-"""A machine of a Ray cluster is lost, and with it Spark's executor: the batch is there once."""
+"""A node of a Ray cluster with Spark's executor is lost: each batch is in the table once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import check_program
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.spark
-@pytest.mark.timeout(600)  # a Ray, and a session of Spark, of its own
+@pytest.mark.timeout(600)  # it starts a Ray and a session of Spark
 def test_the_node_of_the_executor_dies_in_the_middle_of_a_job(tmp_path: Path) -> None:
-    obtain()
+    require_spark()
     check_program("tests.spark.node_dies", tmp_path, grace_s=30.0)

@@ -1,4 +1,4 @@
-"""A spark step as an operator of a stage, without Spark: a batch is one job, or a failure."""
+"""A Spark step as an operator of a stage, without Spark: a batch is one job, or fails."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.stages.port import Waiting
-from tests.spark.scripted import Scripted
-from tests.trident.rigs.one_process import Runner, given, seen
+from tests.spark.scripted import ScriptedPlace
+from tests.trident.rigs.one_process import Runner, collected, stub_stream
 
 
 @dataclass
@@ -34,7 +34,7 @@ ATTEMPT = Attempt(7, 2, 1)
 A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("c", 3.0)
 
 
-def run(place: Scripted, out: Any = Sale) -> list[Any]:
+def run(place: ScriptedPlace, out: Any = Sale) -> list[Any]:
     operator = place.step(tenfold, out).operator([Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch, emitted = operator.start(ATTEMPT), []
@@ -49,22 +49,22 @@ def run(place: Scripted, out: Any = Sale) -> list[Any]:
     return emitted
 
 
-def test_a_batch_is_one_job_and_its_rows_go_on() -> None:
-    place = Scripted()
+def test_a_batch_is_one_job_and_its_rows_are_emitted() -> None:
+    place = ScriptedPlace()
     assert run(place) == [[C, B, A]]
     assert len(place.tickets) == 1
 
 
 def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
-    place = Scripted()
+    place = ScriptedPlace()
     assert run(place, None) == []
     step = place.step(tenfold).write(tenfold)
     assert step.operator([Schema.of(Sale)]).commits
     assert not place.step(tenfold).operator([Schema.of(Sale)]).commits
 
 
-class Untellable:
-    """Tables that cannot show a batch now, or never."""
+class UnpublishableTable:
+    """A table that cannot publish a batch, now or ever."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = [*errors]
@@ -73,9 +73,9 @@ class Untellable:
         raise self.errors.pop(0)
 
 
-def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_passes() -> None:
-    operator, _ = begun(Scripted(ready=False))
-    folder: Any = Untellable(StoreUnreachable("away"), StateMismatch("a hole"))
+def test_an_error_of_publishing_is_raised_by_the_next_batch_unless_it_is_an_outage() -> None:
+    operator, _ = begun(ScriptedPlace(ready=False))
+    folder: Any = UnpublishableTable(StoreUnreachable("away"), StateMismatch("a hole"))
     operator._folders = [folder]
     operator.succeeded(1)
     operator.start(ATTEMPT)
@@ -84,7 +84,7 @@ def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_pass
         operator.start(ATTEMPT)
 
 
-def begun(place: Scripted) -> tuple[SparkOperator, BatchRows]:
+def begun(place: ScriptedPlace) -> tuple[SparkOperator, BatchRows]:
     operator = place.step(tenfold, Sale).operator([Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch = operator.start(ATTEMPT)
@@ -93,8 +93,8 @@ def begun(place: Scripted) -> tuple[SparkOperator, BatchRows]:
     return operator, batch
 
 
-def test_it_is_ready_when_spark_is_and_its_task_does_not_wait() -> None:
-    place = Scripted(ready=False)
+def test_a_batch_is_ready_when_its_job_is_done_and_its_task_does_not_wait() -> None:
+    place = ScriptedPlace(ready=False)
     operator, batch = begun(place)
     assert isinstance(operator, Waiting)
     assert not operator.ready(batch, ATTEMPT)
@@ -103,21 +103,21 @@ def test_it_is_ready_when_spark_is_and_its_task_does_not_wait() -> None:
     assert len(place.tickets) == 1
 
 
-def test_a_batch_that_nobody_waits_for_is_given_up() -> None:
-    place = Scripted(ready=False)
+def test_giving_up_a_batch_cancels_its_job() -> None:
+    place = ScriptedPlace(ready=False)
     operator, batch = begun(place)
     operator.give_up(batch)
     assert place.tickets[0].cancelled
     operator.give_up(operator.start(ATTEMPT))
-    place = Scripted(ready=False)
+    place = ScriptedPlace(ready=False)
     operator, batch = begun(place)
     place.tickets[0].ready = True
     operator.give_up(batch)
     assert not place.tickets[0].cancelled
 
 
-def test_what_spark_did_is_seen_in_figures_and_results() -> None:
-    place = Scripted(ready=False)
+def test_reports_of_jobs_are_in_figures_and_results() -> None:
+    place = ScriptedPlace(ready=False)
     operator, batch = begun(place)
     assert operator.figures()["spark batches"] == 0
     assert "spark job seconds" not in operator.figures()
@@ -130,13 +130,13 @@ def test_what_spark_did_is_seen_in_figures_and_results() -> None:
     assert place.tickets[0].batch.topology == "t"
 
 
-def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_failed_is_not() -> None:
-    place = Scripted(errors=[SparkLost("died")] * 3)
+def test_a_batch_that_was_lost_with_spark_is_submitted_again_and_one_that_failed_is_not() -> None:
+    place = ScriptedPlace(errors=[SparkLost("died")] * 3)
     assert run(place) == [[C, B, A]]
     assert [ticket.batch.run for ticket in place.tickets] == [0, 1, 2, 3]
     with pytest.raises(SparkLost):
-        run(Scripted(errors=[SparkLost("died")] * 4))
-    place = Scripted(errors=[TransformFailed("no")])
+        run(ScriptedPlace(errors=[SparkLost("died")] * 4))
+    place = ScriptedPlace(errors=[TransformFailed("no")])
     with pytest.raises(TransformFailed):
         run(place)
     assert len(place.tickets) == 1
@@ -162,9 +162,9 @@ def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
     return sales.join(pages, "page", join_type="inner").select(["title", "price"])
 
 
-def test_in_a_stream_program_all_rows_of_a_batch_meet() -> None:
-    topology, sales = given(Sale, parallelism=3)
-    made = seen(sales.apply(Scripted().step(totals, Sale)))
+def test_one_job_has_all_rows_of_a_batch_in_a_stream_program() -> None:
+    topology, sales = stub_stream(Sale, parallelism=3)
+    made = collected(sales.apply(ScriptedPlace().step(totals, Sale)))
     runner = Runner(topology)
     runner.batch([A, B, C, A, B])
     assert sorted((one.page, one.price) for one in made) == [("a", 2.0), ("b", 4.0), ("c", 3.0)]
@@ -172,9 +172,9 @@ def test_in_a_stream_program_all_rows_of_a_batch_meet() -> None:
 
 
 def test_two_streams_of_batches_are_joined_in_one_transform() -> None:
-    topology, sales = given(Sale, "sales", group="g")
-    _, pages = given(Page, "pages", topology, group="g")
-    step = Scripted().step(joined, Priced)
-    made = seen(sales.apply(lambda stream: step(stream, pages)))
+    topology, sales = stub_stream(Sale, "sales", group="g")
+    _, pages = stub_stream(Page, "pages", topology, group="g")
+    step = ScriptedPlace().step(joined, Priced)
+    made = collected(sales.apply(lambda stream: step(stream, pages)))
     Runner(topology).batch(sales=[A, B], pages=[Page("b", "B")])
     assert made == [Priced("B", 2.0)]

@@ -1,4 +1,4 @@
-"""A step that is a query: what it may name, and that nothing else is to be seen in its session."""
+"""A step that is an SQL query: the names of its inputs and tables, visible in its session only."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ROWS = SALES.table([Sale("a", 1.0), Sale("b", 2.0)])
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gateway) -> None:
+def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gateway) -> None:
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
     pages = RecordColumns.of(Page)
     step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(SALES, pages)
     assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
-    seen: list[str] = []  # by what comes after it in its session, and in the other slot's
+    seen: list[str] = []  # by later jobs in the same session, and in that of the other slot
 
     def looking(df: Any, batch: BatchInfo) -> None:
         catalog = df.sparkSession._jsparkSession.sessionState().catalog()
@@ -44,7 +44,7 @@ def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gatewa
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("batch", "the table 'batch' has the name of the input 'batch': give one of them another"),
         ("Batch", "the table 'Batch' has the name of the input 'batch'"),
@@ -52,13 +52,13 @@ def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gatewa
     ],
 )
 def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(
-    name: str, said: str
+    name: str, message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         spark_sql("select 1", tables={name: PAGES})
 
 
-def test_inputs_of_one_name_or_of_that_of_a_table_are_refused_where_they_are_declared() -> None:
+def test_inputs_with_the_name_of_another_input_or_table_are_refused() -> None:
     class Other(NamedTuple):
         page: str
 

@@ -1,4 +1,4 @@
-"""What is declared of a step, and what Spark itself then does of it, in the local session."""
+"""Declarations of Spark steps (paths, tables, outputs), and their effects in a local session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def results(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[
 
 
 @pytest.mark.parametrize("elsewhere", ["s3a://bucket/pages", "hdfs:///pages", "file:/pages", "/p"])
-def test_paths_are_those_of_where_they_were_declared(
+def test_relative_paths_are_resolved_where_they_are_declared(
     elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,7 +42,7 @@ def test_paths_are_those_of_where_they_were_declared(
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         (
             pa.table({"at": pa.array([1], pa.time64("us"))}),
@@ -55,10 +55,10 @@ def test_paths_are_those_of_where_they_were_declared(
         (pd.DataFrame({"page": ["a"]}), "'pages' is DataFrame: give an Arrow table, such as"),
     ],
 )
-def test_a_static_table_that_spark_cannot_have_is_refused_where_it_is_declared(
-    table: Any, said: str
+def test_a_static_table_that_spark_cannot_represent_is_refused_where_it_is_declared(
+    table: Any, message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         spark(lambda df, _: df, tables={"pages": table})
 
 
@@ -73,7 +73,7 @@ def halved(df: Any, batch: BatchInfo) -> Any:
 
 
 @locally
-def test_pandas_udfs_are_for_transforms_too(gateway: Gateway) -> None:
+def test_transforms_may_use_pandas_udfs(gateway: Gateway) -> None:
     assert results(gateway, spark(halved, out=Sale), *SOME) == [Sale("a", 0.5), Sale("b", 1.25)]
 
 
@@ -83,7 +83,7 @@ def joined_by_a_condition(df: Any, batch: BatchInfo) -> Any:
 
 
 @locally
-def test_a_column_that_a_join_has_doubled_is_named(gateway: Gateway) -> None:
+def test_the_error_names_a_column_that_a_join_has_doubled(gateway: Gateway) -> None:
     step = spark(joined_by_a_condition, out=Sale, tables={"pages": pages})
     with pytest.raises(ResultMismatch, match=r"two columns 'page', and Sale is to have one: join"):
         results(gateway, step, *SOME)
@@ -95,7 +95,7 @@ def pages(session: Any) -> Any:
 
 @dataclass(frozen=True)
 class InDerby:
-    """Java's own database, in the memory of the driver's."""
+    """Derby, a database of Java, in the memory of the driver."""
 
     log: str
 
@@ -105,7 +105,7 @@ class InDerby:
 
 
 @locally
-def test_a_database_has_what_was_saved_as_jdbc(gateway: Gateway, tmp_path: Path) -> None:
+def test_rows_saved_as_jdbc_are_in_the_database(gateway: Gateway, tmp_path: Path) -> None:
     where = {"url": "jdbc:derby:memory:sales;create=true", "dbtable": "sales"}
     step = spark(InDerby(str(tmp_path / "log"))).write(saved_as("jdbc", **where))
     for number, sale in enumerate(SOME):

@@ -1,4 +1,4 @@
-"""A topology whose heavy step is Spark's: every record in one result, and written files too."""
+"""A topology with a Spark step: every record is in one result, and in one of the written files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkPlace
 from sunshower.spark_integration.steps import parquet, spark
-from tests.spark.sales import Keep, Sale
+from tests.spark.sales import Collect, Sale
 
 PAGES = pa.table({"page": ["p0", "p1"], "title": ["Zero", "One"]})
 
@@ -42,7 +42,7 @@ def test_every_record_is_in_one_total_and_in_one_file(
     topology = Topology("t", message_timeout_s=300)
     sales = topology.spout("sales", Records(SALES, type=Sale))
     bolt = SparkBatchBolt(step, rows_max=5_000, wait_s=0.5)
-    sales.shuffle().bolt("spark", bolt).shuffle().bolt("keep", Keep())
+    sales.shuffle().bolt("spark", bolt).shuffle().bolt("keep", Collect())
     finished = run_inline(topology.graph())
     assert finished.snapshot.component("sales").acked == 10_000
     assert finished.snapshot.component("sales").replayed == 0

@@ -1,4 +1,4 @@
-"""What the backings of states promise, by each of them: memory, SQLite, and three real servers."""
+"""Rules that all backings of states fulfil: memory, SQLite, ZooKeeper, Redis and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid} 你") for t
 
 @dataclass
 class Store:
-    """One store, and its clients."""
+    """A store under test, which opens backings and closes them at the end."""
 
     new: Callable[[Home], Backing]
     homes: Callable[[], list[Home]]
@@ -101,7 +101,7 @@ every_store = pytest.mark.parametrize("store", ["in_memory", "in_sqlite", *SERVE
 
 
 @every_store
-def test_what_is_put_is_there_for_whoever_comes_later(store: Store) -> None:
+def test_values_that_were_put_are_read_by_later_clients(store: Store) -> None:
     backing = store.open()
     assert backing.mark() is None
     assert backing.get(['"storm"']) == [None]
@@ -118,7 +118,7 @@ def test_what_is_put_is_there_for_whoever_comes_later(store: Store) -> None:
 
 
 @every_store
-def test_what_is_put_again_is_replaced_and_what_is_none_is_gone(store: Store) -> None:
+def test_a_put_replaces_values_and_none_removes_them(store: Store) -> None:
     backing = store.open()
     backing.put({"1": "a", "2": "b", "3": "c"}, FIRST, None)
     backing.put({"1": "A", "2": None, "4": None, "5": "E"}, SECOND, FIRST.word)
@@ -127,9 +127,7 @@ def test_what_is_put_again_is_replaced_and_what_is_none_is_gone(store: Store) ->
 
 
 @every_store
-def test_keys_are_counted_without_asking_a_server(
-    store: Store, request: pytest.FixtureRequest
-) -> None:
+def test_only_local_backings_count_their_keys(store: Store, request: pytest.FixtureRequest) -> None:
     backing = store.open()
     is_here = any(f"[{name}" in request.node.name for name in ("in_memory", "in_sqlite"))
     assert backing.count() == (0 if is_here else None)
@@ -139,14 +137,14 @@ def test_keys_are_counted_without_asking_a_server(
 
 
 @every_store
-def test_a_batch_without_changes_leaves_its_mark(store: Store) -> None:
+def test_a_batch_without_changes_stores_its_mark(store: Store) -> None:
     backing = store.open()
     backing.put({}, FIRST, None)
     assert store.open().mark() == FIRST
 
 
 @every_store
-def test_only_who_knows_the_mark_can_write_and_others_change_nothing(store: Store) -> None:
+def test_a_put_with_a_stale_mark_is_refused_and_changes_nothing(store: Store) -> None:
     one, two = store.open(), store.open()
     one.put({"1": "one"}, FIRST, None)
     for seen in (None, SECOND.word):
@@ -157,19 +155,19 @@ def test_only_who_knows_the_mark_can_write_and_others_change_nothing(store: Stor
 
 
 @every_store
-def test_a_put_that_comes_twice_happens_once(store: Store) -> None:
+def test_a_repeated_put_is_applied_once(store: Store) -> None:
     one, two = store.open(), store.open()
     one.put({"1": "one"}, FIRST, None)
     two.put({"1": "one"}, FIRST, None)
     one.put({"1": "two"}, SECOND, FIRST.word)
     two.put({"1": "two"}, SECOND, FIRST.word)
     with pytest.raises(WrongVersion):
-        two.put({"1": "one"}, FIRST, None)  # later still
+        two.put({"1": "one"}, FIRST, None)  # a repetition after the next batch
     assert dict(two.items()) == {"1": "two"}
 
 
 @every_store
-def test_each_task_of_each_state_has_its_own(store: Store) -> None:
+def test_each_task_of_each_state_has_its_own_values(store: Store) -> None:
     other = f"{store.state} other"
     before = store.homes()
     store.open(task=0).put({"1": "a"}, FIRST, None)
@@ -184,14 +182,14 @@ def test_each_task_of_each_state_has_its_own(store: Store) -> None:
 
 
 @every_store
-def test_of_many_who_write_at_once_none_is_lost(store: Store) -> None:
-    def count(backing: Backing, who: int) -> None:
+def test_no_put_of_concurrent_writers_is_lost(store: Store) -> None:
+    def count(backing: Backing, writer_id: int) -> None:
         added = 0
         while added < 8:
             mark = backing.mark()
             number = int(mark.word.split()[0]) if mark else 0
             assert mark is None or mark.journal == f"journal of {mark.word}"
-            word = f"{number + 1} by {who}"
+            word = f"{number + 1} by {writer_id}"
             try:
                 backing.put(
                     {str(number): word}, Mark(word, f"journal of {word}"), mark and mark.word
@@ -202,7 +200,8 @@ def test_of_many_who_write_at_once_none_is_lost(store: Store) -> None:
 
     backings = [store.open() for _ in range(3)]
     threads = [
-        threading.Thread(target=count, args=(backing, who)) for who, backing in enumerate(backings)
+        threading.Thread(target=count, args=(backing, writer_id))
+        for writer_id, backing in enumerate(backings)
     ]
     for thread in threads:
         thread.start()
@@ -212,7 +211,7 @@ def test_of_many_who_write_at_once_none_is_lost(store: Store) -> None:
 
 
 @every_store
-def test_many_keys_are_one_batch(store: Store) -> None:
+def test_a_batch_may_have_many_keys(store: Store) -> None:
     backing = store.open()
     count = 600 if isinstance(backing, ZooKeeperBacking) else 6_000  # kazoo takes its time
     many = {f'"key {number}"': f"[1,{number},null]" for number in range(count)}
@@ -224,7 +223,7 @@ def test_many_keys_are_one_batch(store: Store) -> None:
 
 
 @pytest.mark.parametrize("store", [SERVERS[0]], indirect=True)
-def test_a_batch_that_zookeeper_would_hang_up_on_is_refused(store: Store) -> None:
+def test_a_batch_above_the_limit_of_zookeeper_is_refused(store: Store) -> None:
     backing = store.open()
     with pytest.raises(StoreError, match="ZooKeeper takes 900000 at once: make batches smaller"):
         backing.put({"1": "x" * 2**20}, FIRST, None)
@@ -232,7 +231,7 @@ def test_a_batch_that_zookeeper_would_hang_up_on_is_refused(store: Store) -> Non
 
 
 @pytest.mark.parametrize("store", [SERVERS[0]], indirect=True)
-def test_a_transaction_whose_answer_is_lost_counts_when_it_is_tried_again(
+def test_a_transaction_whose_answer_was_lost_succeeds_when_it_is_repeated(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backing, other = store.open(), store.open()
@@ -251,13 +250,13 @@ def test_a_transaction_whose_answer_is_lost_counts_when_it_is_tried_again(
 
 
 @pytest.mark.parametrize("name", ["sqlite_x", "sunshower_marks", "PG_x", "a\0b"])
-def test_names_that_the_database_needs_itself_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_the_database_reserves_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is no name for a state"):
         SqliteBacking(tmp_path / "states.db", Home(name, 0))
 
 
-def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
-    """SQLite waits for nobody when the first ones change the file's mode; so others do."""
+def test_many_clients_can_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """SQLite does not wait while another client changes the file's mode, so the backing waits."""
 
     def open_one(number: int) -> None:
         with closing(SqliteBacking(tmp_path / f"{number // 6}.db", Home("counts", number % 6))):
@@ -267,15 +266,15 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
         list(pool.map(open_one, range(60)))
 
 
-def test_a_table_that_differs_in_case_alone_is_anothers(tmp_path: Path) -> None:
-    """SQLite's names of tables ignore case, and two programs would write into one."""
+def test_a_state_whose_name_differs_only_in_case_is_refused(tmp_path: Path) -> None:
+    """SQLite ignores the case of table names, so two states would share a table."""
     with closing(SqliteBacking(tmp_path / "states.db", Home("Sums", 0))) as backing:
         backing.put({"1": "1"}, FIRST, None)
     with pytest.raises(ConfigError, match="there is a table 'Sums' already"):
         SqliteBacking(tmp_path / "states.db", Home("sums", 0))
 
 
-def test_who_reads_waits_for_no_writer(tmp_path: Path) -> None:
+def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     file = tmp_path / "states.db"
     with closing(SqliteBacking(file, Home("sums", 0))) as backing:
         backing.put({"1": "1"}, FIRST, None)

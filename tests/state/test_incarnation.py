@@ -1,4 +1,4 @@
-"""The word that says which making of some folders this is."""
+"""The incarnation of folders in a tree: it changes when all of them are removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import incarnation
 
 
-def test_all_who_ask_are_told_the_same_until_the_folders_are_removed() -> None:
+def test_all_clients_get_the_same_incarnation_of_the_same_folders() -> None:
     forest = MemoryForest()
     first = incarnation(MemoryTree(forest), ["/b", "/a"])
     assert incarnation(MemoryTree(forest), ["/a", "/b"]) == first
@@ -14,21 +14,21 @@ def test_all_who_ask_are_told_the_same_until_the_folders_are_removed() -> None:
     assert incarnation(MemoryTree(MemoryForest()), ["/a", "/b"]) != first
 
 
-def test_a_folder_that_is_added_or_removed_alone_changes_nothing() -> None:
+def test_a_single_added_or_removed_folder_does_not_change_the_incarnation() -> None:
     tree = MemoryTree(MemoryForest())
     first = incarnation(tree, ["/b"])
     assert incarnation(tree, ["/a", "/b"]) == first
     assert incarnation(tree, ["/a"]) == first
 
 
-def test_who_asks_at_the_same_time_is_told_the_same() -> None:
-    forest, told = MemoryForest(), list[str]()
+def test_clients_that_ask_at_the_same_time_get_the_same_incarnation() -> None:
+    forest, found = MemoryForest(), list[str]()
 
-    class Late(MemoryTree):
+    class Interrupted(MemoryTree):
         def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-            if not told:
-                told.append("")
-                told.append(incarnation(MemoryTree(forest), ["/a", "/b"]))
+            if not found:
+                found.append("")
+                found.append(incarnation(MemoryTree(forest), ["/a", "/b"]))
             super().create(path, value, ephemeral=ephemeral)
 
-    assert incarnation(Late(forest), ["/a", "/b"]) == told[1]
+    assert incarnation(Interrupted(forest), ["/a", "/b"]) == found[1]

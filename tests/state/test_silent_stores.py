@@ -1,4 +1,4 @@
-"""A store that hangs is left before the tuple that waits for it times out."""
+"""A call to a store that hangs ends before the tuple that waits for it times out."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ HOME = Home("counts", 0)
 @pytest.mark.parametrize(
     "store", [PostgresBacking, RedisBacking, SqliteBacking, SqliteTree, ZooKeeperTree]
 )
-def test_two_calls_in_a_row_are_shorter_than_a_tuple_may_live(store: Callable[..., Any]) -> None:
+def test_two_calls_in_a_row_end_before_the_timeout_of_a_tuple(store: Callable[..., Any]) -> None:
     waits = inspect.signature(store).parameters["answer_within_s"].default
     assert 2 * waits < Config().message_timeout_s
 
 
-def test_a_file_that_somebody_else_holds_is_left(tmp_path: Path) -> None:
+def test_a_call_to_a_locked_file_ends(tmp_path: Path) -> None:
     file = tmp_path / "states.db"
     backing = SqliteBacking(file, HOME, answer_within_s=0.05)
     other = sqlite3.connect(file, isolation_level=None)
@@ -47,19 +47,19 @@ def test_a_file_that_somebody_else_holds_is_left(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of a PostgreSQL that lets everybody in and then says nothing."""
+def hanging_postgres() -> Iterator[str]:
+    """The address of a PostgreSQL that accepts every client and then does not answer."""
     server = socket.create_server(("127.0.0.1", 0))
-    wires: list[socket.socket] = []
+    connections: list[socket.socket] = []
 
     def serve() -> None:
         while True:
             try:
-                wire, _ = server.accept()
+                connection, _ = server.accept()
             except OSError:
                 return
-            wires.append(wire)
-            _welcome(wire)
+            connections.append(connection)
+            _accept(connection)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -67,25 +67,29 @@ def silent() -> Iterator[str]:
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join()
-    for wire in wires:
-        wire.close()
+    for connection in connections:
+        connection.close()
 
 
-def _welcome(wire: socket.socket) -> None:
+def _accept(connection: socket.socket) -> None:
     while True:
-        (length,) = struct.unpack("!i", wire.recv(4, socket.MSG_WAITALL))
-        body = wire.recv(length - 4, socket.MSG_WAITALL)
+        (length,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+        body = connection.recv(length - 4, socket.MSG_WAITALL)
         if struct.unpack("!i", body[:4])[0] == 3 << 16:
             break
-        wire.sendall(b"N")  # no encryption of any kind
-    told = {"server_version": "16.0", "client_encoding": "UTF8"}
-    parts = [b"\0".join([*(one.encode() for one in pair), b""]) for pair in told.items()]
+        connection.sendall(b"N")  # refuses every kind of encryption
+    parameters = {"server_version": "16.0", "client_encoding": "UTF8"}
+    parts = [b"\0".join([*(one.encode() for one in pair), b""]) for pair in parameters.items()]
     messages = [(b"R", struct.pack("!i", 0)), *((b"S", part) for part in parts), (b"Z", b"I")]
-    wire.sendall(b"".join(kind + struct.pack("!i", 4 + len(of)) + of for kind, of in messages))
+    connection.sendall(
+        b"".join(kind + struct.pack("!i", 4 + len(of)) + of for kind, of in messages)
+    )
 
 
-def test_a_postgresql_that_hangs_is_left(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_to_a_hanging_postgresql_ends(
+    hanging_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("psycopg")
     monkeypatch.setattr("sunshower.state.postgres_backing._GRACE_S", 0.1)
     with pytest.raises(StoreUnreachable, match="closed the connection"):
-        PostgresBacking(silent, HOME, answer_within_s=0.2)
+        PostgresBacking(hanging_postgres, HOME, answer_within_s=0.2)

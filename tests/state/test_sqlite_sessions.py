@@ -1,4 +1,4 @@
-"""Sessions in SQLite: which ones end, whatever the clocks of the machine show."""
+"""Sessions in SQLite expire by missed heartbeats, whatever the clocks of the machine show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sunshower.state.sqlite_tree import SilentSessions, SqliteTree
 TIMEOUT_S, LOOK_S = 10.0, 2.5
 
 
-def test_session_ends_when_its_count_stays_the_same_for_its_timeout() -> None:
+def test_session_ends_without_a_heartbeat_for_its_timeout() -> None:
     silent = SilentSessions(LOOK_S)
     looks = [
         silent.ended([("alive", n, TIMEOUT_S), ("dead", 3, TIMEOUT_S)], n * LOOK_S)
@@ -32,8 +32,8 @@ def test_each_session_has_a_timeout_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("frozen_s", [TIMEOUT_S, 3600.0])
-def test_client_that_was_stopped_itself_ends_nobody_for_that(frozen_s: float) -> None:
-    """All processes were stopped together; the first that goes on must not judge the others."""
+def test_client_that_was_stopped_itself_ends_no_other_session(frozen_s: float) -> None:
+    """All processes were stopped together; the first one that continues must not end the others."""
     silent = SilentSessions(LOOK_S)
     silent.ended([("other", 1, TIMEOUT_S)], 0.0)
     silent.ended([("other", 1, TIMEOUT_S)], LOOK_S)
@@ -42,14 +42,14 @@ def test_client_that_was_stopped_itself_ends_nobody_for_that(frozen_s: float) ->
 
 
 @pytest.mark.parametrize("shown_s", [0.0, 1e12], ids=["set back", "set forward"])
-def test_wall_clock_that_is_set_ends_no_session(
+def test_setting_the_wall_clock_ends_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown_s: float
 ) -> None:
     with closing(SqliteTree(tmp_path / "tree")) as one:
         one.create("/mine", ephemeral=True)
         session = one.session
         monkeypatch.setattr(time, "time", lambda: shown_s)
-        with closing(SqliteTree(tmp_path / "tree")) as other:  # its first act is to look
+        with closing(SqliteTree(tmp_path / "tree")) as other:  # it looks for expired sessions
             other.create("/others", ephemeral=True)
             one.create("/again", ephemeral=True)
             assert one.session == session
@@ -59,7 +59,7 @@ def test_wall_clock_that_is_set_ends_no_session(
 def test_session_of_a_process_that_died_ends(tmp_path: Path) -> None:
     with closing(SqliteTree(tmp_path / "tree", session_timeout_s=0.2)) as tree:
         tree.create("/left")
-        with sqlite3.connect(tmp_path / "tree") as db:  # what it has left
+        with sqlite3.connect(tmp_path / "tree") as db:  # the rows that a dead process leaves
             db.execute("INSERT INTO sessions VALUES ('dead', 7, 0.2)")
             db.execute("UPDATE nodes SET owner = 'dead' WHERE path = '/left'")
         db.close()

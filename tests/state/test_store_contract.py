@@ -1,4 +1,4 @@
-"""What the trees promise, by each of their bodies: memory, SQLite, and a real ZooKeeper."""
+"""Rules that all trees fulfil: in memory, in SQLite, and in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node, SessionState, Tree
 from sunshower.state.zookeeper_tree import ZooKeeperTree
-from tests.state.expiring import expire
+from tests.state.session_expiry import expire
 
 WITHIN_S = 60
 
 
 @dataclass
 class Store:
-    """One store, its clients, and the power to end a client's session."""
+    """A store under test, its clients, and a function that ends the session of a client."""
 
     new: Callable[[], Tree]
     expire: Callable[[Tree], None]
@@ -60,7 +60,7 @@ def in_sqlite(tmp_path: Path) -> Store:
     file = tmp_path / "tree.sqlite"
 
     def expire(tree: Tree) -> None:
-        """What another client does that has seen no heartbeat for long enough."""
+        """Remove the session, as another client does after too many missed heartbeats."""
         assert isinstance(tree, SqliteTree)
         with sqlite3.connect(file, 30) as db:
             db.execute("DELETE FROM nodes WHERE owner = ?", (tree.session,))
@@ -92,8 +92,8 @@ every_store = pytest.mark.parametrize(
 )
 
 
-class Hears:
-    """Counts calls, and waits for them."""
+class CallQueue:
+    """A callback for watches and sessions that queues its calls, so that a test can wait."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -104,8 +104,8 @@ class Hears:
     def next(self) -> object:
         return self._calls.get(timeout=WITHIN_S)
 
-    def until(self, true: Callable[[], bool]) -> None:
-        while not true():
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             self.next()
 
 
@@ -113,7 +113,7 @@ class Hears:
 
 
 @every_store
-def test_a_node_is_there_for_all_after_its_creation(store: Store) -> None:
+def test_a_created_node_is_visible_to_all_clients(store: Store) -> None:
     one, two = store.open(), store.open()
     path = f"{store.root}/a/b"
     assert one.get(path) is None
@@ -126,7 +126,7 @@ def test_a_node_is_there_for_all_after_its_creation(store: Store) -> None:
 
 
 @every_store
-def test_children_are_names_in_order(store: Store) -> None:
+def test_children_are_sorted_names(store: Store) -> None:
     tree = store.open()
     assert tree.children(store.root) == []
     for name in ("c", "a/x", "b"):
@@ -137,7 +137,7 @@ def test_children_are_names_in_order(store: Store) -> None:
 
 
 @every_store
-def test_every_write_is_a_version(store: Store) -> None:
+def test_every_write_increments_the_version(store: Store) -> None:
     tree = store.open()
     tree.create(store.root)
     assert [tree.set(store.root, b"%d" % number) for number in range(3)] == [1, 2, 3]
@@ -145,7 +145,7 @@ def test_every_write_is_a_version(store: Store) -> None:
 
 
 @every_store
-def test_only_who_knows_the_version_may_compare_and_set(store: Store) -> None:
+def test_a_write_or_delete_with_a_stale_version_is_refused(store: Store) -> None:
     one, two = store.open(), store.open()
     one.create(store.root)
     assert one.set(store.root, b"first", 0) == 1
@@ -159,7 +159,7 @@ def test_only_who_knows_the_version_may_compare_and_set(store: Store) -> None:
 
 
 @every_store
-def test_of_many_who_compare_and_set_at_once_none_is_lost(store: Store) -> None:
+def test_no_write_of_concurrent_compare_and_set_is_lost(store: Store) -> None:
     trees = [store.open() for _ in range(3)]
     trees[0].create(store.root, b"0")
 
@@ -183,7 +183,7 @@ def test_of_many_who_compare_and_set_at_once_none_is_lost(store: Store) -> None:
 
 
 @every_store
-def test_what_is_not_there_cannot_be_written_or_removed(store: Store) -> None:
+def test_a_missing_node_cannot_be_set_or_deleted(store: Store) -> None:
     tree = store.open()
     with pytest.raises(NoNode, match=f"{store.root} is not there"):
         tree.set(store.root, b"")
@@ -192,7 +192,7 @@ def test_what_is_not_there_cannot_be_written_or_removed(store: Store) -> None:
 
 
 @every_store
-def test_a_node_with_children_is_not_removed(store: Store) -> None:
+def test_a_node_with_children_cannot_be_deleted(store: Store) -> None:
     tree = store.open()
     tree.create(f"{store.root}/child")
     with pytest.raises(StoreError, match=f"{store.root} has children"):
@@ -202,7 +202,7 @@ def test_a_node_with_children_is_not_removed(store: Store) -> None:
 
 
 @every_store
-def test_a_node_that_is_made_again_begins_at_version_zero(store: Store) -> None:
+def test_a_node_that_is_created_again_begins_at_version_zero(store: Store) -> None:
     tree = store.open()
     for _ in range(2):
         tree.create(store.root, b"new")
@@ -213,7 +213,7 @@ def test_a_node_that_is_made_again_begins_at_version_zero(store: Store) -> None:
 
 @every_store
 @pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a\0"])
-def test_what_is_no_path_is_refused(store: Store, path: str) -> None:
+def test_an_invalid_path_is_refused(store: Store, path: str) -> None:
     tree = store.open()
     for call in (tree.get, tree.create, tree.delete):
         with pytest.raises(StoreError, match="is no path of a node"):
@@ -224,7 +224,7 @@ def test_what_is_no_path_is_refused(store: Store, path: str) -> None:
 
 
 @every_store
-def test_ephemeral_nodes_go_with_who_made_them(store: Store) -> None:
+def test_ephemeral_nodes_are_removed_when_their_client_closes(store: Store) -> None:
     one, two = store.open(), store.open()
     one.create(f"{store.root}/mine", b"me", ephemeral=True)
     one.create(f"{store.root}/ours", b"all")
@@ -234,7 +234,7 @@ def test_ephemeral_nodes_go_with_who_made_them(store: Store) -> None:
 
 
 @every_store
-def test_only_its_session_withdraws_an_ephemeral_node(store: Store) -> None:
+def test_only_its_own_session_withdraws_an_ephemeral_node(store: Store) -> None:
     mine, other = store.open(), store.open()
     mine.create(f"{store.root}/mine", ephemeral=True)
     mine.create(f"{store.root}/lasting")
@@ -247,14 +247,14 @@ def test_only_its_session_withdraws_an_ephemeral_node(store: Store) -> None:
 
 
 @every_store
-def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
+def test_a_client_that_lost_its_session_withdraws_no_node_of_others(store: Store) -> None:
     lost, other = store.open(), store.open()
-    told = Hears()
-    lost.listen(told)
+    session_states = CallQueue()
+    lost.listen(session_states)
     lost.create(f"{store.root}/claim", ephemeral=True)
     store.expire(lost)
     for state in (SessionState.LOST, SessionState.CONNECTED):
-        while told.next() is not state:
+        while session_states.next() is not state:
             pass
     other.create(f"{store.root}/claim", ephemeral=True)
     lost.withdraw(f"{store.root}/claim")
@@ -262,7 +262,7 @@ def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
 
 
 @every_store
-def test_a_node_is_put_whether_it_is_there_or_not_and_only_beside_one_that_is(
+def test_put_creates_or_sets_a_node_if_the_node_beside_exists(
     store: Store,
 ) -> None:
     tree, path, beside = store.open(), f"{store.root}/a/b", f"{store.root}/beside"
@@ -280,7 +280,7 @@ def test_a_node_is_put_whether_it_is_there_or_not_and_only_beside_one_that_is(
 
 
 @every_store
-def test_beside_a_node_that_is_gone_nothing_is_withdrawn(store: Store) -> None:
+def test_nothing_is_withdrawn_if_the_node_beside_is_gone(store: Store) -> None:
     tree = store.open()
     for name in ("mine", "beside"):
         tree.create(f"{store.root}/{name}", ephemeral=True)
@@ -300,17 +300,17 @@ def test_an_ephemeral_node_has_no_children(store: Store) -> None:
 
 
 @every_store
-def test_a_session_that_expires_loses_its_nodes_and_comes_back(store: Store) -> None:
+def test_an_expired_session_loses_its_nodes_and_is_replaced(store: Store) -> None:
     one, two = store.open(), store.open()
-    told, seen = Hears(), Hears()
-    one.listen(told)
+    session_states, seen = CallQueue(), CallQueue()
+    one.listen(session_states)
     path = f"{store.root}/mine"
     one.create(path, b"first", ephemeral=True)
     two.watch(path, seen)
     store.expire(one)
     states = []
     while SessionState.LOST not in states or states[-1] is not SessionState.CONNECTED:
-        states.append(told.next())
+        states.append(session_states.next())
     seen.until(lambda: two.get(path) is None)
     one.create(path, b"again", ephemeral=True)
     assert two.get(path) == Node(b"again", 0, ephemeral=True)
@@ -321,12 +321,12 @@ def test_a_session_that_expires_loses_its_nodes_and_comes_back(store: Store) -> 
 @every_store
 def test_a_watch_outlives_the_session(store: Store) -> None:
     one, two = store.open(), store.open()
-    told, seen = Hears(), Hears()
+    session_states, seen = CallQueue(), CallQueue()
     one.create(store.root, b"before")
     one.watch(store.root, seen)
-    one.listen(told)
+    one.listen(session_states)
     store.expire(one)
-    while told.next() is not SessionState.LOST:
+    while session_states.next() is not SessionState.LOST:
         pass
     two.set(store.root, b"after")
     seen.until(lambda: one.get(store.root) == Node(b"after", 1))
@@ -336,10 +336,10 @@ def test_a_watch_outlives_the_session(store: Store) -> None:
 
 
 @every_store
-def test_each_kind_of_change_is_told(store: Store) -> None:
+def test_a_watch_is_called_for_each_kind_of_change(store: Store) -> None:
     one, two = store.open(), store.open()
-    seen = Hears()
-    one.watch(store.root, seen)  # of a node that is not there yet
+    seen = CallQueue()
+    one.watch(store.root, seen)  # the node does not exist yet
     two.create(store.root, b"0")
     seen.until(lambda: one.get(store.root) == Node(b"0", 0))
     two.set(store.root, b"1")
@@ -355,9 +355,9 @@ def test_each_kind_of_change_is_told(store: Store) -> None:
 
 
 @every_store
-def test_one_hears_of_ones_own_changes(store: Store) -> None:
+def test_a_watch_is_called_for_changes_by_its_own_client(store: Store) -> None:
     tree = store.open()
-    seen = Hears()
+    seen = CallQueue()
     tree.watch(store.root, seen)
     tree.create(store.root)
     seen.next()
@@ -366,7 +366,7 @@ def test_one_hears_of_ones_own_changes(store: Store) -> None:
 @every_store
 def test_a_closed_tree_calls_no_watch(store: Store) -> None:
     one, other = store.open(), store.open()
-    closed, seen = Hears(), Hears()
+    closed, seen = CallQueue(), CallQueue()
     one.watch(store.root, closed)
     other.watch(store.root, seen)
     one.close()

@@ -1,4 +1,4 @@
-"""Stores of another release: refused when they are opened, in one sentence with both versions."""
+"""Stores of another release are refused with both versions, or upgraded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_tree_of_version_1_is_upgraded_and_keeps_its_nodes(tmp_path: Path) -> No
             assert tree.get("/kept") == Node(b"x", 4)
 
 
-def test_stamped_bytes_are_read_back_and_others_are_of_version_1() -> None:
+def test_stamped_bytes_are_read_back_and_unstamped_ones_have_version_1() -> None:
     for data in (b"", b"one\ntwo", b"sunshower 9\n"):
         assert versions.unstamp("it", versions.stamp(4, data), 4, "way out") == data
     assert versions.unstamp("it", b"unstamped\nbytes", 1, "way out") == b"unstamped\nbytes"
@@ -72,6 +72,6 @@ def test_stamped_bytes_are_read_back_and_others_are_of_version_1() -> None:
             versions.unstamp("it", other, 4, "way out")
 
 
-def test_head_with_too_many_digits_is_no_version() -> None:
+def test_header_with_too_many_digits_is_no_version() -> None:
     data = versions.stamp(1)[:-2] + b"9" * 5000 + b"\n"  # Python refuses to read the number
     assert versions.unstamp("a file", data, 1, "remove it") == data

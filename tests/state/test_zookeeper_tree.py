@@ -1,4 +1,4 @@
-"""What only a real ZooKeeper can do to its clients: to be down, to come back, to let nobody in."""
+"""What only a real ZooKeeper does to its clients: it restarts, refuses them, or loses answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sunshower.errors import (
 from sunshower.state import zookeeper_client
 from sunshower.state.tree import Node, SessionState
 from sunshower.state.zookeeper_tree import ZooKeeperTree
-from tests.state.expiring import expire
-from tests.state.test_store_contract import Hears
+from tests.state.session_expiry import expire
+from tests.state.test_store_contract import CallQueue
 
 ME = ("me", "secret")
 
 
-def test_where_nobody_listens_the_error_comes_in_time() -> None:
+def test_an_address_without_a_server_is_an_error_in_time() -> None:
     ports = Ports()
     address = f"127.0.0.1:{ports.claim()}"
     with pytest.raises(StoreUnreachable, match=f"no ZooKeeper has answered at {address} for 1 s"):
@@ -35,7 +35,7 @@ def test_where_nobody_listens_the_error_comes_in_time() -> None:
     ports.release()
 
 
-def test_a_connection_on_which_nothing_is_answered_is_given_up_before_the_session_is_over(
+def test_a_connection_without_answers_is_replaced_before_the_session_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(zookeeper_client, "ATTEMPT_S", 0.3)
@@ -48,17 +48,17 @@ def test_a_connection_on_which_nothing_is_answered_is_given_up_before_the_sessio
             silent.accept()[0].close()
 
 
-def test_a_server_that_comes_back_finds_calls_watches_and_nodes_of_its_clients(
+def test_calls_watches_and_nodes_survive_a_restart_of_the_server(
     zookeeper: ZooKeeper,
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
     tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=120)
-    seen, written = Hears(), Hears()
+    seen, written = CallQueue(), CallQueue()
     tree.create(f"{root}/mine", ephemeral=True)
     tree.watch(f"{root}/new", seen)
     zookeeper.kill()
     writer = threading.Thread(target=lambda: written(tree.create(f"{root}/new", b"kept")))
-    writer.start()  # is tried until the server is back
+    writer.start()  # the write is retried until the server is back
     zookeeper.restart()
     written.next()
     writer.join()
@@ -67,7 +67,7 @@ def test_a_server_that_comes_back_finds_calls_watches_and_nodes_of_its_clients(
     tree.close()
 
 
-def test_a_server_that_is_away_for_too_long_is_an_error(zookeeper: ZooKeeper) -> None:
+def test_a_server_that_is_down_for_too_long_is_an_error(zookeeper: ZooKeeper) -> None:
     tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=10, answer_within_s=1)
     zookeeper.kill()
     try:
@@ -78,25 +78,26 @@ def test_a_server_that_is_away_for_too_long_is_an_error(zookeeper: ZooKeeper) ->
     tree.close()
 
 
-def test_nodes_with_a_password_are_for_those_who_know_it(zookeeper: ZooKeeper) -> None:
+def test_nodes_with_a_password_are_refused_to_clients_without_it(zookeeper: ZooKeeper) -> None:
     root = f"/{uuid.uuid4().hex}"
     trees = [
-        ZooKeeperTree(zookeeper.connect, digest=who) for who in (ME, ME, ("me", "guess"), None)
+        ZooKeeperTree(zookeeper.connect, digest=digest)
+        for digest in (ME, ME, ("me", "guess"), None)
     ]
-    mine, twin, *strangers = trees
+    mine, twin, *others = trees
     mine.create(root, b"secret")
     assert twin.set(root, b"changed") == 1
-    for stranger in strangers:
+    for other_user in others:
         with pytest.raises(StoreForbidden, match="another name and password"):
-            stranger.get(root)
+            other_user.get(root)
         with pytest.raises(StoreForbidden, match="another name and password"):
-            stranger.set(root, b"")
+            other_user.set(root, b"")
     for tree in trees:
         tree.close()
 
 
 class LosesAnswers:
-    """Calls of kazoo's that reach the server, and whose first answer never comes back."""
+    """Wraps a method of kazoo: the call reaches the server, and its first answer is lost."""
 
     def __init__(self, tree: ZooKeeperTree, name: str, patch: pytest.MonkeyPatch) -> None:
         self.call = getattr(tree.client, name)
@@ -115,7 +116,7 @@ class LosesAnswers:
         return answer
 
 
-def test_a_write_whose_answer_was_lost_is_recognised(
+def test_a_write_whose_answer_was_lost_succeeds_when_it_is_repeated(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
@@ -137,7 +138,7 @@ def test_a_write_whose_answer_was_lost_is_recognised(
     tree.close()
 
 
-def test_a_write_of_somebody_else_is_not_taken_for_ones_own(
+def test_a_write_of_another_client_is_not_mistaken_for_an_own_one(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
@@ -148,11 +149,11 @@ def test_a_write_of_somebody_else_is_not_taken_for_ones_own(
     lossy = LosesAnswers(tree, "set_async", monkeypatch)
     mine = lossy.call
 
-    def theirs_first(*arguments: object) -> object:
+    def set_by_other_first(*arguments: object) -> object:
         lossy.call = mine
         return other.client.set_async(root, b"first", 0)
 
-    lossy.call = theirs_first
+    lossy.call = set_by_other_first
     with pytest.raises(WrongVersion):
         tree.set(root, b"mine", 0)
     assert other.get(root) == Node(b"first", 1, ephemeral=True)
@@ -160,7 +161,7 @@ def test_a_write_of_somebody_else_is_not_taken_for_ones_own(
     other.close()
 
 
-def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
+def test_a_session_that_expires_during_a_withdrawal_removes_no_node_of_others(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
@@ -168,13 +169,16 @@ def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
     slow.create(f"{root}/claim", ephemeral=True)
     slow.create(f"{root}/slow", ephemeral=True)
     first = slow.client.client_id
-    begin, told = slow.client.transaction, Hears()
-    slow.listen(told)
+    begin, session_states = slow.client.transaction, CallQueue()
+    slow.listen(session_states)
 
     def late() -> object:
-        if slow.client.client_id == first:  # the node is ours, and in a moment it is not
+        if slow.client.client_id == first:  # the node was checked; now the session expires
             expire(zookeeper, slow)
-            while told.next() is not SessionState.CONNECTED or slow.client.client_id == first:
+            while (
+                session_states.next() is not SessionState.CONNECTED
+                or slow.client.client_id == first
+            ):
                 pass
             other.create(f"{root}/claim", ephemeral=True)
         return begin()
@@ -187,7 +191,9 @@ def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
     other.close()
 
 
-def test_a_value_that_the_server_would_hang_up_on_is_no_outage(zookeeper: ZooKeeper) -> None:
+def test_a_value_above_the_limit_of_the_server_is_an_error_and_no_outage(
+    zookeeper: ZooKeeper,
+) -> None:
     tree, path = ZooKeeperTree(zookeeper.connect), f"/{uuid.uuid4().hex}"
     tree.create(path, b"x" * 1_000_000)
     for write in (tree.create, tree.set, tree.put):

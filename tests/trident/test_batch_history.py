@@ -1,4 +1,4 @@
-"""What becomes of each attempt at a batch stands in the history of a run."""
+"""The history of a run contains the outcome of each attempt of a batch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ends(attempts: Sequence[BatchAttempt]) -> list[tuple[int, int, int, str]]:
     ]
 
 
-def test_an_attempt_that_fails_is_told_with_its_cause_and_the_next_one_commits() -> None:
+def test_a_failed_attempt_has_its_cause_and_the_next_one_commits() -> None:
     run = program(Odd())
     assert run.wait(60.0)
     history = history_of(run)
@@ -66,7 +66,7 @@ def test_an_attempt_that_fails_is_told_with_its_cause_and_the_next_one_commits()
     odd = "exception in rows[0]: ValueError: that is odd"
     assert ends(found[:4]) == [
         (1, 0, 4, "committed"),
-        (2, 0, 0, odd),  # not all of it was emitted
+        (2, 0, 0, odd),  # it failed before all of it was emitted
         (2, 1, 4, "committed"),
         (3, 0, 2, "committed"),
     ]
@@ -83,7 +83,7 @@ def test_an_attempt_that_fails_is_told_with_its_cause_and_the_next_one_commits()
     assert [one.begun_s for one in again] == [round(one.begun_s, 6) for one in found]
 
 
-def test_a_batch_that_is_put_aside_has_no_rows_in_its_last_attempt(tmp_path: Any) -> None:
+def test_a_skipped_batch_is_in_the_history_with_its_failed_attempts(tmp_path: Any) -> None:
     def never(row: Sequence[int]) -> bool:
         if row[0] == 6:
             raise ValueError("that is odd")
@@ -102,7 +102,7 @@ def test_a_batch_that_is_put_aside_has_no_rows_in_its_last_attempt(tmp_path: Any
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_batch_commits_once_whoever_is_killed(seed: int) -> None:
+def test_each_batch_commits_once_when_workers_are_killed(seed: int) -> None:
     run = program(whole, max_batches=2, interval_s=0.3)
     for killed in range(2):
         run.wait(0.3 + 0.1 * seed)

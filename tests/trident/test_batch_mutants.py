@@ -1,4 +1,4 @@
-"""Whoever breaks one of the rules of exactly once on purpose is found by the swarm."""
+"""Mutants that break a rule of exactly once are found by random tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mutant(
 
 
 def decide(seed: int) -> str:
-    """What is wrong with the decisions of the coordinator on random events."""
+    """Give the batch scheduler random events, and return what was wrong; empty if nothing was."""
     draw = Random(seed)
     trial = Trial(can_skip=False, interval_s=0.0)
     try:
@@ -44,7 +44,7 @@ JUDGES = {"batches": judge, "decisions": decide}
 MUTANTS = [
     mutant(
         "commit order",
-        "any processed batch is committed, not the current one alone",
+        "any processed batch is committed, not only the current one",
         slip(
             "BatchScheduler.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
@@ -65,8 +65,8 @@ MUTANTS = [
         on="decisions",
     ),
     mutant(
-        "later ones go on",
-        "a batch that failed is begun again, and those after it are not",
+        "later batches continue",
+        "a batch that failed is started again, but those after it are not",
         slip(
             "BatchScheduler.failed",
             "[one for one in self.active if one >= txid]",
@@ -76,7 +76,7 @@ MUTANTS = [
     ),
     mutant(
         "metadata before data",
-        "what a batch is made of is known to one process alone, but for the last one",
+        "the metadata of a batch are not stored, except for the last batch",
         slip(
             "JsonNode.write",
             "self._tree.create(self.path, written)",
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     mutant(
         "metadata in order",
-        "a batch begins though the word of the one before it was lost",
+        "a batch begins although the command for the batch before it was lost",
         slip(
             "SpoutCoordinatorBolt._late",
             "command.txid > command.current and command.txid - 1 not in self._log",
@@ -97,7 +97,7 @@ MUTANTS = [
     ),
     mutant(
         "stored attempts",
-        "a new life of the master begins with attempt 0 again",
+        "a restarted master begins with attempt 0 again",
         slip(
             "StoredProgress._read_all",
             "if txid >= self.current:",
@@ -106,8 +106,8 @@ MUTANTS = [
         seen=19,
     ),
     mutant(
-        "the current one is kept",
-        "the batch after a committed one is current, and the store does not hear of it",
+        "the current batch is stored",
+        "after a commit, the new current batch is not stored",
         slip(
             "StoredProgress.committed",
             "self._write_all(_CURRENT, txid + 1)",
@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     mutant(
         "count check",
-        "a phase is over when all have counted their parts, however many have come",
+        "a phase ends when all counts have arrived, without a comparison with the parts",
         slip(
             "PartCounter.count",
             "self._compare(sender, parts)",
@@ -142,5 +142,5 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
         )
     assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
     seed, said = found
-    assert not look(seed), "without it the seed is as wrong"
+    assert not look(seed), "the seed also fails without the mutant"
     print(f"{mutant.name}: seed {seed}: {said:.200}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Batches that can never be emitted again as they were: they are put aside, and others go on."""
+"""Batches that cannot be emitted again as they were: they are skipped, and the others count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sunshower.trident import (
 from tests.trident.rigs.programs import SETTINGS, run
 
 
-def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_path: Path) -> None:
+def test_an_incomplete_batch_is_skipped_and_the_next_ones_count(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("a\nb\nc\n")
     second.write_text("d\n")
@@ -54,7 +54,7 @@ def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_pat
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: Path) -> None:
+def test_attempts_are_counted_across_restarts_of_the_coordinator(seed: int, tmp_path: Path) -> None:
     tries: list[str] = []
 
     def fail(line: Line) -> Line:
@@ -74,7 +74,7 @@ def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: P
     while killed < 3:
         sim.wait(0.05)
         if len(tries) > killed:
-            sim.wait(0.2)  # the coordinator hears of it
+            sim.wait(0.2)  # until the coordinator knows of the failure
             killed = len(tries)
             with suppress(ClusterError):
                 sim.kill_worker(master.worker)

@@ -1,4 +1,4 @@
-"""The exactly-once example, run on Ray as its first lines say, twice."""
+"""Runs the exactly-once example twice on Ray, with the command that its first lines give."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_the_example_counts_the_words_of_this_repository_once(
     example = REPOSITORY / "examples/exactly_once_word_count.py"
     files = TextFiles(REPOSITORY / "sunshower/**/*.py").files
     expected = Counter(word for file in files for word in Path(file).read_text().split())
-    for _ in range(2):  # the second run finds that all is done
+    for _ in range(2):  # the second run finds that all batches are committed
         assert sunshower("run", example, "--workers", "1") == 0
         assert dict(SqliteState("exactly_once.db").items()) == expected

@@ -1,4 +1,4 @@
-"""Stream programs as they are run: word counts that come out exactly, whoever dies meanwhile."""
+"""Whole stream programs: word counts that are exact, also when workers are killed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_word_count_in_one_process(max_batches: int) -> None:
     assert dict(state.items()) == WORDS
 
 
-def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_later_run_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     state, store = SqliteState(tmp_path / "counts.db"), InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = Topology("words")
@@ -88,10 +88,10 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["store", "spout"])
-def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
+def test_batches_that_are_numbered_from_the_start_again_are_not_taken_for_repeats(
     change: str, tmp_path: Path
 ) -> None:
-    """One batch each: batch 1 of the second run has the very number of that of the first."""
+    """Each run has one batch, so both batches have the txid 1."""
     state, file = SqliteState(tmp_path / "counts.db"), tmp_path / "batches.db"
 
     def run_lines(id: str, *lines: str) -> None:
@@ -111,7 +111,7 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
 
 
 def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
-    """A word count, and over its new values windows, and what all windows together counted."""
+    """Declare a word count, windows over its new values, and a count over all windows."""
     words = word_count(topology, state, **options)
     by_times = words.group_by("times")
     windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
@@ -119,7 +119,7 @@ def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **optio
 
 
 @cache
-def fired_undisturbed() -> dict[Any, Any]:
+def fired_without_faults() -> dict[Any, Any]:
     topology, fired = Topology("words"), MemoryState()
     windowed(topology, MemoryState(), fired)
     run(topology)
@@ -127,7 +127,7 @@ def fired_undisturbed() -> dict[Any, Any]:
 
 
 @seeds(12, kinds=2)
-def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
+def test_each_word_and_each_window_counts_once_when_workers_are_killed(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
     windowed(topology, state, fired, max_batches=1 + seed % 3, interval_s=0.5)
@@ -136,10 +136,10 @@ def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> N
     assert sim.wait(600.0)
     assert sim.snapshot().restarts
     assert dict(state.items()) == WORDS
-    assert dict(fired.items()) == fired_undisturbed()
+    assert dict(fired.items()) == fired_without_faults()
 
 
-def test_the_parts_of_a_program_meet_in_one_batch() -> None:
+def test_branches_of_a_program_are_joined_within_a_batch() -> None:
     topology, totals, pairs = Topology("words"), MemoryState(), MemoryState(name="pairs")
     lines = poem(topology, max_batches=2)
     words = lines.flat_map(split)
@@ -158,7 +158,7 @@ def test_the_parts_of_a_program_meet_in_one_batch() -> None:
     assert dict(totals.items()) == {"$GLOBAL$": 2 * WORDS.total()}
 
 
-class Touchy(CombinerAggregator[Word, int]):
+class RaisesForOdd(CombinerAggregator[Word, int]):
     def init(self, record: Word) -> int:
         if record.word == "odd":
             raise ValueError("that is odd")
@@ -173,18 +173,18 @@ class Touchy(CombinerAggregator[Word, int]):
 
 def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_batch() -> None:
     topology, state = Topology("words"), MemoryState()
-    poem(topology).flat_map(split).group_by("word").aggregate(Touchy(), state=state)
+    poem(topology).flat_map(split).group_by("word").aggregate(RaisesForOdd(), state=state)
     with pytest.raises(TopologyFailed, match="that is odd"):
         run(topology)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
     assert dict(state.items()) == first
 
 
-def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) -> None:
+def test_a_batch_that_keeps_failing_is_skipped_and_the_others_count(tmp_path: Path) -> None:
     topology, state = Topology("words"), MemoryState()
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
     words = poem(topology, skip=skip).flat_map(split)
-    words.group_by("word").aggregate(Touchy(), state=state)
+    words.group_by("word").aggregate(RaisesForOdd(), state=state)
     run(topology)
     batches_of_words = [
         [word for line in LINES[start : start + 4] for word in line.text.split()]
@@ -195,7 +195,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     (file,) = tmp_path.glob("dead*")
     dead = [json.loads(line) for line in file.read_text().splitlines()]
     bad = [4 * index for index, batch in enumerate(batches_of_words) if "odd" in batch]
-    assert bad, "or nothing is tried"
+    assert bad, "no batch fails, so nothing is tested"
     lines = [line.text for start in bad for line in LINES[start : start + 4]]
     assert [letter["record"]["text"] for letter in dead] == lines
     assert {(letter["reason"], letter["attempts"]) for letter in dead} == {
@@ -203,7 +203,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     }
 
 
-def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
+def test_a_stream_cannot_be_used_after_its_topology_was_built() -> None:
     topology = Topology("words")
     lines = poem(topology)
     words = lines.flat_map(split)

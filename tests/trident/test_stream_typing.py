@@ -1,4 +1,4 @@
-"""Type checkers see the record types through a stream program."""
+"""Type checkers infer the record types in a stream program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent / "typing"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_type_checkers_object_to_the_wrong_lines_alone() -> None:
+def test_mypy_reports_exactly_the_wrong_lines() -> None:
     files = [HERE / "right_streams.py", HERE / "wrong_streams.py"]
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]
     done = subprocess.run([*mypy, *files], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Batches of a real Kafka: each record in one, the same again where that is promised."""
+"""Batch spouts on a real Kafka: each record is in one batch, and a replayed batch is the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kind = type[KafkaOpaque] | type[KafkaTransactional]
 BOTH = pytest.mark.parametrize("kind", [KafkaOpaque, KafkaTransactional])
 
 
-def numbered(count: int, first: int = 0) -> list[bytes]:
+def numbered_values(count: int, first: int = 0) -> list[bytes]:
     return [str(number).encode() for number in range(first, first + count)]
 
 
@@ -39,7 +39,7 @@ def spout(kafka: Kafka, topic: str, kind: Kind = KafkaTransactional, **options: 
 
 
 @contextmanager
-def driven(made: Any, tasks: int = 1) -> Iterator[Drive]:
+def open_drive(made: Any, tasks: int = 1) -> Iterator[Drive]:
     drive = Drive(made, tasks, clock=SystemClock())
     try:
         yield drive
@@ -52,15 +52,15 @@ def values(rows: list[Any]) -> list[int]:
 
 
 @BOTH
-def test_a_bounded_job_reads_all_that_is_there_in_batches_and_ends(
+def test_a_bounded_job_reads_the_records_that_exist_at_its_start_and_ends(
     kafka: Kafka, kind: Kind
 ) -> None:
     topic = new_topic(kafka.bootstrap, 3)
     for partition in range(3):
-        fill(kafka.bootstrap, topic, numbered(500, partition * 500), partition)
-    with driven(spout(kafka, topic, kind, until_end=True), tasks=2) as drive:
+        fill(kafka.bootstrap, topic, numbered_values(500, partition * 500), partition)
+    with open_drive(spout(kafka, topic, kind, until_end=True), tasks=2) as drive:
         txid, rows = 1, list[Any]()
-        # A new broker has no coordinator for a while, and its client may be late for one partition.
+        # A new broker has no coordinator at first, and its client may get one partition late.
         while not {*values(first := drive.emit(txid))} & {*range(500, 1000)}:
             drive.commit(txid)
             drive.success(txid)
@@ -82,13 +82,13 @@ def test_a_bounded_job_reads_all_that_is_there_in_batches_and_ends(
     assert figures[f"{topic}[1]/emitted"] == 500
 
 
-def test_a_transactional_batch_is_the_same_again_also_in_another_life(kafka: Kafka) -> None:
+def test_a_replayed_transactional_batch_is_the_same_also_after_a_restart(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     for partition in range(2):
-        fill(kafka.bootstrap, topic, numbered(300, partition * 300), partition)
-    with driven(spout(kafka, topic, records=150)) as drive:
+        fill(kafka.bootstrap, topic, numbered_values(300, partition * 300), partition)
+    with open_drive(spout(kafka, topic, records=150)) as drive:
         first = [drive.emit(txid) for txid in (1, 2, 3)]
-        fill(kafka.bootstrap, topic, numbered(100, 600), 1)
+        fill(kafka.bootstrap, topic, numbered_values(100, 600), 1)
         assert [drive.emit(txid, 1) for txid in (1, 2, 3)] == first
         drive.close()
         drive.restart()
@@ -97,33 +97,35 @@ def test_a_transactional_batch_is_the_same_again_also_in_another_life(kafka: Kaf
         assert values([row for rows in first for row in rows] + rest) == list(range(700))
 
 
-def removed(kafka: Kafka, topic: str, before: int) -> None:
-    """As retention does it."""
+def remove_before(kafka: Kafka, topic: str, before: int) -> None:
+    """Remove all messages of partition 0 before this offset, as retention does."""
     place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
     client.delete_records([place])[place].result(60)
 
 
-def test_a_batch_of_which_retention_has_removed_a_part_is_incomplete(kafka: Kafka) -> None:
+def test_a_replayed_batch_is_incomplete_if_retention_has_removed_a_part(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(30))
-    with driven(spout(kafka, topic, records=20)) as drive:
+    fill(kafka.bootstrap, topic, numbered_values(30))
+    with open_drive(spout(kafka, topic, records=20)) as drive:
         drive.emit(1)
-        removed(kafka, topic, 15)
-        said = rf"{topic}\[0\], offsets 0 to 19: the batch had 20 records, and 5 are there now; "
-        with pytest.raises(IncompleteBatch, match=said + "the partition has 15 to 29"):
+        remove_before(kafka, topic, 15)
+        expected = (
+            rf"{topic}\[0\], offsets 0 to 19: the batch had 20 records, and 5 are there now; "
+        )
+        with pytest.raises(IncompleteBatch, match=expected + "the partition has 15 to 29"):
             drive.emit(1, 1)
 
 
 @BOTH
-def test_what_was_removed_before_it_was_read_is_passed_over_and_told(
+def test_records_removed_before_they_were_read_are_skipped_and_counted(
     kafka: Kafka, kind: Kind
 ) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(10))
-    with driven(spout(kafka, topic, kind, seconds=10.0)) as drive:
+    fill(kafka.bootstrap, topic, numbered_values(10))
+    with open_drive(spout(kafka, topic, kind, seconds=10.0)) as drive:
         assert len(drive.batch(1)) == 10
-        fill(kafka.bootstrap, topic, numbered(20, 10))
-        removed(kafka, topic, 25)
+        fill(kafka.bootstrap, topic, numbered_values(20, 10))
+        remove_before(kafka, topic, 25)
         drive.close()
         drive.restart()
         drive.tree.create("/transactional/s/coordinator/currtx", b"2")
@@ -132,7 +134,7 @@ def test_what_was_removed_before_it_was_read_is_passed_over_and_told(
         assert drive.emitters[0].figures()["skipped"] == 15
 
 
-def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
+def test_transaction_markers_and_aborted_records_are_not_emitted(
     kafka: Kafka,
 ) -> None:
     topic = new_topic(kafka.bootstrap)
@@ -146,23 +148,23 @@ def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
             producer.produce(topic, name)
         producer.flush(60)
         end(60)
-    with driven(spout(kafka, topic, until_end=True)) as drive:
+    with open_drive(spout(kafka, topic, until_end=True)) as drive:
         first = drive.emit(1)
         assert values(first) == [1, 2]
         drive.close()
         drive.restart()
         assert drive.batch(1, 1) == first
-        assert drive.is_last(1), "the last mark is passed over"
+        assert drive.is_last(1), "the marker of the transaction at the end is skipped"
 
 
-def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None:
+def test_no_record_is_lost_while_the_broker_is_unavailable(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(400))
-    with driven(spout(kafka, topic, records=100, answer_s=0.5, seconds=0.5)) as drive:
+    fill(kafka.bootstrap, topic, numbered_values(400))
+    with open_drive(spout(kafka, topic, records=100, answer_s=0.5, seconds=0.5)) as drive:
         rows = drive.batch(1)
         kafka.kill(1)
         try:
-            second = drive.emit(2)  # what the client has already
+            second = drive.emit(2)  # messages that the client has fetched already
             drive.restart()
             with pytest.raises(KafkaUnreachable, match="could not be read again within"):
                 drive.emit(2, 1)
@@ -183,41 +185,43 @@ def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None
         assert values(rows) == list(range(400))
 
 
-def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
+def test_an_unreadable_message_fails_its_batch_or_is_replaced_by_unreadable(
     kafka: Kafka,
 ) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"1", b"no json", b"3"])
-    with driven(spout(kafka, topic, value=Json())) as drive:
-        said = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
-        with pytest.raises(FailedBatch, match=said):
+    with open_drive(spout(kafka, topic, value=Json())) as drive:
+        expected = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
+        with pytest.raises(FailedBatch, match=expected):
             next(
                 filter(None, map(drive.batch, count(1)))
-            )  # a busy broker may have nothing at first
-    told: list[Any] = []
+            )  # a busy broker may return no messages at first
+    unreadable: list[Any] = []
 
-    def put_aside(record: Any, reason: str) -> Any:
-        told.append((record.offset, record.value))
+    def mark_unreadable(record: Any, reason: str) -> Any:
+        unreadable.append((record.offset, record.value))
         return record._replace(value=-1)
 
-    with driven(spout(kafka, topic, value=Json(), unreadable=put_aside)) as drive:
+    with open_drive(spout(kafka, topic, value=Json(), unreadable=mark_unreadable)) as drive:
         rows = next(filter(None, map(drive.batch, count(1))))
         assert [row.value for row in rows] == [1, -1, 3]
-        assert told == [(1, b"no json")]
+        assert unreadable == [(1, b"no json")]
         assert drive.emitters[0].figures()["unreadable"] == 1
 
 
-def test_where_a_batch_begins_at_the_end_it_begins_there_again(kafka: Kafka) -> None:
+def test_a_replayed_first_batch_begins_at_the_end_that_the_first_attempt_found(
+    kafka: Kafka,
+) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(5))
+    fill(kafka.bootstrap, topic, numbered_values(5))
     made = spout(kafka, topic, KafkaOpaque, first=StartPosition.LATEST, seconds=0.3)
-    with driven(made) as drive:
+    with open_drive(made) as drive:
         assert drive.emit(1) == []
-        fill(kafka.bootstrap, topic, numbered(5, 5))
+        fill(kafka.bootstrap, topic, numbered_values(5, 5))
         rows = drive.batch(1, 1)
         for txid in range(2, 30):
             rows += drive.batch(txid) if len(rows) < 5 else []
         assert values(rows) == [5, 6, 7, 8, 9]
-        kept = drive.emitters[0].figures()
-        assert kept[f"{topic}[0]/emitted"] == 10
+        figures = drive.emitters[0].figures()
+        assert figures[f"{topic}[0]/emitted"] == 10
     assert Partition(topic, 0) in made.subscription.found(made.options.directory(made.settings))

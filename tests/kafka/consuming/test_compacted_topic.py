@@ -1,4 +1,4 @@
-"""A compacted topic of a real broker as a table: STREAMS, "A compacted topic of Kafka"."""
+"""A compacted topic of a real broker as a table: the recipe in docs/STREAMS.md."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def pages(users: KafkaSpout, clicks: KafkaSpout, state: SqliteState) -> Topology
     return topology
 
 
-def test_the_table_goes_on_in_the_next_run_and_a_tombstone_removes_its_key(
+def test_the_table_is_continued_by_the_next_run_and_a_tombstone_removes_its_key(
     kafka: Kafka, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka.bootstrap, 2, cleanup_policy="compact")
     base, state = settings(kafka), SqliteState(tmp_path / "users.db")
 
     def joined(changes: int) -> dict[str, Any]:
-        """Joins clicks that are sent after the table has so many changes; returns them."""
+        """Join clicks that are sent once the table has so many changes. Returns the joined rows."""
         names, clicks = ("key", "value", "offset"), new_topic(kafka.bootstrap)
         users = KafkaSpout(
             base, topics=[topic], key=Text(), value=Json(), fields=names, options=OPTIONS

@@ -1,4 +1,4 @@
-"""How far a group has read: the figures, and the command that shows them."""
+"""The lag of a consumer group: the figures of a spout, and the command `sunshower kafka lag`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ WORDS = Partition("words", 0)
         (None, 4, 10, 6, 0),
         (7, 0, 10, 3, 0),
         (10, 0, 10, 0, 0),
-        (3, 5, 10, 5, 2),  # retention was faster
-        (12, 0, 10, 0, 0),  # the topic was made anew, and is shorter
+        (3, 5, 10, 5, 2),  # retention has removed unread messages
+        (12, 0, 10, 0, 0),  # the topic was created again, and is shorter
     ],
 )
-def test_lag_is_what_is_still_there_to_be_read(
+def test_lag_counts_the_unread_messages_that_still_exist(
     committed: int | None, begin: int, end: int, lag: int, removed: int
 ) -> None:
     one = Lag(WORDS, committed, begin, end)
@@ -61,12 +61,12 @@ def test_figures_are_sums_with_the_details_of_each_partition() -> None:
     assert "words[1]/committed" not in shown
 
 
-def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_again(
+def test_a_spout_that_catches_up_reports_the_end_and_the_messages_waiting_for_a_retry(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         log_source, "_POLL_S", 0.01
-    )  # it takes 64 polls without room until it rests
+    )  # a spout backs off after 64 polls without room
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"x"] * 500)
     made = topology(
@@ -76,13 +76,13 @@ def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_a
         spout_pending=20,
     )
     with running(made) as run:
-        run.until(lambda: standing(run, topic).waiting == 20 and standing(run, topic).paused)
-        assert standing(run, topic).end == 500
+        run.until(lambda: status_of(run, topic).waiting == 20 and status_of(run, topic).paused)
+        assert status_of(run, topic).end == 500
         shown = run.spout().figures()
         assert (shown["lag"], shown["waiting"], shown["paused"]) == (500, 20, 1)
 
 
-def standing(run: Run, topic: str) -> PartitionStatus:
+def status_of(run: Run, topic: str) -> PartitionStatus:
     spout = run.spout()
     return (
         PartitionStatus()
@@ -112,9 +112,9 @@ def test_the_command_shows_the_lag_of_a_group(
         done.result(WITHIN_S)
     command = ("kafka", "lag", group, "--bootstrap", kafka.bootstrap)
     assert sunshower(*command, "--json") == 0
-    told = json.loads(capfd.readouterr().out)
-    assert told["lag"] == 6 + 2
-    rows = {row["number"]: row for row in told["partitions"]}
+    shown = json.loads(capfd.readouterr().out)
+    assert shown["lag"] == 6 + 2
+    rows = {row["number"]: row for row in shown["partitions"]}
     assert {(n, row["committed"], row["lag"], row["removed"]) for n, row in rows.items()} == {
         (0, 4, 6, 0),
         (1, 1, 2, 2),
@@ -122,10 +122,10 @@ def test_the_command_shows_the_lag_of_a_group(
     assert sunshower(*command, "--topic", topic) == 0
     table = capfd.readouterr().out
     assert f"group {group}  ·  lag 8" in table
-    assert f"{topic}[2]" in table  # nothing is committed there
+    assert f"{topic}[2]" in table  # a partition without a committed offset
 
 
-def test_the_command_shows_where_an_open_transaction_holds_readers_back(
+def test_the_command_shows_the_last_stable_offset_of_an_open_transaction(
     kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topic = new_topic(kafka.bootstrap)
@@ -148,8 +148,8 @@ def test_the_command_shows_where_an_open_transaction_holds_readers_back(
     assert (row["last_stable"], row["end"]) == (9, 9)
 
 
-class Silent:
-    """A consumer that is never answered, and what it was told to wait for."""
+class SilentConsumer:
+    """A consumer whose requests time out. `waits`: the time-outs that it was given."""
 
     waits: ClassVar[list[float]] = []
 
@@ -164,8 +164,10 @@ class Silent:
     def close(self) -> None: ...
 
 
-def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Silent)
+def test_brokers_that_do_not_answer_are_kafka_unreachable_within_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("confluent_kafka.Consumer", SilentConsumer)
     monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
     monkeypatch.setattr(groups, "WITHIN_S", 0.05)
     with pytest.raises(KafkaUnreachable, match="does not answer for group 'words'"):
@@ -173,11 +175,11 @@ def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(groups, "read_committed", lambda *_: ({}, []))
     with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
-    assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)
+    assert all(0 < wait_s <= 0.05 for wait_s in SilentConsumer.waits)
 
 
-def test_a_partition_whose_answer_is_an_error_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refused(Silent):
+def test_an_error_for_one_partition_is_raised_as_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(SilentConsumer):
         def committed(self, asked: Any, within_s: float) -> Any:
             return [SimpleNamespace(error=ClientError(ClientError.GROUP_AUTHORIZATION_FAILED))]
 
@@ -187,7 +189,7 @@ def test_a_partition_whose_answer_is_an_error_is_ours(monkeypatch: pytest.Monkey
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
 
 
-def test_all_questions_share_one_deadline() -> None:
+def test_all_requests_share_one_deadline() -> None:
     clock = ManualClock()
     left = groups._until(8.0, clock)
     clock.advance(6.0)
@@ -196,20 +198,20 @@ def test_all_questions_share_one_deadline() -> None:
     assert 0 < left() < 0.1
 
 
-def test_the_command_says_what_is_wrong_within_ten_seconds(
+def test_the_command_reports_wrong_arguments_within_ten_seconds(
     kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ports, clock = Ports(), SystemClock()
-    nobody = f"127.0.0.1:{ports.claim()}"
+    unreachable = f"127.0.0.1:{ports.claim()}"
     here = ("--bootstrap", kafka.bootstrap)
-    for arguments, says in (
+    for arguments, expected in (
         (("no-such-group", *here), "no-such-group"),
         (("words", *here, "--topic", "no-such-topic"), "no-such-topic"),
         (("words", *here, "--set", "linger"), "--set linger=…"),
-        (("words", "--bootstrap", nobody), nobody),
+        (("words", "--bootstrap", unreachable), unreachable),
     ):
         before_s = clock.now()
         assert sunshower("kafka", "lag", *arguments) == 1
-        assert says in capfd.readouterr().err
+        assert expected in capfd.readouterr().err
         assert clock.now() - before_s < 10
     ports.release()

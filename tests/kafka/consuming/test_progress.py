@@ -1,4 +1,4 @@
-"""What may be committed, against a set that is walked again each time."""
+"""Which offset may be committed: Progress is compared with a simple model of sets and lists."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sunshower.kafka.consuming.partition_progress import Progress
 from sunshower.kafka.partitions.ports import Partition
 
 
-class Naive:
-    """The same in sets and lists."""
+class Model:
+    """A model of Progress, in sets and lists."""
 
     def __init__(self, start: int) -> None:
         self.emitted, self.open, self.acked = start, list[int](), set[int]()
@@ -29,7 +29,8 @@ class Naive:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("emit"), st.lists(st.integers(1, 4), max_size=40)),  # their distances
+        # The integers are the distances between offsets.
+        st.tuples(st.just("emit"), st.lists(st.integers(1, 4), max_size=40)),
         st.tuples(st.just("ack"), st.sets(st.integers(0, 400), max_size=40)),
         st.tuples(st.just("reached"), st.integers(0, 5)),
     ),
@@ -38,27 +39,27 @@ STEPS = st.lists(
 
 
 @given(start=st.integers(0, 50), steps=STEPS)
-def test_it_says_what_a_set_would_say(start: int, steps: list[tuple[str, Any]]) -> None:
-    progress, naive = Progress(start), Naive(start)
+def test_progress_is_that_of_the_model(start: int, steps: list[tuple[str, Any]]) -> None:
+    progress, model = Progress(start), Model(start)
     for what, given_ in steps:
         if what == "emit":
-            offsets = (naive.emitted - 1 + np.cumsum(given_)).tolist()
+            offsets = (model.emitted - 1 + np.cumsum(given_)).tolist()
             progress.emit(np.array(offsets, np.int64))
-            naive.open += offsets
-            naive.emitted = max([naive.emitted, *(offset + 1 for offset in offsets)])
+            model.open += offsets
+            model.emitted = max([model.emitted, *(offset + 1 for offset in offsets)])
         elif what == "ack":
             progress.ack(np.array(list(given_), np.int64))
-            naive.acked |= given_ & set(naive.open)
+            model.acked |= given_ & set(model.open)
         else:
-            naive.emitted += given_
-            progress.reached(naive.emitted)
-        left = [offset for offset in naive.open if offset not in naive.acked]
-        assert (progress.contiguous, progress.emitted) == (naive.contiguous, naive.emitted)
+            model.emitted += given_
+            progress.reached(model.emitted)
+        left = [offset for offset in model.open if offset not in model.acked]
+        assert (progress.contiguous, progress.emitted) == (model.contiguous, model.emitted)
         assert progress.open == len(left)
-        assert progress.holes == sum(offset < max(naive.acked, default=0) for offset in left)
+        assert progress.holes == sum(offset < max(model.acked, default=0) for offset in left)
 
 
-def test_what_a_compacted_topic_has_removed_is_settled() -> None:
+def test_offsets_that_compaction_has_removed_count_as_settled() -> None:
     progress = Progress(0)
     progress.emit(np.array([3, 7, 9]))
     assert progress.contiguous == 3
@@ -68,7 +69,7 @@ def test_what_a_compacted_topic_has_removed_is_settled() -> None:
     assert progress.contiguous == 10
 
 
-def test_a_marker_at_the_end_is_settled_when_the_end_is_seen() -> None:
+def test_a_transaction_marker_at_the_end_is_settled_when_the_end_is_reported() -> None:
     progress = Progress(0)
     progress.emit(np.array([0, 1]))
     progress.reached(3)
@@ -77,7 +78,7 @@ def test_a_marker_at_the_end_is_settled_when_the_end_is_seen() -> None:
     assert progress.contiguous == 3
 
 
-def test_a_hole_at_the_front_costs_nothing_for_each_batch_behind_it() -> None:
+def test_an_open_offset_at_the_front_does_not_slow_down_the_acks_behind_it() -> None:
     def seconds(count: int) -> float:
         progress = Progress(0)
         progress.emit(np.arange(1 + count * 100))
@@ -90,11 +91,13 @@ def test_a_hole_at_the_front_costs_nothing_for_each_batch_behind_it() -> None:
         return time.process_time() - begun_s
 
     few, many = (min(seconds(count) for _ in range(3)) for count in (1_000, 10_000))
-    assert many < 30 * few, "ten times as many batches, and far more than ten times the work"
+    assert many < 30 * few, "ten times as many batches need far more than ten times the time"
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99)), unique=True, max_size=200))
-def test_acks_of_several_partitions_find_their_own(pairs: list[tuple[int, int]]) -> None:
+def test_acks_of_several_partitions_are_counted_for_their_partition(
+    pairs: list[tuple[int, int]],
+) -> None:
     places = ReadPartitions()
     for number in range(5):
         places.take(Partition("t", number), 0).progress.emit(np.arange(100))
@@ -106,7 +109,7 @@ def test_acks_of_several_partitions_find_their_own(pairs: list[tuple[int, int]])
         assert of[part].progress.contiguous == min({*range(101)} - acked)
 
 
-def test_numbers_are_the_same_in_every_life_and_tell_their_partition() -> None:
+def test_message_numbers_survive_a_restart_and_identify_partition_and_offset() -> None:
     first, second = ReadPartitions(), ReadPartitions()
     first.take(Partition("a", 0), 0)
     number = first.take(Partition("b", 3), 0).number(17)
@@ -116,7 +119,7 @@ def test_numbers_are_the_same_in_every_life_and_tell_their_partition() -> None:
     assert number & ((1 << OFFSET_BITS) - 1) == 17
 
 
-def test_acks_of_a_partition_that_has_gone_are_ignored() -> None:
+def test_acks_of_a_dropped_partition_are_ignored() -> None:
     places = ReadPartitions()
     place = places.take(Partition("a", 0), 0)
     place.progress.emit(np.arange(3))
@@ -125,7 +128,7 @@ def test_acks_of_a_partition_that_has_gone_are_ignored() -> None:
     assert place.progress.open == 3
 
 
-def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
+def test_offsets_behind_a_rewind_may_be_emitted_again() -> None:
     progress = Progress(0)
     progress.emit(np.array([0, 1, 5, 7]))
     progress.ack(np.array([0]))
@@ -139,7 +142,7 @@ def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 40])
-def test_numbers_of_any_partitions_are_told_apart(partitions: int) -> None:
+def test_message_numbers_of_several_partitions_are_grouped_by_partition(partitions: int) -> None:
     places = ReadPartitions()
     taken = [places.take(Partition("a", number), 0) for number in range(partitions)]
     stranger = ReadPartitions().take(Partition("b", 0), 0)

@@ -1,4 +1,4 @@
-"""The parts of the spout that need no broker: formats, where to begin, what is read, commits."""
+"""Parts of the Kafka spout without a broker: formats, start positions, subscriptions, commits."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Sum:
         (MessagePack(Word), msgpack.packb(["x", 2]), Word("x", 2)),
     ],
 )
-def test_bytes_become_what_the_format_says(form: Any, data: bytes, expected: Any) -> None:
+def test_a_format_decodes_bytes(form: Any, data: bytes, expected: Any) -> None:
     assert form.decoder("topic", "value")(data) == expected
 
 
-def test_bytes_stay_as_they_are() -> None:
+def test_the_format_bytes_decodes_nothing() -> None:
     assert Bytes().decoder("topic", "value") is None
 
 
 @pytest.mark.parametrize(
-    ("form", "data", "said"),
+    ("form", "data", "expected_error"),
     [
         (Json(), b"{", "Expecting"),
         (Json(Word), b"[1, 2, 3]", r"\[1, 2, 3\] has more values than Word has fields"),
@@ -69,8 +69,10 @@ def test_bytes_stay_as_they_are() -> None:
         (MessagePack(), b"\xc0\xc0", "extra data"),
     ],
 )
-def test_what_cannot_be_read_raises(form: Any, data: bytes, said: str) -> None:
-    with pytest.raises(Exception, match=said):
+def test_bytes_that_a_format_cannot_decode_raise(
+    form: Any, data: bytes, expected_error: str
+) -> None:
+    with pytest.raises(Exception, match=expected_error):
         form.decoder("topic", "value")(data)
 
 
@@ -110,21 +112,21 @@ ANYONE, ANYONE_LATEST = StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMM
 @pytest.mark.parametrize(
     ("where", "stored", "behind_max", "expected"),
     [
-        (StartTime(7), None, None, Start(90)),  # a time after all messages is the end
-        # what was removed is skipped and reported, also where Storm begins at the start
+        (StartTime(7), None, None, Start(90)),  # a time after all messages means the end
+        # removed messages are skipped and reported, also where Storm begins at the start
         (ANYONE_LATEST, OLD, None, Start(10, (3, 10))),
         (StartPosition.STORM, OLD, None, Start(10, (3, 10))),
         (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 5, Start(10, (3, 10))),
         (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 50, Start(10, (3, 10))),
-        # what is too far behind is skipped with what was removed
+        # messages that are too far behind are skipped together with the removed ones
         (ANYONE, OLD, 20, Start(70, (3, 70))),
         (ANYONE, LATE, 20, Start(75)),
-        # beyond the end of a topic that was made anew: as if nothing had been committed
+        # a commit beyond the end, because the topic was created again, is ignored
         (ANYONE, BEYOND, None, Start(10)),
         (ANYONE_LATEST, BEYOND, None, Start(90, (10, 90))),
     ],
 )
-def test_what_a_start_passes_over_is_told(
+def test_messages_skipped_at_the_start_are_reported(
     where: Any, stored: Committed | None, behind_max: int | None, expected: Start
 ) -> None:
     start = find_start(where, stored, "t-1", RetainedOffsets(10, 90), behind_max=behind_max)
@@ -132,11 +134,11 @@ def test_what_a_start_passes_over_is_told(
 
 
 @pytest.mark.parametrize("where", [ANYONE, ANYONE_LATEST])
-def test_a_topic_made_anew_that_is_empty_is_read_from_its_start(where: StartPosition) -> None:
+def test_an_empty_topic_that_was_created_again_is_read_from_its_start(where: StartPosition) -> None:
     assert find_start(where, BEYOND, "t-1", RetainedOffsets(10, 10)) == Start(10)
 
 
-def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
+def test_a_pattern_matches_whole_names_and_finds_new_topics() -> None:
     topics = Topics(orders=2, orders_old=1, more_orders=1)
     subscription = TopicSubscription(pattern="orders.*")
     names = ["orders[0]", "orders[1]", "orders_old[0]"]
@@ -145,14 +147,14 @@ def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
     assert len(subscription.found(topics)) == 4
 
 
-def test_a_partition_that_is_not_there_is_told_with_how_many_there_are() -> None:
+def test_the_error_for_a_missing_partition_names_how_many_there_are() -> None:
     wanted = TopicSubscription(partitions=(Partition("a", 1), Partition("a", 5)))
     with pytest.raises(UnknownTopic, match=r"no partition a\[5\]; topic 'a' has 2"):
         wanted.found(Topics(a=2))
 
 
-class Noted:
-    """An owner that only remembers."""
+class Owner:
+    """A group owner that only records its partitions."""
 
     def __init__(self) -> None:
         self.has: set[Partition] = set()
@@ -166,11 +168,11 @@ class Noted:
         self.has -= {*partitions}
 
 
-def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
+def test_tasks_share_partitions_by_index_also_when_partitions_are_added() -> None:
     topics, clock = Topics(a=5), ManualClock()
     read = TopicSubscription(topics=("a",))
     tasks = [ByIndex(read, topics, clock, index, 3, refresh_s=10.0) for index in range(3)]
-    owners = [Noted() for _ in tasks]
+    owners = [Owner() for _ in tasks]
 
     def numbers() -> list[list[int]]:
         for task, owner in zip(tasks, owners, strict=True):
@@ -179,7 +181,7 @@ def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
 
     assert numbers() == [[0, 3], [1, 4], [2]]
     topics.counts["a"] = 7
-    assert numbers() == [[0, 3], [1, 4], [2]], "nobody has looked yet"
+    assert numbers() == [[0, 3], [1, 4], [2]], "it is not time to refresh yet"
     clock.advance(10.0)
     assert numbers() == [[0, 3, 6], [1, 4], [2, 5]]
     tasks[0].leave(owners[0])
@@ -191,11 +193,11 @@ def test_an_index_beyond_the_tasks_is_refused() -> None:
         ByIndex(TopicSubscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
 
 
-class Slow(Offsets):
-    """Offsets whose writes hang until they are let go, and then end as `outcomes` say."""
+class SlowOffsets(Offsets):
+    """Offsets whose writes hang until `may_write` is set, and then have the next of `outcomes`."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
-        self.go = threading.Event()
+        self.may_write = threading.Event()
         self.outcomes = list(outcomes)
         self.written: list[dict[Partition, Committed]] = []
 
@@ -203,7 +205,7 @@ class Slow(Offsets):
         return {}
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        self.go.wait(30)
+        self.may_write.wait(30)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
             raise outcome
@@ -213,23 +215,23 @@ class Slow(Offsets):
 HERE = Partition("a", 0)
 
 
-def test_a_commit_that_hangs_stops_nobody_and_the_next_one_takes_all_along() -> None:
-    offsets = Slow()
+def test_a_hanging_commit_blocks_nothing_and_the_next_commit_has_the_newest_offsets() -> None:
+    offsets = SlowOffsets()
     committer = Committer(offsets)
     for offset in range(1, 5):
         committer.begin({HERE: Committed(offset)})
     assert not committer.finish({HERE: Committed(5)}, 0.01)
-    offsets.go.set()
+    offsets.may_write.set()
     assert committer.finish({HERE: Committed(6)}, 30)
     assert [one[HERE].offset for one in offsets.written] == [1, 6]
     assert committer.finish({HERE: Committed(6)}, 30)
-    assert committer.commits == 2, "what is kept is not written again"
+    assert committer.commits == 2, "an offset that is stored already is not written again"
     committer.close()
 
 
-def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
-    offsets = Slow(RuntimeError("odd"))
-    offsets.go.set()
+def test_an_unexpected_error_of_a_commit_is_raised_once_and_commits_continue() -> None:
+    offsets = SlowOffsets(RuntimeError("odd"))
+    offsets.may_write.set()
     committer = Committer(offsets)
     committer.begin({HERE: Committed(1)})
     assert committer._underway
@@ -240,74 +242,74 @@ def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
     committer.close()
 
 
-class Late(Topics):
-    """A directory that takes five seconds to find out that nobody answers."""
+class SlowDirectory(Topics):
+    """A directory; while it is unavailable, each request takes five seconds and fails."""
 
     def __init__(self, clock: ManualClock, **counts: int) -> None:
         super().__init__(**counts)
-        self.clock, self.away, self.asked = clock, False, 0
+        self.clock, self.is_unavailable, self.asked = clock, False, 0
 
     def partitions(self, topic: str) -> tuple[Partition, ...]:
         self.asked += 1
-        if self.away:
+        if self.is_unavailable:
             self.clock.advance(5.0)
-            raise KafkaUnreachable("away")
+            raise KafkaUnreachable("unavailable")
         return super().partitions(topic)
 
 
 @pytest.mark.parametrize("every_s", [2.0, 30.0])
-def test_those_who_are_away_are_asked_once_for_all_topics(every_s: float) -> None:
+def test_unavailable_brokers_are_asked_once_for_all_topics(every_s: float) -> None:
     clock = ManualClock()
-    late = Late(clock, a=1, b=1, c=1)
-    directory = RefreshedDirectory(late, clock, every_s=every_s)
+    topics = SlowDirectory(clock, a=1, b=1, c=1)
+    directory = RefreshedDirectory(topics, clock, every_s=every_s)
     group = ByIndex(
         TopicSubscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s
     )
-    owner = Noted()
+    owner = Owner()
     group.look(owner)
-    late.away = True
+    topics.is_unavailable = True
     for asked in (4, 5):
         clock.advance(every_s)
         group.look(owner)
         directory.refresh()
         group.look(owner)
-        assert (late.asked, len(owner.has)) == (asked, 3)
-    late.away, late.counts["c"] = False, 2
+        assert (topics.asked, len(owner.has)) == (asked, 3)
+    topics.is_unavailable, topics.counts["c"] = False, 2
     clock.advance(every_s)
     group.look(owner)
     assert len(owner.has) == 4
 
 
-def test_who_has_never_had_an_answer_asks_until_there_is_one() -> None:
+def test_a_directory_without_an_answer_asks_again_at_each_call() -> None:
     clock = ManualClock()
-    late = Late(clock, a=1)
-    late.away = True
-    directory = RefreshedDirectory(late, clock)
+    topics = SlowDirectory(clock, a=1)
+    topics.is_unavailable = True
+    directory = RefreshedDirectory(topics, clock)
     with pytest.raises(KafkaUnreachable):
         directory.partitions("a")
-    late.away = False
+    topics.is_unavailable = False
     assert len(directory.partitions("a")) == 1
 
 
-def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> None:
+def test_partitions_are_returned_also_if_another_thread_refreshes_meanwhile() -> None:
     directory = RefreshedDirectory(Topics(a=2), ManualClock())
 
-    class Forgets(dict[Any, float]):
-        """Another thread clears it after each look into it."""
+    class Cleared(dict[Any, float]):
+        """Is cleared after each look-up, as if by another thread."""
 
         def __contains__(self, key: object) -> bool:
             found = super().__contains__(key)
             self.clear()
             return found
 
-    directory._asked_s = Forgets()
+    directory._asked_s = Cleared()
     for _ in range(2):
         assert len(directory.partitions("a")) == 2
 
 
-def test_what_is_refused_is_counted_and_what_failed_is_tried_again() -> None:
-    offsets = Slow(StaleGeneration("old"), KafkaUnreachable("away"))
-    offsets.go.set()
+def test_stale_and_failed_commits_are_counted_and_tried_again() -> None:
+    offsets = SlowOffsets(StaleGeneration("old"), KafkaUnreachable("away"))
+    offsets.may_write.set()
     committer = Committer(offsets)
     wanted = {HERE: Committed(1)}
     assert not committer.finish(wanted, 30)

@@ -1,4 +1,4 @@
-"""Messages that are read once more: what comes, what is gone, and how little is read for it."""
+"""Failed messages that are read from Kafka again: which are found, which are gone, what is read."""
 
 from __future__ import annotations
 
@@ -33,99 +33,99 @@ def source(monkeypatch: pytest.MonkeyPatch) -> LogClient:
     return made
 
 
-def find(again: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
-    """(partition, offset) of what came, and what is gone."""
+def find(refetcher: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
+    """(partition, offset) of each message that was found, and the messages that are gone."""
     offsets = {Partition("a", int(p[1:])): np.array(some, np.int64) for p, some in wanted.items()}
-    messages, gone = again.find(offsets, limit)
+    messages, gone = refetcher.find(offsets, limit)
     return [(one.partition(), one.offset()) for one in messages], gone
 
 
-def test_only_what_is_wanted_comes_and_then_nothing_is_read(source: LogClient) -> None:
-    again = Refetcher(SETTINGS)
-    assert find(again, p0=[7, 9], p1=[3]) == ([(0, 7), (0, 9), (1, 3)], [])
+def test_only_wanted_messages_are_found_and_afterwards_nothing_is_read(source: LogClient) -> None:
+    refetcher = Refetcher(SETTINGS)
+    assert find(refetcher, p0=[7, 9], p1=[3]) == ([(0, 7), (0, 9), (1, 3)], [])
     assert source.reads == {}
-    again.close()
+    refetcher.close()
     assert source.closed
 
 
-def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: LogClient) -> None:
+def test_the_reader_reads_up_to_near_offsets_and_seeks_to_distant_ones(source: LogClient) -> None:
     source.logs[0] = range(10_000)
-    again = Refetcher(SETTINGS)
+    refetcher = Refetcher(SETTINGS)
     wanted = [10, 500, 9_000]
     found: list[Any] = []
     while wanted:
-        came, _ = find(again, 100, p0=wanted)
-        found += came
+        messages, _ = find(refetcher, 100, p0=wanted)
+        found += messages
         wanted = [one for one in wanted if (0, one) not in found]
     assert found == [(0, 10), (0, 500), (0, 9_000)]
     assert source.seeks == [(A, 10), (A, 9_000)]
     assert source.taken < 1_000
 
 
-def test_what_fails_before_that_is_gone_back_to(source: LogClient) -> None:
-    again = Refetcher(SETTINGS)
-    assert find(again, 3, p0=[20, 90])[0] == [(0, 20)]
-    assert find(again, 3, p0=[5, 90])[0] == [(0, 5)]
+def test_the_reader_seeks_back_to_an_earlier_offset(source: LogClient) -> None:
+    refetcher = Refetcher(SETTINGS)
+    assert find(refetcher, 3, p0=[20, 90])[0] == [(0, 20)]
+    assert find(refetcher, 3, p0=[5, 90])[0] == [(0, 5)]
     assert source.seeks == [(A, 20), (A, 5)]
 
 
-def test_what_was_compacted_away_is_gone_also_at_the_end(source: LogClient) -> None:
+def test_compacted_messages_are_gone_also_at_the_end(source: LogClient) -> None:
     source.logs[0], source.ends[0] = [3, 5], 100
     found, gone = find(Refetcher(SETTINGS), p0=[4, 5, 80])
     assert found == [(0, 5)]
     assert gone == [Gone(A, 4, COMPACTED), Gone(A, 80, COMPACTED)]
 
 
-def test_what_was_removed_is_gone_and_what_is_left_comes(source: LogClient) -> None:
+def test_removed_messages_are_gone_and_the_others_are_found(source: LogClient) -> None:
     source.logs[0] = range(50, 100)
-    again = Refetcher(SETTINGS)
-    assert find(again, p0=[4, 49, 60]) == ([], [Gone(A, 4, REMOVED), Gone(A, 49, REMOVED)])
-    assert find(again, p0=[60]) == ([(0, 60)], [])
+    refetcher = Refetcher(SETTINGS)
+    assert find(refetcher, p0=[4, 49, 60]) == ([], [Gone(A, 4, REMOVED), Gone(A, 49, REMOVED)])
+    assert find(refetcher, p0=[60]) == ([(0, 60)], [])
 
 
-def test_of_a_topic_that_was_cut_what_is_beyond_its_end_is_gone(source: LogClient) -> None:
+def test_messages_beyond_the_end_of_a_shortened_topic_are_gone(source: LogClient) -> None:
     source.logs[0] = range(10)
     _, (gone,) = find(Refetcher(SETTINGS), p0=[40])
     assert gone[:2] == (A, 40)
     assert "ends at 10" in gone.why
 
 
-def test_where_nobody_tells_what_is_left_it_is_asked_again(source: LogClient) -> None:
+def test_unknown_bounds_are_requested_again(source: LogClient) -> None:
     source.logs[0], source.is_cut = range(50, 100), True
-    again = Refetcher(SETTINGS)
-    assert find(again, p0=[4, 60]) == ([], [])
+    refetcher = Refetcher(SETTINGS)
+    assert find(refetcher, p0=[4, 60]) == ([], [])
     source.is_cut = False
-    assert find(again, p0=[4, 60]) == ([], [Gone(A, 4, REMOVED)])
-    assert find(again, p0=[60]) == ([(0, 60)], [])
+    assert find(refetcher, p0=[4, 60]) == ([], [Gone(A, 4, REMOVED)])
+    assert find(refetcher, p0=[60]) == ([(0, 60)], [])
 
 
-def test_an_error_costs_no_message(source: LogClient) -> None:
-    source.odd = [message(0, 7, error=FORBIDDEN, topic="a")]
-    again = Refetcher(SETTINGS)
+def test_an_error_loses_no_message(source: LogClient) -> None:
+    source.first_messages = [message(0, 7, error=FORBIDDEN, topic="a")]
+    refetcher = Refetcher(SETTINGS)
     with pytest.raises(NotAuthorised):
-        find(again, p0=[4])
-    assert find(again, p0=[4]) == ([(0, 4)], [])
+        find(refetcher, p0=[4])
+    assert find(refetcher, p0=[4]) == ([(0, 4)], [])
 
 
-def test_what_is_no_error_and_what_nobody_wants_changes_nothing(source: LogClient) -> None:
-    again = Refetcher(SETTINGS)
-    source.odd = [
+def test_transient_errors_and_unwanted_messages_are_ignored(source: LogClient) -> None:
+    refetcher = Refetcher(SETTINGS)
+    source.first_messages = [
         message(0, 0, error=ClientError._TRANSPORT),
         message(0, 3, error=EOF),
         message(11, 3),
     ]
-    assert find(again, p0=[4]) == ([(0, 4)], [])
-    find(again, 1, p0=[4, 90])
-    again.stop()
+    assert find(refetcher, p0=[4]) == ([(0, 4)], [])
+    find(refetcher, 1, p0=[4, 90])
+    refetcher.stop()
     assert source.reads == {}
 
 
-def test_what_is_never_emitted_again_is_not_to_be_read_again() -> None:
+def test_refetch_without_a_guarantee_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"refetch=True with Guarantee\.NONE"):
         KafkaOptions(refetch=True, guarantee=Guarantee.NONE)
 
 
-def test_what_fails_is_read_from_the_brokers_again(kafka: Kafka) -> None:
+def test_failed_messages_are_read_from_the_brokers_again(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     for partition in range(2):
         fill(kafka.bootstrap, topic, [b"%d" % number for number in range(20)], partition)
@@ -136,8 +136,8 @@ def test_what_fails_is_read_from_the_brokers_again(kafka: Kafka) -> None:
         first = place not in failed
         failed.add(place)
         if first and place == (1, 8):
-            spot = TopicPartition(topic, 1, 9)
-            admin(kafka.bootstrap).delete_records([spot])[spot].result(WITHIN_S)
+            position = TopicPartition(topic, 1, 9)
+            admin(kafka.bootstrap).delete_records([position])[position].result(WITHIN_S)
         return place == (0, 5) or (first and place in {(0, 3), (1, 8)})
 
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}

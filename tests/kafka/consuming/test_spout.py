@@ -1,4 +1,4 @@
-"""KafkaSpout against a real broker: what it reads, what it commits, what becomes of the rest."""
+"""KafkaSpout on a real broker: what it reads and commits, and what it does with bad records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spout(kafka: Kafka, topic: str, base: dict[str, Any] | None = None, **more: 
     return KafkaSpout(base or settings(kafka), topics=[topic], options=options, **more)
 
 
-def numbered(count: int, first: int = 0) -> list[bytes]:
+def numbered_values(count: int, first: int = 0) -> list[bytes]:
     return [str(number).encode() for number in range(first, first + count)]
 
 
@@ -48,17 +48,17 @@ def values(run: Run) -> list[int]:
 
 
 def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
-    """What the brokers know."""
-    with closing(Consumer({**base, "enable.auto.commit": False})) as client:  # see groups.py
+    """The committed offset, as the brokers report it."""
+    with closing(Consumer({**base, "enable.auto.commit": False})) as client:
         (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
     assert found.error is None
     return found.offset
 
 
-def test_all_that_is_there_is_read_and_committed(kafka: Kafka) -> None:
+def test_all_messages_are_read_and_committed(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap, 3), settings(kafka)
     for partition in range(3):
-        fill(kafka.bootstrap, topic, numbered(500, partition * 500), partition)
+        fill(kafka.bootstrap, topic, numbered_values(500, partition * 500), partition)
     with running(topology(spout(kafka, topic, base), tasks=2)) as run:
         run.until(lambda: sum(run.contiguous().values()) == 1500)
         assert values(run) == list(range(1500))
@@ -67,22 +67,24 @@ def test_all_that_is_there_is_read_and_committed(kafka: Kafka) -> None:
     assert [committed(kafka, base, topic, partition) for partition in range(3)] == [500] * 3
 
 
-def test_a_new_life_goes_on_at_what_is_committed_and_nothing_is_left_out(kafka: Kafka) -> None:
+def test_a_restarted_spout_continues_at_the_committed_offset_and_skips_nothing(
+    kafka: Kafka,
+) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
-    fill(kafka.bootstrap, topic, numbered(300))
+    fill(kafka.bootstrap, topic, numbered_values(300))
     refuses = Seen(lambda record: int(record.value) == 120)
     made = topology(spout(kafka, topic, base), refuses, attempts_max=1_000_000)
     run = Run(made)
     run.until(lambda: committed(kafka, base, topic) == 120)
-    run.core._wired.spouts.popitem()[1].spout._consumer.close()  # it dies: nothing is said
+    run.core._wired.spouts.popitem()[1].spout._consumer.close()  # dies without a last commit
     with running(topology(spout(kafka, topic, base))) as again:
         again.until(lambda: again.contiguous() == {f"{topic}[0]": 300})
         assert values(again) == list(range(120, 300))
 
 
-def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kafka: Kafka) -> None:
+def test_a_start_position_applies_to_a_new_deployment_and_not_to_a_restart(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
-    fill(kafka.bootstrap, topic, numbered(10))
+    fill(kafka.bootstrap, topic, numbered_values(10))
     options = KafkaOptions(commit_s=0.1, first=StartPosition.EARLIEST)
 
     def read(deployment: str, until: int) -> list[int]:
@@ -92,7 +94,7 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
             return values(run)
 
     assert read("one", 10) == list(range(10))
-    fill(kafka.bootstrap, topic, numbered(5, 10))
+    fill(kafka.bootstrap, topic, numbered_values(5, 10))
     assert read("one", 15) == list(range(10, 15)), "the same deployment, started again"
     assert read("two", 15) == list(range(15)), "another deployment"
 
@@ -109,10 +111,10 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
         (StartTime(2_000), [1, 2, 3]),
     ],
 )
-def test_where_a_spout_begins_that_has_committed_nothing(
+def test_where_a_spout_without_committed_offsets_begins(
     kafka: Kafka, first: Any, expected: list[int]
 ) -> None:
-    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # these messages are of 1970
+    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # the timestamps are of 1970
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(3):
         producer.produce(topic, str(number), timestamp=1_000 + 1_000 * number)
@@ -125,7 +127,7 @@ def test_where_a_spout_begins_that_has_committed_nothing(
         assert values(run) == expected
 
 
-def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka) -> None:
+def test_a_translator_gets_the_whole_message_and_chooses_the_stream(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     headers: list[Any] = [("trace", b"7")]
@@ -173,7 +175,7 @@ def test_an_offset_is_committed_when_all_records_of_its_message_are_processed(
     with running(made) as run:
         run.until(lambda: {order.id for order in run.records()} == {0, 1, 2, 4, 5})
         run.until(lambda: committed(kafka, base, topic) == 1)
-        run.go_on(0.5)
+        run.step_for(0.5)
         assert committed(kafka, base, topic) == 1, "one record of the next message is open"
         refused.clear()
         run.until(lambda: committed(kafka, base, topic) == 4)
@@ -181,33 +183,33 @@ def test_an_offset_is_committed_when_all_records_of_its_message_are_processed(
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
-def test_what_fails_is_not_repeated_where_that_is_not_promised(
+def test_failed_messages_are_not_repeated_without_that_guarantee(
     kafka: Kafka, guarantee: Guarantee
 ) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
-    fill(kafka.bootstrap, topic, [*numbered(20), b"x"])
-    told: list[int] = []
+    fill(kafka.bootstrap, topic, [*numbered_values(20), b"x"])
+    lead: list[int] = []
 
-    def early(record: KafkaRecord) -> bool:
+    def refuses(record: KafkaRecord) -> bool:
         if guarantee is Guarantee.AT_MOST_ONCE:
-            told.append(committed(kafka, base, topic) - record.offset)
+            lead.append(committed(kafka, base, topic) - record.offset)
         return record.offset == 3
 
     options = KafkaOptions(guarantee=guarantee, commit_s=0.1)
     made = spout(kafka, topic, base, options=options)
-    with running(topology(made, Seen(early))) as run:
+    with running(topology(made, Seen(refuses))) as run:
         run.until(lambda: len(run.records()) == 20)
         run.until(lambda: committed(kafka, base, topic) == 21)
         assert sorted(record.offset for record in run.records()) == [
             offset for offset in range(21) if offset != 3
         ]
-    assert all(ahead > 0 for ahead in told), "committed before it was emitted"
+    assert all(ahead > 0 for ahead in lead), "committed before it was emitted"
 
 
-def test_of_what_has_too_much_uncommitted_no_more_is_fetched(kafka: Kafka) -> None:
+def test_a_partition_with_too_many_uncommitted_messages_is_paused(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     for partition in range(2):
-        fill(kafka.bootstrap, topic, numbered(5_000), partition)
+        fill(kafka.bootstrap, topic, numbered_values(5_000), partition)
     stuck = [True]
     refuses = Seen(lambda record: stuck[0] and (record.partition, record.offset) == (0, 5))
     options = KafkaOptions(uncommitted_max=1_000, commit_s=0.1)
@@ -221,13 +223,13 @@ def test_of_what_has_too_much_uncommitted_no_more_is_fetched(kafka: Kafka) -> No
         run.until(lambda: run.contiguous().get(f"{topic}[1]") == 5_000)
         standing = run.spout().standing()[Partition(topic, 0)]
         assert standing.paused
-        assert 1_005 <= standing.emitted <= 1_305, "a batch more, at most"
+        assert 1_005 <= standing.emitted <= 1_305, "the limit is exceeded by one batch at most"
         assert (standing.contiguous, standing.holes) == (5, 1)
         stuck[0] = False
         run.until(lambda: run.contiguous() == dict.fromkeys((f"{topic}[0]", f"{topic}[1]"), 5_000))
 
 
-def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Kafka) -> None:
+def test_new_partitions_and_new_topics_that_match_the_pattern_are_read(kafka: Kafka) -> None:
     from confluent_kafka.admin import NewPartitions
 
     topic = new_topic(kafka.bootstrap)
@@ -246,7 +248,7 @@ def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Ka
         run.until(lambda: values(run) == [0, 1, 2])
 
 
-def test_markers_of_transactions_are_settled_and_what_was_aborted_is_not_read(kafka: Kafka) -> None:
+def test_transaction_markers_are_settled_and_aborted_messages_are_not_read(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     producer = Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex}
@@ -263,19 +265,19 @@ def test_markers_of_transactions_are_settled_and_what_was_aborted_is_not_read(ka
         assert [record.value for record in run.records()] == [b"a", b"b"]
 
 
-def removed(kafka: Kafka, topic: str, before: int) -> None:
-    """As retention does it."""
+def remove_before(kafka: Kafka, topic: str, before: int) -> None:
+    """Remove all messages of partition 0 before this offset, as retention does."""
     place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
     client.delete_records([place])[place].result(60)
 
 
-def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka: Kafka) -> None:
+def test_messages_removed_before_they_were_read_are_skipped_and_reported(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
-    fill(kafka.bootstrap, topic, numbered(10))
+    fill(kafka.bootstrap, topic, numbered_values(10))
     with running(topology(spout(kafka, topic, base))) as run:
         run.until(lambda: committed(kafka, base, topic) == 10)
-    fill(kafka.bootstrap, topic, numbered(30, 10))
-    removed(kafka, topic, 25)
+    fill(kafka.bootstrap, topic, numbered_values(30, 10))
+    remove_before(kafka, topic, 25)
     with running(topology(spout(kafka, topic, base), retry=LETTERS)) as run:
         run.until(lambda: committed(kafka, base, topic) == 40)
         assert values(run) == list(range(25, 40))
@@ -284,11 +286,11 @@ def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka
         assert run.spout().skipped_count == 15
 
 
-def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> None:
+def test_a_spout_at_its_pending_limit_stays_in_its_group(kafka: Kafka) -> None:
     from sunshower.kafka.options import by_broker_group
 
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(500))
+    fill(kafka.bootstrap, topic, numbered_values(500))
     base = settings(kafka, max_poll_interval_ms=6_000, session_timeout_ms=6_000)
     held: list[Any] = [True]
     options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
@@ -301,16 +303,16 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
     with running(made) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
         place = run.spout()._reader.places[Partition(topic, 0)]
-        run.go_on(8.0)
-        assert run.spout()._reader.places.get(place.partition) is place, "it was thrown out"
+        run.step_for(8.0)
+        assert run.spout()._reader.places.get(place.partition) is place, "it left the group"
         held[0] = False
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
     assert committed(kafka, base, topic) == 500
 
 
-def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
+def test_the_metadata_of_a_commit_name_the_deployment(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
-    fill(kafka.bootstrap, topic, numbered(3))
+    fill(kafka.bootstrap, topic, numbered_values(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
         kept = run.spout()._reader.committer.kept

@@ -1,4 +1,4 @@
-"""What cannot be is said at the declaration, or within ten seconds: what it is, and where."""
+"""Wrong Kafka settings and options raise when they are declared, or within ten seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sale(NamedTuple):
     item: str
 
 
-def opened(settings: dict[str, Any], **more: Any) -> KafkaError:
+def error_of_open(settings: dict[str, Any], **more: Any) -> KafkaError:
     """The error that `open` raises, within ten seconds."""
     spout = KafkaSpout(settings, **more)
     begun_s = time.monotonic()
@@ -41,7 +41,7 @@ def opened(settings: dict[str, Any], **more: Any) -> KafkaError:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({}, "a subscription to nothing"),
         ({"topics": ["a"], "pattern": "b"}, "topics and pattern: give exactly one"),
@@ -50,15 +50,15 @@ def opened(settings: dict[str, Any], **more: Any) -> KafkaError:
         ({"pattern": "a["}, r"pattern 'a\[' does not compile: unterminated character set"),
     ],
 )
-def test_a_subscription_is_one_of_names_pattern_and_partitions(
-    given: dict[str, Any], said: str
+def test_a_subscription_is_either_names_or_a_pattern_or_partitions(
+    given: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         KafkaSpout(BASE, **given)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"group.id": "g"}, "lack 'bootstrap.servers'"),
         ({"bootstrap.servers": "a:1"}, "lack 'group.id'"),
@@ -68,9 +68,9 @@ def test_a_subscription_is_one_of_names_pattern_and_partitions(
     ],
 )
 def test_settings_that_contradict_the_spout_are_refused(
-    settings: dict[str, Any], said: str
+    settings: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         KafkaSpout(settings, topics=["a"])
 
 
@@ -81,16 +81,18 @@ def test_fields_that_no_message_has_are_refused(fields: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"value": Json}, {"key": Sale}, {"value": "json"}])
-def test_what_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_value_that_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
     part, given = next(iter(wrong.items()))
-    told = getattr(given, "__name__", "'json'")
-    with pytest.raises(ConfigError, match=rf"{part}={told} is no format; give one such as {part}="):
+    shown = getattr(given, "__name__", "'json'")
+    with pytest.raises(
+        ConfigError, match=rf"{part}={shown} is no format; give one such as {part}="
+    ):
         KafkaSpout(BASE, topics=["a"], **wrong)
 
 
-def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_package_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    error = opened(BASE, topics=["a"])
+    error = error_of_open(BASE, topics=["a"])
     assert install_command("kafka") in str(error)
     assert not isinstance(error, Unavailable)
 
@@ -104,13 +106,13 @@ def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     ],
     ids=str,
 )
-def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"KafkaOptions: {next(iter(wrong))} is"):
         KafkaOptions(**wrong)
 
 
-def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
-    """It was taken for Guarantee.NONE, and nothing that failed came again."""
+def test_the_error_for_an_option_of_the_wrong_type_names_the_right_one() -> None:
+    """A string was taken for Guarantee.NONE, so failed messages were not emitted again."""
     with pytest.raises(ConfigError, match=r"'at least once'; give Guarantee\.AT_LEAST_ONCE"):
         KafkaOptions(guarantee="at least once")  # type: ignore[arg-type]
     with pytest.raises(
@@ -121,7 +123,7 @@ def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
         KafkaSpout(BASE, topics=["a"], options={"first": "earliest"})  # type: ignore[arg-type]
 
 
-def test_dead_letters_are_for_what_is_replayed() -> None:
+def test_dead_letters_need_a_spout_that_replays() -> None:
     from sunshower import Topology
     from sunshower.errors import TopologyError
     from sunshower.kafka.options import Guarantee
@@ -131,35 +133,35 @@ def test_dead_letters_are_for_what_is_replayed() -> None:
         Topology("t").spout("in", spout, retry=Retry(dead_letters=True))
 
 
-def test_a_setting_that_the_client_does_not_know(kafka: Kafka) -> None:
+def test_a_setting_that_the_client_does_not_know_is_an_error(kafka: Kafka) -> None:
     settings = {**BASE, "bootstrap.servers": kafka.bootstrap, "fetch.wait": 3}
-    error = opened(settings, topics=["a"])
+    error = error_of_open(settings, topics=["a"])
     assert str(error).endswith('no client of Kafka: No such configuration property: "fetch.wait"')
 
 
 def test_avro_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-    error = opened(BASE, topics=["a"], value=Avro({"url": "http://127.0.0.1:1"}))
+    error = error_of_open(BASE, topics=["a"], value=Avro({"url": "http://127.0.0.1:1"}))
     assert "pip install 'confluent-kafka[avro,schemaregistry]'" in str(error)
 
 
-def test_a_topic_that_is_not_there(kafka: Kafka) -> None:
-    error = opened({**BASE, "bootstrap.servers": kafka.bootstrap}, topics=["no-such-topic"])
+def test_a_topic_that_does_not_exist_is_an_error(kafka: Kafka) -> None:
+    error = error_of_open({**BASE, "bootstrap.servers": kafka.bootstrap}, topics=["no-such-topic"])
     assert isinstance(error, UnknownTopic)
     assert "topic 'no-such-topic'" in str(error)
 
 
-def test_a_partition_that_is_not_there(kafka: Kafka) -> None:
+def test_a_partition_that_does_not_exist_is_an_error(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     settings = {**BASE, "bootstrap.servers": kafka.bootstrap}
-    error = opened(settings, partitions=[Partition(topic, 1), Partition(topic, 2)])
+    error = error_of_open(settings, partitions=[Partition(topic, 1), Partition(topic, 2)])
     assert isinstance(error, UnknownTopic)
     assert f"no partition {topic}[2]; topic '{topic}' has 2" in str(error)
 
 
-def test_partitions_by_name_are_not_for_groups(kafka: Kafka) -> None:
+def test_a_group_cannot_share_single_partitions(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     settings = {**BASE, "bootstrap.servers": kafka.bootstrap}
     options = KafkaOptions(sharing=by_broker_group)
-    error = opened(settings, partitions=[Partition(topic, 0)], options=options)
+    error = error_of_open(settings, partitions=[Partition(topic, 0)], options=options)
     assert "a group shares whole topics" in str(error)

@@ -1,4 +1,4 @@
-"""Spouts that share partitions by the brokers' group: who joins, who leaves, and stale commits."""
+"""Spouts that share partitions by the brokers' group: joining, leaving, and stale commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sunshower.kafka.spout import KafkaSpout
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
 
-# What differs for us is whether a rebalance takes all partitions away.
+# For a spout the strategies differ in whether a rebalance revokes all partitions.
 STRATEGIES = ("range", pytest.param("roundrobin", marks=pytest.mark.long), "cooperative-sticky")
 BOTH = ("range", pytest.param("cooperative-sticky", marks=pytest.mark.long))
 
@@ -41,7 +41,7 @@ def member(topic: str, base: dict[str, Any]) -> KafkaSpout:
     return KafkaSpout(base, topics=[topic], options=options)
 
 
-def held(run: Run) -> int:
+def partition_count(run: Run) -> int:
     return len(run.contiguous())
 
 
@@ -49,8 +49,8 @@ def numbers(*runs: Run) -> list[int]:
     return sorted(int(record.value) for run in runs for record in run.records())
 
 
-def both(first: Run, second: Run, until: Any) -> None:
-    """Work with both, turn by turn."""
+def step_both(first: Run, second: Run, until: Any) -> None:
+    """Step both runs in turn, until the condition is true."""
 
     def happened() -> bool:
         second.core.step()
@@ -60,18 +60,22 @@ def both(first: Run, second: Run, until: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_who_joins_gets_a_share_and_who_leaves_gives_it_back(kafka: Kafka, strategy: str) -> None:
+def test_a_member_that_joins_gets_partitions_and_one_that_leaves_returns_them(
+    kafka: Kafka, strategy: str
+) -> None:
     topic, base = new_topic(kafka.bootstrap, 4), settings(kafka, strategy)
     for partition in range(4):
         fill(kafka.bootstrap, topic, [b"%d" % n for n in range(partition, 400, 4)], partition)
     with running(topology(member(topic, base))) as first:
-        first.until(lambda: held(first) == 4 and len(first.records()) >= 100)
+        first.until(lambda: partition_count(first) == 4 and len(first.records()) >= 100)
         with running(topology(member(topic, base))) as second:
-            both(first, second, lambda: held(first) == 2 and held(second) == 2)
+            step_both(
+                first, second, lambda: partition_count(first) == 2 and partition_count(second) == 2
+            )
             for partition in range(4):
                 values = [b"%d" % n for n in range(400 + partition, 800, 4)]
                 fill(kafka.bootstrap, topic, values, partition)
-            both(
+            step_both(
                 first,
                 second,
                 lambda: sum((first.contiguous() | second.contiguous()).values()) == 800,
@@ -80,13 +84,13 @@ def test_who_joins_gets_a_share_and_who_leaves_gives_it_back(kafka: Kafka, strat
             seen = numbers(first, second)
             assert set(seen) == set(range(800)), "nothing is lost"
             second_read = second.records()
-        first.until(lambda: held(first) == 4)
+        first.until(lambda: partition_count(first) == 4)
         fill(kafka.bootstrap, topic, [b"800"], 3)
         first.until(lambda: 800 in numbers(first))
         assert {int(r.value) for r in second_read} <= set(range(800))
 
 
-def test_a_commit_of_partitions_that_have_changed_hands_is_refused(kafka: Kafka) -> None:
+def test_a_commit_of_a_partition_that_has_another_owner_is_refused(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, [b"0"])
     with running(topology(member(topic, base))) as run:
@@ -99,7 +103,7 @@ def test_a_commit_of_partitions_that_have_changed_hands_is_refused(kafka: Kafka)
             stranger.close()
 
 
-def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
+def test_a_stale_commit_is_counted_and_the_spout_continues(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, [b"0"])
     with running(topology(member(topic, base))) as run:
@@ -123,7 +127,7 @@ def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
 
 
 @pytest.mark.parametrize("strategy", BOTH)
-def test_a_member_that_cannot_begin_joins_again(
+def test_a_member_that_cannot_read_its_offsets_joins_again(
     kafka: Kafka, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, strategy)
@@ -133,25 +137,27 @@ def test_a_member_that_cannot_begin_joins_again(
 
     def fails_twice(self: KafkaOffsets, partitions: Any) -> Any:
         if partitions and fails and fails.pop():
-            raise KafkaUnreachable("nobody answers")
+            raise KafkaUnreachable("no answer")
         return read(self, partitions)
 
     monkeypatch.setattr(KafkaOffsets, "read", fails_twice)
     with running(topology(member(topic, base), task_errors_max=6)) as run:
         run.until(lambda: numbers(run) == [0, 1])
         run.until(lambda: sum(run.contiguous().values()) == 2)
-        assert "nobody answers" in run.errors()[0]
+        assert "no answer" in run.errors()[0]
         assert not fails
 
 
 @pytest.mark.parametrize("strategy", BOTH)
-def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strategy: str) -> None:
+def test_a_member_that_starts_at_the_end_commits_that_offset_at_once(
+    kafka: Kafka, strategy: str
+) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka, strategy)
     fill(kafka.bootstrap, topic, [b"0", b"1", b"2"])
     options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0, first=StartPosition.LATEST)
     spout = KafkaSpout(base, topics=[topic], options=options)
     with running(topology(spout)) as run:
-        run.until(lambda: held(run) == 1)
+        run.until(lambda: partition_count(run) == 1)
         here = Partition(topic, 0)
         assert run.spout()._offsets.read([here])[here].offset == 3
         assert run.spout().result()["failed commits"] == 0
@@ -160,7 +166,7 @@ def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strate
 
 
 @pytest.mark.parametrize("strategy", BOTH)
-def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
+def test_a_group_reads_all_topics_that_match_a_pattern_also_new_ones(
     kafka: Kafka, strategy: str
 ) -> None:
     name = f"p-{uuid.uuid4().hex[:8]}"
@@ -177,7 +183,7 @@ def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
         assert not run.errors()
 
 
-def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka) -> None:
+def test_fetched_messages_of_a_revoked_partition_are_read_by_the_new_owner(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, "cooperative-sticky")
     for partition in range(2):
         values = [b"%d" % n for n in range(partition, 200, 2)]
@@ -187,9 +193,9 @@ def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka)
     retry = Retry(attempts=1_000_000, initial_s=0.3, max_s=0.3)
     made = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
     with running(made) as first:
-        first.until(lambda: held(first) == 2 and len(first.spout()._reader.ahead) >= 3)
+        first.until(lambda: partition_count(first) == 2 and len(first.spout()._reader.ahead) >= 3)
         with running(topology(member(topic, base))) as second:
-            both(first, second, lambda: len(second.records()) == 100)
+            step_both(first, second, lambda: len(second.records()) == 100)
             stuck[0] = False
-            both(first, second, lambda: len(first.records()) >= 100)
+            step_both(first, second, lambda: len(first.records()) >= 100)
             assert numbers(first, second) == list(range(200))

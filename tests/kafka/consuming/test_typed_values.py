@@ -1,4 +1,4 @@
-"""What KafkaBolt writes of a record is read again with the types of its fields."""
+"""Values that KafkaBolt has written are read again with the types of the record's fields."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ annotations = st.recursive(
 
 
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Values of one of `annotations`."""
+    """A strategy for the values of an annotation."""
     if annotation in LEAVES:
         return LEAVES[annotation]
     origin, args = get_origin(annotation), get_args(annotation)
@@ -120,7 +120,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 def parts(value: Any) -> Any:
-    """What is equal only for values of the same types, at any depth."""
+    """A form of the value that is equal only for values of the same types, at any depth."""
     if isinstance(value, Stop):
         return Stop, *map(exactly, (value.at, value.price)), parts(value.before)
     if isinstance(value, Counter):
@@ -132,7 +132,7 @@ def parts(value: Any) -> Any:
     return exactly(value)
 
 
-def written(record: Any) -> bytes:
+def encode(record: Any) -> bytes:
     found = Composer("here", "topic").compose(record).value
     assert found is not None
     return found
@@ -143,7 +143,7 @@ def test_a_value_is_read_as_it_was_written(data: st.DataObject) -> None:
     annotation = data.draw(annotations)
     value = data.draw(values_of(annotation))
     kind = make_dataclass("Sent", [("value", annotation)])
-    read = Json(kind).decoder("topic", "value")(written(kind(value)))
+    read = Json(kind).decoder("topic", "value")(encode(kind(value)))
     assert type(read) is kind
     assert parts(read.value) == parts(value)
 
@@ -154,7 +154,7 @@ def test_a_set_is_read_from_an_array() -> None:
     assert found == kind({date(2026, 1, 2)}, frozenset("a"))
 
 
-def test_messagepack_reads_the_same_texts() -> None:
+def test_messagepack_decodes_typed_values_from_text() -> None:
     packed = msgpack.packb(["2026-01-02T03:04:05+00:00", ["1.50", "m"]])
     found = MessagePack(Stop).decoder("topic", "value")(packed)
     assert found == Stop(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), Price(Decimal("1.50")))
@@ -172,9 +172,7 @@ def test_messagepack_reads_the_same_texts() -> None:
         (list[date] | date, ["2026-01-02"], [date(2026, 1, 2)]),
     ],
 )
-def test_of_a_union_the_first_member_counts_that_fits(
-    annotation: Any, text: Any, value: Any
-) -> None:
+def test_a_union_uses_its_first_member_that_matches(annotation: Any, text: Any, value: Any) -> None:
     kind = make_dataclass("Sent", [("value", annotation)])
     data = json.dumps({"value": text}).encode()
     assert exactly(Json(kind).decoder("topic", "value")(data).value) == exactly(value)
@@ -193,7 +191,7 @@ class Order(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "expected"),
     [
         ("at", "yesterday", r"at: 'yesterday' is no datetime"),
         ("at", "2026-13-01", r"at: '2026-13-01' is no datetime: month must be in 1..12"),
@@ -214,11 +212,11 @@ class Order(NamedTuple):
         ("note", {"on": "x"}, r"note: on: 'x' is no date"),
     ],
 )
-def test_a_value_that_is_not_of_its_type_is_named_with_its_field(
-    name: str, value: Any, said: str
+def test_the_error_for_a_value_of_the_wrong_type_names_its_field(
+    name: str, value: Any, expected: str
 ) -> None:
     data = json.dumps({name: value}).encode()
     messages = MessageBatch.of([Message(topic="a", partition=0, offset=0, value=data)])
     ((found,), _) = Translator(Json(Order), Bytes()).records(messages)
     assert isinstance(found, Undecodable)
-    assert re.match(rf"Order\.{said}", found.reason)
+    assert re.match(rf"Order\.{expected}", found.reason)

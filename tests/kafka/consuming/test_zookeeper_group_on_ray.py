@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Group:
-    """What ZooKeeper says of a group with one topic."""
+    """The state of a group with one topic in ZooKeeper."""
 
     def __init__(self, tree: ZooKeeperTree, name: str, topic: str) -> None:
         self._tree, self._home, self._topic = tree, f"/consumers/{name}", topic
@@ -43,7 +43,7 @@ class Group:
         return {number: int(value) for number, value in self._values("offsets").items()}
 
     def is_shared(self, members: int) -> bool:
-        """Whether so many have all partitions, each some."""
+        """Whether this number of members own all partitions, each at least one."""
         owners = self.owners()
         return (
             len(owners) == PARTITIONS
@@ -62,12 +62,12 @@ def send(kafka: Kafka, topic: str, each: int) -> None:
         fill(kafka.bootstrap, topic, [b"x"] * each, partition)
 
 
-def place(message: Received) -> Number:
+def to_number(message: Received) -> Number:
     return Number(message.partition * 10_000 + message.offset)
 
 
 @pytest.mark.long
-def test_who_is_killed_leaves_its_partitions_to_the_others_and_nothing_is_lost(
+def test_the_partitions_of_a_killed_process_are_claimed_and_nothing_is_lost(
     ray_cluster: RayCluster, kafka: Kafka, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka.bootstrap, PARTITIONS)
@@ -78,7 +78,7 @@ def test_who_is_killed_leaves_its_partitions_to_the_others_and_nothing_is_lost(
         commit_s=0.2,
     )
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}
-    spout = KafkaSpout(settings, topics=[topic], translate=place, emits=Number, options=options)
+    spout = KafkaSpout(settings, topics=[topic], translate=to_number, emits=Number, options=options)
     made = Topology("shared", workers=2)
     made.spout("in", spout, 2).shuffle().bolt("store", Store(tmp_path), parallelism=2)
     with (

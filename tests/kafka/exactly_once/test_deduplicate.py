@@ -1,4 +1,4 @@
-"""Each key counts once: in memory, over restarts with a store, and at the end of a Kafka topic."""
+"""Each key counts once: in memory, after restarts with a store, and in a Kafka topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
 from sunshower.topologies.signatures import tick_of
-from tests.kafka.producing.rig import Driven, paused
+from tests.kafka.producing.rig import BoltRig, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
 
@@ -52,7 +52,7 @@ class Count(Bolt[Sale, None]):
 CONTEXT = Context("shop", "count", 1, 0, 1)
 
 
-def open_one(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
+def open_bolt(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
     found = deduplicate("id", Count(), memory=memory, store=tree)
     found.prepare(CONTEXT)
     return found
@@ -68,17 +68,17 @@ def feed(bolt: Deduplicated, *sales: Sale) -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(0, 9)), max_size=20))
-def test_memory_holds_the_newest_keys_and_no_more(room: int, batches: list[list[int]]) -> None:
-    seen = KeyCache(room)
+def test_memory_holds_the_newest_keys_and_no_more(memory: int, batches: list[list[int]]) -> None:
+    seen = KeyCache(memory)
     for batch in batches:
         seen.add(batch)
-    newest = list(dict.fromkeys(reversed([key for batch in batches for key in batch])))[:room]
+    newest = list(dict.fromkeys(reversed([key for batch in batches for key in batch])))[:memory]
     assert seen.keys() == newest[::-1]
-    assert len(seen) <= room
+    assert len(seen) <= memory
     assert all(key in seen for key in newest)
 
 
-def test_a_memory_for_nothing_is_refused() -> None:
+def test_a_memory_of_zero_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         deduplicate("id", Count(), memory=0)
 
@@ -87,21 +87,21 @@ def test_a_memory_for_nothing_is_refused() -> None:
 
 
 def test_repeats_are_dropped_within_a_batch_and_later() -> None:
-    bolt = open_one()
+    bolt = open_bolt()
     feed(bolt, Sale(1, "tea"), Sale(1, "tea"), Sale(2, "tea"))
     feed(bolt, Sale(2, "tea"), Sale(3, "milk"))
     assert bolt.result() == {"tea": 2, "milk": 1}
     assert bolt.figures() == {"repeats": 2}
 
 
-def test_what_was_forgotten_counts_again() -> None:
-    bolt = open_one(memory=2)
+def test_a_key_that_was_evicted_from_memory_counts_again() -> None:
+    bolt = open_bolt(memory=2)
     for id in (1, 2, 3, 1):
         feed(bolt, Sale(id, "tea"))
     assert bolt.result() == {"tea": 4}
 
 
-class Choosy(Count):
+class Raising(Count):
     def process(self, record: Sale) -> None:
         if record.item == "poison":
             raise ValueError(record)
@@ -109,29 +109,29 @@ class Choosy(Count):
 
 
 def test_a_record_that_raised_is_no_repeat_when_it_comes_again() -> None:
-    bolt = deduplicate("id", choosy := Choosy())
+    bolt = deduplicate("id", counting := Raising())
     bolt.prepare(CONTEXT)
     with pytest.raises(ValueError, match="poison"):
         bolt.process(Sale(1, "poison"))
     feed(bolt, Sale(1, "tea"))
-    assert choosy.counts == {"tea": 1}
+    assert counting.counts == {"tea": 1}
 
 
-def test_it_takes_along_its_keys_where_it_goes() -> None:
-    bolt = open_one()
+def test_keys_are_part_of_the_snapshot_of_a_task_that_moves() -> None:
+    bolt = open_bolt()
     feed(bolt, Sale(1, "tea"))
-    elsewhere = open_one()
-    elsewhere.restore(bolt.snapshot())
-    feed(elsewhere, Sale(1, "tea"), Sale(2, "tea"))
-    assert elsewhere.result() == {"tea": 2}
+    moved = open_bolt()
+    moved.restore(bolt.snapshot())
+    feed(moved, Sale(1, "tea"), Sale(2, "tea"))
+    assert moved.result() == {"tea": 2}
 
 
-def test_only_a_bolt_that_keeps_its_results_is_taken() -> None:
-    class Forgetful(Bolt[Sale, None]):
+def test_only_a_bolt_with_a_snapshot_can_be_deduplicated() -> None:
+    class WithoutSnapshot(Bolt[Sale, None]):
         def process(self, record: Sale) -> None: ...
 
     with pytest.raises(TopologyError, match="has no snapshot"):
-        deduplicate("id", Forgetful())
+        deduplicate("id", WithoutSnapshot())
     with pytest.raises(UnknownField, match="price"):
         deduplicate("price", Count()).check_input(Schema.of(Sale))
 
@@ -144,48 +144,48 @@ def test_a_function_makes_the_key_of_plain_tuples_with_different_names() -> None
     assert bolt.key_of((7, "tea")) == 7
 
 
-# ---- over deaths --------------------------------------------------------------------------------
+# ---- restarts -----------------------------------------------------------------------------------
 
 
-def test_each_key_counts_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
-    """Batches are stored or not, a death comes before or after: what was not acked comes again."""
-    dice = random.Random(7)
+def test_each_key_counts_once_whenever_the_process_dies(tmp_path: Path) -> None:
+    """The process dies before or after it stores a batch; an unacked batch is replayed."""
+    random_numbers = random.Random(7)
     sales = [Sale(number, f"item {number % 5}") for number in range(200)]
     left = list(sales)
-    bolt = open_one(lambda: SqliteTree(tmp_path / "store"))
+    bolt = open_bolt(lambda: SqliteTree(tmp_path / "store"))
     while left:
-        batch = [dice.choice(left[:20]) for _ in range(5)]
+        batch = [random_numbers.choice(left[:20]) for _ in range(5)]
         for sale in batch:
             bolt.process(sale)
-        fate = dice.random()
-        if fate > 0.2:  # else it dies with what is not stored
+        chance = random_numbers.random()
+        if chance > 0.2:  # else it dies before the batch is stored
             bolt.flush()
-        if fate > 0.4:  # else it dies before anybody hears that it is done
+        if chance > 0.4:  # else it dies before the batch is acked
             left = [sale for sale in left if sale not in batch]
             continue
         bolt.cleanup()
-        bolt = open_one(lambda: SqliteTree(tmp_path / "store"))
+        bolt = open_bolt(lambda: SqliteTree(tmp_path / "store"))
     assert bolt.result() == {f"item {number}": 40 for number in range(5)}
     bolt.cleanup()
 
 
-def test_a_process_that_was_taken_for_dead_counts_nothing_twice() -> None:
+def test_a_zombie_counts_nothing_twice() -> None:
     forest = MemoryForest()
-    former, successor = (open_one(lambda: MemoryTree(forest)) for _ in range(2))
-    feed(former, Sale(1, "tea"))
+    earlier, successor = (open_bolt(lambda: MemoryTree(forest)) for _ in range(2))
+    feed(earlier, Sale(1, "tea"))
     with pytest.raises(StoreError):
-        feed(successor, Sale(1, "tea"))  # its batch fails, and comes again
+        feed(successor, Sale(1, "tea"))  # the batch fails, and is replayed below
     feed(successor, Sale(1, "tea"), Sale(2, "tea"))
     with pytest.raises(StoreError):
-        feed(former, Sale(2, "tea"))
-    feed(former, Sale(2, "tea"))
-    assert former.result() == {"tea": 2}
+        feed(earlier, Sale(2, "tea"))
+    feed(earlier, Sale(2, "tea"))
+    assert earlier.result() == {"tea": 2}
 
 
-class Flaky(MemoryTree):
+class UnreliableTree(MemoryTree):
     """A store that cannot be reached for a while."""
 
-    away = False
+    is_unavailable = False
 
     def get(self, path: str) -> Node | None:
         self._reach()
@@ -200,24 +200,24 @@ class Flaky(MemoryTree):
         return super().set(path, value, version)
 
     def _reach(self) -> None:
-        if self.away:
-            raise StoreUnreachable("nobody answers")
+        if self.is_unavailable:
+            raise StoreUnreachable("no answer")
 
 
 @pytest.mark.parametrize("before", [(), (Sale(0, "tea"),)])
-def test_a_store_out_of_reach_makes_nothing_count_twice(before: tuple[Sale, ...]) -> None:
-    store = Flaky(MemoryForest())
-    bolt = open_one(lambda: store)
+def test_an_unavailable_store_makes_nothing_count_twice(before: tuple[Sale, ...]) -> None:
+    store = UnreliableTree(MemoryForest())
+    bolt = open_bolt(lambda: store)
     feed(bolt, *before)
-    store.away = True
+    store.is_unavailable = True
     with pytest.raises(StoreUnreachable):
         feed(bolt, Sale(1, "tea"))
-    for _ in range(2):  # it comes again too early
+    for _ in range(2):  # replays while the store is still unavailable
         with pytest.raises(StoreUnreachable):
             bolt.process(Sale(1, "tea"))
         with pytest.raises(StoreUnreachable):
             bolt.flush()
-    store.away = False
+    store.is_unavailable = False
     feed(bolt, Sale(1, "tea"), Sale(2, "tea"))
     feed(bolt, Sale(1, "tea"))
     assert bolt.result() == {"tea": 2 + len(before)}
@@ -241,16 +241,16 @@ def test_a_tick_reaches_the_bolt() -> None:
     assert tick_of(deduplicate("id", Count()), None, "here") is None
 
 
-def test_a_tick_goes_on_with_nothing_of_a_batch_that_failed() -> None:
-    store = Flaky(MemoryForest())
+def test_a_tick_sees_no_part_of_a_failed_batch() -> None:
+    store = UnreliableTree(MemoryForest())
     bolt = deduplicate("id", Clearing(), store=lambda: store)
     bolt.prepare(CONTEXT)
-    store.away = True
+    store.is_unavailable = True
     with pytest.raises(StoreUnreachable):
         feed(bolt, Sale(1, "tea"))
     with pytest.raises(StoreUnreachable):
         bolt.tick()
-    store.away = False
+    store.is_unavailable = False
     bolt.tick()
     feed(bolt, Sale(1, "tea"))
     assert bolt.result() == {"tea": 1}
@@ -264,13 +264,13 @@ def sole_writer(kafka: Kafka, topic: str, **settings: Any) -> SoleWriterBolt:
     return SoleWriterBolt(base | settings, topic, id="id", value="item", memory=50)
 
 
-def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
+def test_messages_that_arrived_before_a_restart_are_not_sent_again(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, 2)
     sales = [Sale(number, f"{number:03}") for number in range(30)]
-    before = Driven(sole_writer(kafka, topic))
+    before = BoltRig(sole_writer(kafka, topic))
     before.take(*sales[:20])
-    before.bolt._producer.flush(60)  # they have arrived, and nobody has heard of it: it dies
-    after = Driven(sole_writer(kafka, topic))
+    before.bolt._producer.flush(60)  # they have arrived; the process dies before they are acked
+    after = BoltRig(sole_writer(kafka, topic))
     after.take(*sales)
     after.until(lambda out: len(out.acked) == 30)
     assert values_of(kafka.bootstrap, topic) == [sale.item for sale in sales]
@@ -279,14 +279,14 @@ def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
     assert ids == {str(number).encode() for number in range(30)}
 
 
-def test_a_repeat_of_what_is_on_its_way_fares_as_that(kafka: Kafka) -> None:
+def test_a_repeat_of_an_unconfirmed_message_is_acked_or_failed_with_it(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    driven = Driven(sole_writer(kafka, topic, **{"message.timeout.ms": 1000, "linger.ms": 0}))
+    driven = BoltRig(sole_writer(kafka, topic, **{"message.timeout.ms": 1000, "linger.ms": 0}))
     with paused(kafka):
         driven.take(Sale(1, "tea"), Sale(1, "tea"))
         assert driven.out.acked == []
         driven.until(lambda out: len(out.failed) == 2)
-    driven.take(Sale(1, "tea"))  # it has failed, so it is none
+    driven.take(Sale(1, "tea"))  # the first one has failed, so this one is no repeat
     driven.until(lambda out: out.acked)
     driven.take(Sale(1, "tea"))
     assert driven.out.acked == [Sale(1, "tea")] * 2

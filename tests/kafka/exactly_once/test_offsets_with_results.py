@@ -1,4 +1,4 @@
-"""Exactly once by offsets in the results' transaction: whatever is repeated, and whoever dies."""
+"""Exactly once by storing offsets in the transaction of the results, also after crashes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from sunshower.records import Schema
 from sunshower.secret import Secret
 from sunshower.state import sqlite
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import NewDesk, message
+from tests.kafka.fakes import NewSpoutRig, message
 from tests.kafka.stage import running
 from tests.kafka.topics import fill, new_topic
 
 TABLE = "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)"
 CONTEXT = Context("words", "results", 1, 0, 1)
-POST: Any = None  # it asks nothing of it
+UNUSED: Any = None  # OffsetsWithResults does not use its argument
 
 
 class Line(NamedTuple):
@@ -73,47 +73,47 @@ def count(db: Any, lines: Sequence[Line]) -> None:
     )
 
 
-def opened(kept: OffsetsWithResults) -> ResultsBolt:
-    """The bolt, as it is in a worker."""
-    bolt = kept.bolt(count, TABLE)
+def open_bolt(store: OffsetsWithResults) -> ResultsBolt:
+    """The bolt, pickled and prepared as in a worker."""
+    bolt = store.bolt(count, TABLE)
     bolt.check_input(Schema.of(Line))
     found: ResultsBolt = pickle.loads(pickle.dumps(bolt))
     found.prepare(CONTEXT)
     return found
 
 
-def batch(bolt: ResultsBolt, *lines: Line) -> None:
+def process_batch(bolt: ResultsBolt, *lines: Line) -> None:
     for one in lines:
         bolt.process(one)
     bolt.flush()
 
 
 def count_values(db: Any, records: Sequence[Any]) -> None:
-    """Of plain tuples: topic, partition, offset, value."""
+    """Count the values of plain tuples (topic, partition, offset, value)."""
     count(db, [Line(*record[:3], record[3].decode()) for record in records])
 
 
-def rows(kept: OffsetsWithResults, sql: str) -> list[Any]:
-    """What a program of the user's reads."""
-    if isinstance(kept.place, Secret):
+def rows(store: OffsetsWithResults, sql: str) -> list[Any]:
+    """The rows of a query by another program."""
+    if isinstance(store.place, Secret):
         import psycopg
 
-        with psycopg.connect(kept.place.reveal()) as server:
+        with psycopg.connect(store.place.reveal()) as server:
             return server.execute(sql.encode()).fetchall()
-    with sqlite3.connect(str(kept.place)) as db:
+    with sqlite3.connect(str(store.place)) as db:
         return db.execute(sql).fetchall()
 
 
-def counts(kept: OffsetsWithResults) -> dict[str, int]:
-    return dict(rows(kept, "SELECT word, number FROM counts"))
+def counts(store: OffsetsWithResults) -> dict[str, int]:
+    return dict(rows(store, "SELECT word, number FROM counts"))
 
 
-def offsets_of(kept: OffsetsWithResults) -> Offsets:
-    return kept(POST)
+def offsets_of(store: OffsetsWithResults) -> Offsets:
+    return store(UNUSED)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetsWithResults:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetsWithResults:
     if request.param == "sqlite":
         return OffsetsWithResults(tmp_path / "counts.db", "words")
     found = OffsetsWithResults(request.getfixturevalue("postgres"), "words")
@@ -123,28 +123,28 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetsWithResults:
     return found
 
 
-def test_a_message_that_is_repeated_counts_once(kept: OffsetsWithResults) -> None:
-    bolt = opened(kept)
-    batch(bolt, line(0), line(1), line(1), line(5))
-    batch(bolt, line(1), line(2))
-    batch(opened(kept), line(5), line(0), line(0, partition=1))
-    assert counts(kept) == {"word 0": 2, "word 1": 1, "word 2": 2}
+def test_a_message_that_is_repeated_counts_once(store: OffsetsWithResults) -> None:
+    bolt = open_bolt(store)
+    process_batch(bolt, line(0), line(1), line(1), line(5))
+    process_batch(bolt, line(1), line(2))
+    process_batch(open_bolt(store), line(5), line(0), line(0, partition=1))
+    assert counts(store) == {"word 0": 2, "word 1": 1, "word 2": 2}
     assert bolt.figures() == {"repeats": 2}
 
 
-def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
-    late = opened(kept)
+def test_a_zombie_writes_nothing(store: OffsetsWithResults) -> None:
+    late = open_bolt(store)
     late.process(line(0))
-    batch(opened(kept), line(0))
+    process_batch(open_bolt(store), line(0))
     with pytest.raises(WrongVersion, match="another task has written results"):
         late.flush()
-    assert counts(kept) == {"word 0": 1}
-    batch(late, line(0), line(1))  # it has read again what is there
-    assert counts(kept) == {"word 0": 1, "word 1": 1}
+    assert counts(store) == {"word 0": 1}
+    process_batch(late, line(0), line(1))  # after the error it has read the stored offsets again
+    assert counts(store) == {"word 0": 1, "word 1": 1}
 
 
-def test_of_two_tasks_that_write_at_once_one_has_written(kept: OffsetsWithResults) -> None:
-    bolts = [opened(kept), opened(kept)]
+def test_of_two_tasks_that_write_at_once_exactly_one_succeeds(store: OffsetsWithResults) -> None:
+    bolts = [open_bolt(store), open_bolt(store)]
     with ThreadPoolExecutor(2) as pool:
         for offset in range(30):
             both = [line(offset), line(offset, partition=1)]
@@ -154,40 +154,40 @@ def test_of_two_tasks_that_write_at_once_one_has_written(kept: OffsetsWithResult
             ends = [pool.submit(bolt.flush).exception for bolt in bolts]
             errors = [error for end in ends if (error := end(60)) is not None]
             assert [type(error) for error in errors] == [WrongVersion]
-    assert counts(kept) == dict.fromkeys(("word 0", "word 1", "word 2"), 20)
+    assert counts(store) == dict.fromkeys(("word 0", "word 1", "word 2"), 20)
 
 
 @pytest.mark.parametrize("word", ["bad", "exit"])
 def test_results_that_cannot_be_written_leave_no_offset(
-    kept: OffsetsWithResults, word: str
+    store: OffsetsWithResults, word: str
 ) -> None:
-    bolt = opened(kept)
+    bolt = open_bolt(store)
     with pytest.raises((ValueError, SystemExit)):
-        batch(bolt, line(0), Line("a", 0, 1, word))
-    assert counts(kept) == {}
-    batch(bolt, line(0))
-    assert counts(kept) == {"word 0": 1}
+        process_batch(bolt, line(0), Line("a", 0, 1, word))
+    assert counts(store) == {}
+    process_batch(bolt, line(0))
+    assert counts(store) == {"word 0": 1}
 
 
-def test_a_wrong_statement_is_the_users_own_error(kept: OffsetsWithResults) -> None:
+def test_an_error_in_the_users_statement_is_raised_unchanged(store: OffsetsWithResults) -> None:
     def wrong(db: Any, _: Sequence[Line]) -> None:
         db.execute("INSERT INTO nowhere VALUES (1)")
 
-    bolt = kept.bolt(wrong)
+    bolt = store.bolt(wrong)
     bolt.check_input(Schema.of(Line))
     bolt.prepare(CONTEXT)
     with pytest.raises(Exception, match="nowhere") as raised:
-        batch(bolt, line(0))
+        process_batch(bolt, line(0))
     assert not isinstance(raised.value, StoreError)
-    batch(opened(kept), line(0))
-    assert counts(kept) == {"word 0": 1}, "it is not taken for a repeat"
+    process_batch(open_bolt(store), line(0))
+    assert counts(store) == {"word 0": 1}, "a message whose results failed is no repeat"
 
 
 def test_the_address_of_a_server_is_shown_without_its_password() -> None:
-    kept = OffsetsWithResults("postgresql://me:secret@127.0.0.1:1/x", "words")
-    assert "secret" not in repr(kept)
+    store = OffsetsWithResults("postgresql://me:secret@127.0.0.1:1/x", "words")
+    assert "secret" not in repr(store)
     with pytest.raises(StoreUnreachable, match="the offsets of 'words'"):
-        opened(kept)
+        open_bolt(store)
 
 
 def test_results_in_a_file_are_refused_on_another_machine(
@@ -200,82 +200,80 @@ def test_results_in_a_file_are_refused_on_another_machine(
         bolt.prepare(CONTEXT)
 
 
-def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None:
-    offsets = offsets_of(kept)
+def test_a_reader_begins_where_the_results_end(store: OffsetsWithResults) -> None:
+    offsets = offsets_of(store)
     first, other = Partition("a", 0), Partition("a", 1)
     assert offsets.read([first, other]) == {}
-    batch(opened(kept), *map(line, [0, 1, 2, 4, 7]))
-    assert offsets.read([first, other]) == {}  # nobody has said that it began at 0
+    process_batch(open_bolt(store), *map(line, [0, 1, 2, 4, 7]))
+    assert offsets.read([first, other]) == {}  # no reader has stored that it began at 0
     offsets.write({first: Committed(1)})
     assert offsets.read([first, other]) == {first: Committed(3)}
     offsets.write({first: Committed(5)})
     assert offsets.read([first]) == {first: Committed(5)}
 
 
-def test_what_is_settled_is_forgotten_one_by_one(kept: OffsetsWithResults) -> None:
-    bolt, offsets = opened(kept), offsets_of(kept)
-    for start in range(0, 1000, 10):  # as where a transaction's marker takes each tenth offset
-        batch(bolt, *map(line, range(start, start + 9)))
+def test_intervals_below_the_settled_offset_are_removed(store: OffsetsWithResults) -> None:
+    bolt, offsets = open_bolt(store), offsets_of(store)
+    for start in range(0, 1000, 10):  # each tenth offset is missing, like a transaction marker
+        process_batch(bolt, *map(line, range(start, start + 9)))
         offsets.write({Partition("a", 0): Committed(start + 10)})
-    found = rows(kept, "SELECT settled, done FROM sunshower_offsets")
+    found = rows(store, "SELECT settled, done FROM sunshower_offsets")
     assert found == [(1000, "[[980, 989], [990, 999]]")]
-    batch(bolt, line(3), line(995))
-    assert sum(counts(kept).values()) == 900
+    process_batch(bolt, line(3), line(995))
+    assert sum(counts(store).values()) == 900
 
 
-def test_a_topic_that_was_made_anew_is_told(kept: OffsetsWithResults) -> None:
-    offsets = offsets_of(kept)
+def test_a_topic_that_was_created_again_is_an_error(store: OffsetsWithResults) -> None:
+    offsets = offsets_of(store)
     offsets.write({Partition("a", 0): Committed(500)})
     with pytest.raises(BadOffset, match=r"a\[0\] is read from 0, and all below 500 was done"):
         offsets.write({Partition("a", 0): Committed(0)})
 
 
-def test_records_that_do_not_say_their_message_are_refused(kept: OffsetsWithResults) -> None:
+def test_records_without_topic_partition_and_offset_are_refused(store: OffsetsWithResults) -> None:
     with pytest.raises(UnknownField, match="offset"):
-        kept.bolt(count).check_input(Schema(("topic", "partition", "value")))
+        store.bolt(count).check_input(Schema(("topic", "partition", "value")))
 
 
-def test_plain_tuples_with_their_message_at_different_positions_are_refused(
-    kept: OffsetsWithResults,
+def test_plain_tuples_with_the_message_fields_at_different_positions_are_refused(
+    store: OffsetsWithResults,
 ) -> None:
-    bolt = kept.bolt(count)
+    bolt = store.bolt(count)
     bolt.check_input(Schema(("topic", "partition", "offset", "value")))
     with pytest.raises(RecordMismatch, match="'topic' at different positions"):
         bolt.check_input(Schema(("value", "topic", "partition", "offset")))
 
 
-def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no database, but a long text " * 100)
     with pytest.raises(StoreError, match="file is not a database"):
-        opened(OffsetsWithResults(tmp_path / "file", "words"))
+        open_bolt(OffsetsWithResults(tmp_path / "file", "words"))
 
 
-def test_a_kafka_spout_goes_on_where_the_results_end(
-    kept: OffsetsWithResults, new_desk: NewDesk
+def test_a_kafka_spout_continues_where_the_results_end(
+    store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
-    def life() -> tuple[Any, list[tuple[int, int]]]:
-        desk = new_desk((0, 100), kept=offsets_of(kept))
-        desk.open()
-        desk.client.waiting = [
-            message(at) for at in range(desk.client.reads[Partition("a", 0)], 10)
-        ]
-        return desk, desk.poll()
+    def start_spout() -> tuple[Any, list[tuple[int, int]]]:
+        rig = new_spout_rig((0, 100), kept=offsets_of(store))
+        rig.open()
+        rig.client.waiting = [message(at) for at in range(rig.client.reads[Partition("a", 0)], 10)]
+        return rig, rig.poll()
 
-    desk, emitted = life()
+    rig, emitted = start_spout()
     assert [offset for _, offset in emitted] == [*range(10)]
-    batch(opened(kept), *map(line, range(6)))
-    desk.spout.close()  # it has heard of no ack
-    assert [offset for _, offset in life()[1]] == [6, 7, 8, 9]
+    process_batch(open_bolt(store), *map(line, range(6)))
+    rig.spout.close()  # before any ack has reached it
+    assert [offset for _, offset in start_spout()[1]] == [6, 7, 8, 9]
 
 
 def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
-    kept: OffsetsWithResults, new_desk: NewDesk
+    store: OffsetsWithResults, new_spout_rig: NewSpoutRig
 ) -> None:
-    desk = new_desk((0, 9), kept=offsets_of(kept))
-    desk.spout.reads = (*desk.spout.reads[:2], lambda one: [one, one][one.offset :], ())
-    desk.open()
-    desk.client.waiting = [message(0), message(1), message(2)]
-    polled = desk.spout.poll(10)
+    rig = new_spout_rig((0, 9), kept=offsets_of(store))
+    rig.spout.reads = (*rig.spout.reads[:2], lambda one: [one, one][one.offset :], ())
+    rig.open()
+    rig.client.waiting = [message(0), message(1), message(2)]
+    polled = rig.spout.poll(10)
     assert polled is not None
     assert [record.offset for record in polled.records] == [1]
     (unreadable,) = polled.unreadable
@@ -283,12 +281,12 @@ def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
     assert "OffsetsWithResults stores results by message" in unreadable.reason
 
 
-def test_each_message_counts_once_whatever_happens(kept: OffsetsWithResults) -> None:
+def test_each_message_counts_once_whatever_happens(store: OffsetsWithResults) -> None:
     for seed in range(15):
         random = Random(seed)
-        kept._open().setup("DROP TABLE IF EXISTS counts")
-        kept = OffsetsWithResults(kept.place, f"words {seed}")
-        offsets, bolts = offsets_of(kept), [opened(kept), opened(kept)]
+        store._open().setup("DROP TABLE IF EXISTS counts")
+        store = OffsetsWithResults(store.place, f"words {seed}")
+        offsets, bolts = offsets_of(store), [open_bolt(store), open_bolt(store)]
         open_ones = [line(offset, number) for offset in range(20) for number in range(2)]
         wanted = dict.fromkeys((f"word {n}" for n in range(3)), 0)
         for one in open_ones:
@@ -300,27 +298,27 @@ def test_each_message_counts_once_whatever_happens(kept: OffsetsWithResults) -> 
             try:
                 for one in some:
                     bolt.process(one)
-                if random.random() < 0.2:  # dies before, or is late
-                    bolts[bolts.index(bolt)] = opened(kept)
+                if random.random() < 0.2:  # the task dies before the flush, or flushes later
+                    bolts[bolts.index(bolt)] = open_bolt(store)
                     bolts = [*bolts[:2], bolt][: random.choice([2, 3])]
                     continue
                 bolt.flush()
             except StoreError:
                 continue
-            if random.random() < 0.7:  # else all acks are lost
+            if random.random() < 0.7:  # else the acks are lost
                 open_ones = [one for one in open_ones if one not in some]
                 for one in some:
                     acked[one.partition].add(one.offset)
                 for number, done in acked.items():
                     settled = Intervals().with_all(done).after(0)
                     offsets.write({Partition("a", number): Committed(settled)})
-        assert counts(kept) == wanted, f"seed {seed}"
+        assert counts(store) == wanted, f"seed {seed}"
 
 
-def test_on_kafka_each_message_counts_once_over_lives(
-    kept: OffsetsWithResults, kafka: Kafka
+def test_on_kafka_each_message_counts_once_beside_a_zombie(
+    store: OffsetsWithResults, kafka: Kafka
 ) -> None:
-    """A process dies, and goes on for a moment when it has a successor."""
+    """A worker is replaced, and continues for a moment beside its successor."""
     topic = new_topic(kafka.bootstrap, partitions=2)
     wanted = Counter({f"word {number % 7}": 0 for number in range(7)})
 
@@ -330,37 +328,37 @@ def test_on_kafka_each_message_counts_once_over_lives(
             fill(kafka.bootstrap, topic, values, partition)
             wanted.update(value.decode() for value in values)
 
-    def declared() -> Topology:
+    def new_topology() -> Topology:
         spout = KafkaSpout(
             {"bootstrap.servers": kafka.bootstrap, "group.id": topic},
             topics=[topic],
             fields=("topic", "partition", "offset", "value"),
-            options=KafkaOptions(store=kept, commit_s=0.05),
+            options=KafkaOptions(store=store, commit_s=0.05),
         )
         made = Topology("kafka", workers=1)
         lines = made.spout("in", spout).fields("topic", "partition")
-        lines.bolt("results", kept.bolt(count_values, TABLE), parallelism=2)
+        lines.bolt("results", store.bolt(count_values, TABLE), parallelism=2)
         return made
 
     def done() -> int:
-        return sum(counts(kept).values())
+        return sum(counts(store).values())
 
-    kept._open().setup(TABLE)
+    store._open().setup(TABLE)
     write(range(2_000))
-    with running(declared()) as dead:
-        dead.until(lambda: done() > 500)
-        with running(declared()) as successor:
+    with running(new_topology()) as zombie:
+        zombie.until(lambda: done() > 500)
+        with running(new_topology()) as successor:
             write(range(2_000, 2_500))
             successor.until(lambda: done() > 3_000)
-            dead.go_on(0.3)
+            zombie.step_for(0.3)
             successor.until(lambda: done() >= wanted.total())
-            successor.go_on(0.2)
-            dead.go_on(0.2)
-    assert counts(kept) == wanted
+            successor.step_for(0.2)
+            zombie.step_for(0.2)
+    assert counts(store) == wanted
 
 
 @given(st.lists(st.sets(st.integers(0, 40))), st.integers(0, 40))
-def test_intervals_are_a_set(batches: list[set[int]], below: int) -> None:
+def test_intervals_contain_what_a_set_contains(batches: list[set[int]], below: int) -> None:
     model: set[int] = set()
     intervals = Intervals()
     for some in batches:

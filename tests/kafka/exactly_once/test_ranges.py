@@ -1,4 +1,4 @@
-"""Ranges of a real Kafka: what transactions have committed, and what is gone."""
+"""KafkaRanges on a real Kafka: a range ends before messages of open transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.trident.rigs.emitting import Drive
 
 
 @contextmanager
-def driven(kafka: Kafka, topic: str, **options: Any) -> Iterator[Drive]:
+def open_drive(kafka: Kafka, topic: str, **options: Any) -> Iterator[Drive]:
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex}
     chosen = BatchOptions(bounds=Bounds(records=20, seconds=0.3), **options)
     drive = Drive(KafkaRanges(settings, topics=[topic], options=chosen), clock=SystemClock())
@@ -29,12 +29,12 @@ def driven(kafka: Kafka, topic: str, **options: Any) -> Iterator[Drive]:
         drive.close()
 
 
-def settled(drive: Drive) -> list[Any]:
-    """The rows of the first batch that has some: a new broker has no coordinator for a while."""
+def first_rows(drive: Drive) -> list[Any]:
+    """The rows of the first batch that is not empty: a new broker has no coordinator at first."""
     return next(rows for txid in range(1, 100) if (rows := drive.batch(txid)))
 
 
-def test_a_range_ends_before_what_no_transaction_has_committed(kafka: Kafka) -> None:
+def test_a_range_ends_before_the_messages_of_an_open_transaction(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"1", b"2"])
     name = uuid.uuid4().hex
@@ -44,9 +44,9 @@ def test_a_range_ends_before_what_no_transaction_has_committed(kafka: Kafka) -> 
     producer.produce(topic, b"3")
     assert producer.flush(60) == 0
     fill(kafka.bootstrap, topic, [b"4"])
-    with driven(kafka, topic) as drive:
-        assert settled(drive) == [(topic, 0, 0, 2)]
+    with open_drive(kafka, topic) as drive:
+        assert first_rows(drive) == [(topic, 0, 0, 2)]
         producer.commit_transaction(60)
         txid = max(drive.metadata)
         later = next(rows for one in range(txid + 1, txid + 100) if (rows := drive.batch(one)))
-        assert later == [(topic, 0, 2, 5)], "with the mark of the commit"
+        assert later == [(topic, 0, 2, 5)], "it contains the marker of the commit"

@@ -1,4 +1,4 @@
-"""What `deduplicate` stores is restored exactly, and decoding it runs no code."""
+"""Keys and results that `deduplicate` stores are restored exactly; decoding them runs no code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Count(Bolt[int, None]):
         self.total = state
 
 
-class Evil:
+class RunsCode:
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -47,18 +47,18 @@ class Evil:
         return os.mkdir, (str(self._path),)
 
 
-def opened(forest: MemoryForest, bolt: Count | None = None) -> Deduplicated:
+def open_bolt(forest: MemoryForest, bolt: Count | None = None) -> Deduplicated:
     found = deduplicate(lambda record: record, bolt or Count(), store=lambda: MemoryTree(forest))
     found.prepare(Context("shop", "count", 1, 0, 1))
     return found
 
 
 def test_a_pickle_in_the_store_is_refused_and_runs_no_code(tmp_path: Path) -> None:
-    forest, proof = MemoryForest(), tmp_path / "code was run"
-    MemoryTree(forest).create(NODE, pickle.dumps(([], Evil(proof))))
+    forest, marker = MemoryForest(), tmp_path / "code was run"
+    MemoryTree(forest).create(NODE, pickle.dumps(([], RunsCode(marker))))
     with pytest.raises(StateMismatch, match=rf"{NODE} does not hold .* Remove the node"):
-        opened(forest)
-    assert not proof.exists()
+        open_bolt(forest)
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_any_other_value_in_the_store_is_refused(value: bytes) -> None:
     forest = MemoryForest()
     MemoryTree(forest).create(NODE, value)
     with pytest.raises(StateMismatch, match=NODE):
-        opened(forest)
+        open_bolt(forest)
 
 
 @pytest.mark.parametrize("value", [[3, [], 0], [3, [], 0, "more"], [3, {}]])
-def test_a_value_of_a_later_release_is_refused_as_such_whatever_its_form(value: Any) -> None:
+def test_a_value_of_a_later_release_is_a_version_mismatch_whatever_its_form(value: Any) -> None:
     forest = MemoryForest()
     MemoryTree(forest).create(NODE, encode(value))
     with pytest.raises(VersionMismatch, match=f"{NODE} has version 3, .* uses version 2: "):
-        opened(forest)
+        open_bolt(forest)
 
 
-def test_results_that_are_not_plain_are_refused_at_the_start_and_nothing_is_stored() -> None:
+def test_results_that_cannot_be_encoded_are_refused_at_the_start_and_not_stored() -> None:
     forest, bolt = MemoryForest(), Count()
     bolt.total = Pair(0, 0)
     with pytest.raises(Unserialisable, match=r"test_stored_keys\.Pair"):
-        opened(forest, bolt)
+        open_bolt(forest, bolt)
     assert MemoryTree(forest).get(NODE) is None
 
 
@@ -94,7 +94,7 @@ def test_a_record_can_be_the_key() -> None:
 
     forest = MemoryForest()
     for _ in range(2):  # the second time after a restart
-        bolt = opened(forest, Sum())
+        bolt = open_bolt(forest, Sum())
         bolt.process(Pair(1, 2))
         bolt.flush()
         assert bolt.bolt.total == 2
@@ -107,7 +107,7 @@ def test_keys_and_results_of_every_type_survive_a_restart() -> None:
 
     forest, at = MemoryForest(), datetime(2026, 1, 2, tzinfo=UTC)
     for _ in range(2):
-        bolt = opened(forest, Newest())
+        bolt = open_bolt(forest, Newest())
         for record in ((at, Decimal("1.50")), (at, frozenset([1]))):
             bolt.process(record)
         bolt.flush()

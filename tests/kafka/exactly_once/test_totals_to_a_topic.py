@@ -1,6 +1,6 @@
-"""Totals of batches in a Kafka topic: the last message of a word has counted it exactly once.
+"""Totals of batches in a Kafka topic: the last message of each word has its exact count.
 
-The worker that writes is killed meanwhile. This is the recipe in docs/EXACTLY_ONCE.md.
+The worker that writes is killed meanwhile. The topology is the recipe in docs/EXACTLY_ONCE.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Word(NamedTuple):
 
 @pytest.mark.long
 @pytest.mark.servers
-def test_the_last_message_of_each_word_has_its_number_although_the_writer_is_killed(
+def test_the_last_message_of_each_word_has_its_count_although_the_writer_is_killed(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path
 ) -> None:
     source, out = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)

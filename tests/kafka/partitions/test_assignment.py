@@ -23,75 +23,78 @@ from sunshower.kafka.zookeeper.thread_assignment import (
 )
 
 
-def of(topic: str, count: int) -> list[Partition]:
+def partitions_of(topic: str, count: int) -> list[Partition]:
     return [Partition(topic, number) for number in range(count)]
 
 
-def short(partitions: Iterable[Partition]) -> str:
+def as_text(partitions: Iterable[Partition]) -> str:
     return " ".join(f"{topic}p{number}" for topic, number in partitions)
 
 
-def shown(assigned: ThreadAssignment) -> dict[str, str]:
-    return {str(thread): short(some) for thread, some in assigned.items()}
+def as_texts(assigned: ThreadAssignment) -> dict[str, str]:
+    return {str(thread): as_text(some) for thread, some in assigned.items()}
 
 
 # ---- by task ------------------------------------------------------------------------------------
 
 
 def test_task_one_of_three_takes_one_and_four_of_five() -> None:
-    assert short(modulo(of("t", 5), 3, 1)) == "tp1 tp4"
-    both = [*of("t1", 3), *of("t0", 2)]  # the partitions of several topics are one row
-    assert short(modulo(both, 2, 0)) == "t0p0 t1p0 t1p2"
-    assert short(modulo(both, 2, 1)) == "t0p1 t1p1"
+    assert as_text(modulo(partitions_of("t", 5), 3, 1)) == "tp1 tp4"
+    # Partitions of several topics are sorted into one list.
+    both = [*partitions_of("t1", 3), *partitions_of("t0", 2)]
+    assert as_text(modulo(both, 2, 0)) == "t0p0 t1p0 t1p2"
+    assert as_text(modulo(both, 2, 1)) == "t0p1 t1p1"
 
 
 @pytest.mark.parametrize("index", [-1, 3, 4])
 def test_task_beyond_the_number_of_tasks_is_an_error(index: int) -> None:
     with pytest.raises(ConfigError, match=f"task {index} of 3 .* from 0 to 2"):
-        modulo(of("t", 5), 3, index)
+        modulo(partitions_of("t", 5), 3, index)
 
 
 # ---- by stream thread ---------------------------------------------------------------------------
 
-TWO_TOPICS = [*of("t0", 3), *of("t1", 3)]
+TWO_TOPICS = [*partitions_of("t0", 3), *partitions_of("t1", 3)]
 
 
-def test_range_gives_runs_of_each_topic() -> None:
+def test_range_assigns_consecutive_partitions_of_each_topic() -> None:
     both = {"t0": 1, "t1": 1}
-    found = shown(by_range_of_threads(TWO_TOPICS, {"c0": both, "c1": both}))
+    found = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": both, "c1": both}))
     assert found == {"c0-0": "t0p0 t0p1 t1p0 t1p1", "c1-0": "t0p2 t1p2"}
-    found = shown(by_range_of_threads(TWO_TOPICS, {"c0": {"t0": 1}, "c1": both, "c2": {}}))
+    found = as_texts(by_range_of_threads(TWO_TOPICS, {"c0": {"t0": 1}, "c1": both, "c2": {}}))
     assert found == {"c0-0": "t0p0 t0p1", "c1-0": "t0p2 t1p0 t1p1 t1p2"}
 
 
 def test_range_counts_stream_threads_and_not_members() -> None:
-    found = shown(by_range_of_threads(of("t", 4), {"c0": {"t": 2}, "c1": {"t": 1}}))
+    found = as_texts(by_range_of_threads(partitions_of("t", 4), {"c0": {"t": 2}, "c1": {"t": 1}}))
     assert found == {"c0-0": "tp0 tp1", "c0-1": "tp2", "c1-0": "tp3"}
 
 
 def test_threads_are_sorted_as_strings() -> None:
-    assigned = by_range_of_threads(of("t", 11), {"c": {"t": 11}})
+    assigned = by_range_of_threads(partitions_of("t", 11), {"c": {"t": 11}})
     assert [thread.number for thread in assigned] == [0, 1, 10, *range(2, 10)]
-    assert short(assigned[StreamThread("c", 10)]) == "tp2"
+    assert as_text(assigned[StreamThread("c", 10)]) == "tp2"
 
 
 def test_names_are_sorted_as_java_sorts_them() -> None:
-    private, beyond = "\uffee", "\U00010000"  # by their UTF-16 units, the other way round
-    assigned = by_range_of_threads(of("t", 2), {private: {"t": 1}, beyond: {"t": 1}})
-    assert short(assigned[StreamThread(beyond, 0)]) == "tp0"
+    private, beyond = "\uffee", "\U00010000"  # sorted by UTF-16 units, `beyond` is the first
+    assigned = by_range_of_threads(partitions_of("t", 2), {private: {"t": 1}, beyond: {"t": 1}})
+    assert as_text(assigned[StreamThread(beyond, 0)]) == "tp0"
 
 
-def test_java_hashes_strings_like_this() -> None:
+def test_java_hash_is_javas_hash_of_a_string() -> None:
     assert java_hash("") == 0
     assert java_hash("[t0,0]") == -1581112286
     assert java_hash("[Aa,0]") == java_hash("[BB,0]")
     assert java_hash("\U0001f327") == 31 * 0xD83C + 0xDF27
 
 
-def test_round_robin_of_threads_deals_in_the_order_of_hashes() -> None:
-    assigned = round_robin_of_threads(of("t", 12), {"c": {"t": 1}})
+def test_round_robin_of_threads_assigns_in_the_order_of_hashes() -> None:
+    assigned = round_robin_of_threads(partitions_of("t", 12), {"c": {"t": 1}})
     assert [one.number for one in assigned[StreamThread("c", 0)]] == [10, 11, *range(10)]
-    found = shown(round_robin_of_threads(of("t", 12), {"c0": {"t": 2}, "c1": {"t": 1}}))
+    found = as_texts(
+        round_robin_of_threads(partitions_of("t", 12), {"c0": {"t": 2}, "c1": {"t": 1}})
+    )
     assert found == {
         "c0-0": "tp10 tp1 tp4 tp7",
         "c0-1": "tp11 tp2 tp5 tp8",
@@ -100,8 +103,8 @@ def test_round_robin_of_threads_deals_in_the_order_of_hashes() -> None:
 
 
 def test_equal_hashes_are_ordered_by_topic_then_partition() -> None:
-    both = [*of("BB", 1), *of("Aa", 1)]
-    found = shown(round_robin_of_threads(both, {"c": {"Aa": 1, "BB": 1}}))
+    both = [*partitions_of("BB", 1), *partitions_of("Aa", 1)]
+    found = as_texts(round_robin_of_threads(both, {"c": {"Aa": 1, "BB": 1}}))
     assert found == {"c-0": "Aap0 BBp0"}
 
 
@@ -110,17 +113,17 @@ def test_equal_hashes_are_ordered_by_topic_then_partition() -> None:
     [{"c0": {"t0": 1, "t1": 2}}, {"c0": {"t0": 1, "t1": 1}, "c1": {"t0": 1}}],
     ids=["other numbers of streams", "other topics"],
 )
-def test_round_robin_of_threads_wants_equal_subscriptions(streams: Streams) -> None:
+def test_round_robin_of_threads_requires_equal_subscriptions(streams: Streams) -> None:
     with pytest.raises(KafkaError, match=r"same topics.*t0: c0-0.*; t1: c0-0"):
         round_robin_of_threads(TWO_TOPICS, streams)
 
 
-# ---- what holds for all -------------------------------------------------------------------------
+# ---- all rules ----------------------------------------------------------------------------------
 
 TOPICS = [f"t{number}" for number in range(4)]
 MEMBERS = [f"c{number}" for number in (0, 1, 2, 10, 11)]
 partitions_of_topics = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 12)).map(
-    lambda counts: [one for topic, count in counts.items() for one in of(topic, count)]
+    lambda counts: [one for topic, count in counts.items() for one in partitions_of(topic, count)]
 )
 streams = st.dictionaries(
     st.sampled_from(MEMBERS), st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3))
@@ -149,38 +152,50 @@ def test_modulo_gives_each_partition_to_one_task(partitions: list[Partition], ta
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 9))
-def test_new_partitions_of_one_topic_move_none_of_the_old(old: int, new: int, tasks: int) -> None:
+def test_new_partitions_of_a_topic_move_no_existing_partition(
+    old: int, new: int, tasks: int
+) -> None:
     for index in range(tasks):
-        before, after = modulo(of("t", old), tasks, index), modulo(of("t", old + new), tasks, index)
+        before, after = (
+            modulo(partitions_of("t", old), tasks, index),
+            modulo(partitions_of("t", old + new), tasks, index),
+        )
         assert after[: len(before)] == before
 
 
 @given(partitions_of_topics, streams, st.randoms(use_true_random=False))
 def test_each_partition_goes_to_one_thread_that_reads_its_topic(
-    partitions: list[Partition], read: dict[str, dict[str, int]], random: Random
+    partitions: list[Partition], subscriptions: dict[str, dict[str, int]], random: Random
 ) -> None:
-    assigned = by_range_of_threads(partitions, read)
-    known = {topic for topics in read.values() for topic in topics}
+    assigned = by_range_of_threads(partitions, subscriptions)
+    known = {topic for topics in subscriptions.values() for topic in topics}
     assert owned_once(assigned.values(), [one for one in partitions if one.topic in known])
     for thread, some in assigned.items():
-        assert all(thread.number < read[thread.member][one.topic] for one in some)
-    for topic in TOPICS:  # a topic's runs do not depend on the others
-        alone = by_range_of_threads([one for one in partitions if one.topic == topic], read)
-        runs = {who: [one for one in some if one.topic == topic] for who, some in assigned.items()}
-        assert {who: [*some] for who, some in alone.items()} == runs
-        assert about_equal([run for who, run in runs.items() if topic in read[who.member]]) or any(
-            count != 1 for topics in read.values() for count in topics.values()
+        assert all(thread.number < subscriptions[thread.member][one.topic] for one in some)
+    for topic in TOPICS:  # the partitions of a topic are assigned independently of other topics
+        alone = by_range_of_threads(
+            [one for one in partitions if one.topic == topic], subscriptions
         )
+        runs = {
+            owner: [one for one in some if one.topic == topic] for owner, some in assigned.items()
+        }
+        assert {owner: [*some] for owner, some in alone.items()} == runs
+        assert about_equal(
+            [run for owner, run in runs.items() if topic in subscriptions[owner.member]]
+        ) or any(count != 1 for topics in subscriptions.values() for count in topics.values())
     shuffled = random.sample(partitions, len(partitions))
-    other = {member: read[member] for member in random.sample(sorted(read), len(read))}
-    assert by_range_of_threads(shuffled, other) == assigned, "their order says nothing"
+    other = {
+        member: subscriptions[member]
+        for member in random.sample(sorted(subscriptions), len(subscriptions))
+    }
+    assert by_range_of_threads(shuffled, other) == assigned, "in any order"
 
 
 @given(partitions_of_topics, equal_streams)
-def test_dealt_to_threads_each_has_about_as_many(
-    partitions: list[Partition], read: dict[str, dict[str, int]]
+def test_round_robin_of_threads_gives_all_threads_about_as_many_partitions(
+    partitions: list[Partition], subscriptions: dict[str, dict[str, int]]
 ) -> None:
-    assigned = round_robin_of_threads(partitions, read)
-    known = {topic for topics in read.values() for topic in topics}
+    assigned = round_robin_of_threads(partitions, subscriptions)
+    known = {topic for topics in subscriptions.values() for topic in topics}
     assert owned_once(assigned.values(), [one for one in partitions if one.topic in known])
     assert about_equal(assigned.values())

@@ -1,4 +1,4 @@
-"""A member of a brokers' group, without brokers: what it subscribes to."""
+"""What a member of a brokers' group subscribes to, with a fake client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kafka.groups import Topics
 
 
 class Client:
-    """A consumer, and its client: remembers the subscriptions."""
+    """A consumer and its client in one; records the subscriptions."""
 
     strategy = "range"
 
@@ -32,19 +32,20 @@ def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: 
     return lambda: group.look(client)
 
 
-def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_seen() -> None:
+def test_a_pattern_is_a_python_regex_and_new_matching_topics_are_subscribed_to() -> None:
     client, clock = Client(), ManualClock()
     topics = Topics(orders_1=1, orders_x=1, more_orders_2=1)
     look = member(client, TopicSubscription(pattern=r"orders_\d+"), topics, clock)
     look()
     topics.counts |= {"orders_2": 1, "other": 1}
     look()
-    assert client.subscriptions == [["orders_1"]], "only now and then"
+    assert client.subscriptions == [["orders_1"]], "it is not time to refresh yet"
     clock.advance(10.0)
     look()
     clock.advance(10.0)
     look()
-    assert client.subscriptions == [["orders_1"], ["orders_1", "orders_2"]], "a change alone"
+    # The last look has found no new topic, so it has not subscribed again.
+    assert client.subscriptions == [["orders_1"], ["orders_1", "orders_2"]]
     topics.counts = {}
     clock.advance(10.0)
     look()
@@ -55,7 +56,7 @@ def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_s
     assert client.subscriptions[-1] == ["orders_3"]
 
 
-def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> None:
+def test_the_topics_of_a_pattern_without_a_match_are_not_listed_at_every_look() -> None:
     client, clock, asked = Client(), ManualClock(), list[int]()
 
     class Counted(Topics):
@@ -69,7 +70,7 @@ def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> Non
     assert (client.subscriptions, len(asked)) == ([], 1)
 
 
-def test_names_are_subscribed_to_once_and_nobody_is_asked() -> None:
+def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
     client, clock = Client(), ManualClock()
     look = member(client, TopicSubscription(topics=("b", "a")), Topics(), clock)
     for _ in range(3):

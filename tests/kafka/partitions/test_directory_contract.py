@@ -1,4 +1,4 @@
-"""What the directories promise, by each of their bodies, on real servers."""
+"""Rules that all directories of topics fulfil, on real servers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.kafka.topics import admin, new_topic
 WITHIN_S = 60.0
 
 
-class Told(NamedTuple):
-    """Who tells, and of which Kafka."""
+class DirectoryRig(NamedTuple):
+    """A directory, and the Kafka that it describes."""
 
     directory: Directory
     kafka: Kafka
@@ -38,33 +38,33 @@ class Told(NamedTuple):
         return admin(self.kafka.bootstrap)
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
-    while not true():
+    while not condition():
         assert clock.now() < end_s
         clock.sleep(0.05)
 
 
 @pytest.fixture
-def by_kafka(kafka: Kafka) -> Told:
-    return Told(KafkaDirectory({"bootstrap.servers": kafka.bootstrap}), kafka)
+def by_kafka(kafka: Kafka) -> DirectoryRig:
+    return DirectoryRig(KafkaDirectory({"bootstrap.servers": kafka.bootstrap}), kafka)
 
 
 @pytest.fixture
-def by_zookeeper(kafka_zk: Kafka, zookeeper: ZooKeeper) -> Told:
-    return Told(ZooKeeperDirectory(ZooKeeperTree(zookeeper.connect)), kafka_zk)
+def by_zookeeper(kafka_zk: Kafka, zookeeper: ZooKeeper) -> DirectoryRig:
+    return DirectoryRig(ZooKeeperDirectory(ZooKeeperTree(zookeeper.connect)), kafka_zk)
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest) -> Iterator[Told]:
-    made: Told = request.getfixturevalue(request.param)
+def rig(request: pytest.FixtureRequest) -> Iterator[DirectoryRig]:
+    made: DirectoryRig = request.getfixturevalue(request.param)
     yield made
     made.directory.close()
 
 
 every_directory = pytest.mark.parametrize(
-    "told",
+    "rig",
     [
         pytest.param("by_kafka", marks=pytest.mark.servers),
         pytest.param("by_zookeeper", marks=pytest.mark.servers),
@@ -74,57 +74,57 @@ every_directory = pytest.mark.parametrize(
 
 
 @every_directory
-def test_partitions_of_a_topic_are_told_in_order_with_their_leaders(told: Told) -> None:
-    topic = told.create(12)
-    assert told.directory.partitions(topic) == tuple(Partition(topic, one) for one in range(12))
-    until(lambda: None not in told.directory.leaders(topic).values())
-    assert told.directory.bootstrap() == told.kafka.bootstrap
-    assert {*told.directory.leaders(topic).values()} == {told.kafka.brokers[0].address}
+def test_partitions_of_a_topic_are_listed_in_order_with_their_leaders(rig: DirectoryRig) -> None:
+    topic = rig.create(12)
+    assert rig.directory.partitions(topic) == tuple(Partition(topic, one) for one in range(12))
+    until(lambda: None not in rig.directory.leaders(topic).values())
+    assert rig.directory.bootstrap() == rig.kafka.bootstrap
+    assert {*rig.directory.leaders(topic).values()} == {rig.kafka.brokers[0].address}
 
 
 @every_directory
-def test_partitions_that_are_added_are_seen(told: Told) -> None:
-    topic, client = told.create(1), told.admin()
+def test_added_partitions_are_listed(rig: DirectoryRig) -> None:
+    topic, client = rig.create(1), rig.admin()
     client.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=WITHIN_S)
-    until(lambda: len(told.directory.partitions(topic)) == 3)
+    until(lambda: len(rig.directory.partitions(topic)) == 3)
 
 
 @every_directory
-def test_unknown_topic_is_an_error_and_is_not_created(told: Told) -> None:
+def test_unknown_topic_is_an_error_and_is_not_created(rig: DirectoryRig) -> None:
     missing = f"t{uuid.uuid4().hex}"
-    for ask in (told.directory.partitions, told.directory.leaders):
+    for ask in (rig.directory.partitions, rig.directory.leaders):
         with pytest.raises(UnknownTopic, match=missing):
             ask(missing)
-    assert missing not in told.directory.topics()
+    assert missing not in rig.directory.topics()
 
 
 @every_directory
-def test_topics_of_kafka_itself_are_never_told(told: Told) -> None:
+def test_internal_topics_of_kafka_are_never_listed(rig: DirectoryRig) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
-    topic = told.create(1)
-    settings = {"bootstrap.servers": told.kafka.bootstrap, "group.id": "g", "log_level": 0}
+    topic = rig.create(1)
+    settings = {"bootstrap.servers": rig.kafka.bootstrap, "group.id": "g", "log_level": 0}
     consumer = Consumer(settings)
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     consumer.close()
-    assert "__consumer_offsets" in told.admin().list_topics(timeout=WITHIN_S).topics
-    assert "__consumer_offsets" not in told.directory.topics()
+    assert "__consumer_offsets" in rig.admin().list_topics(timeout=WITHIN_S).topics
+    assert "__consumer_offsets" not in rig.directory.topics()
 
 
-def test_a_broker_that_is_gone_takes_no_partition_along(
+def test_partitions_of_a_stopped_broker_are_still_listed(
     kafka_zk: Kafka, zookeeper: ZooKeeper
 ) -> None:
-    told = Told(ZooKeeperDirectory(ZooKeeperTree(zookeeper.connect)), kafka_zk)
-    topic = told.create(3)
+    rig = DirectoryRig(ZooKeeperDirectory(ZooKeeperTree(zookeeper.connect)), kafka_zk)
+    topic = rig.create(3)
     kafka_zk.shut_down(1)
-    until(lambda: {*told.directory.leaders(topic).values()} == {None})
-    assert len(told.directory.partitions(topic)) == 3
+    until(lambda: {*rig.directory.leaders(topic).values()} == {None})
+    assert len(rig.directory.partitions(topic)) == 3
     kafka_zk.restart(1)
-    until(lambda: None not in told.directory.leaders(topic).values())
-    told.directory.close()
+    until(lambda: None not in rig.directory.leaders(topic).values())
+    rig.directory.close()
 
 
-def test_where_nobody_listens_the_error_comes_in_time() -> None:
+def test_an_address_without_a_broker_is_an_error_within_the_time_out() -> None:
     ports = Ports()
     address = f"127.0.0.1:{ports.claim()}"
     directory = KafkaDirectory({"bootstrap.servers": address}, answer_within_s=1)
@@ -133,6 +133,6 @@ def test_where_nobody_listens_the_error_comes_in_time() -> None:
     ports.release()
 
 
-def test_settings_that_make_no_client_are_an_error() -> None:
+def test_unknown_settings_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"no client of Kafka.*bootstrap\.server"):
         KafkaDirectory({"bootstrap.server": "127.0.0.1:1"})

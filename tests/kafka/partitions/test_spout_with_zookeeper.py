@@ -1,4 +1,4 @@
-"""A KafkaSpout whose partitions, group and offsets are in ZooKeeper, and what happens to that."""
+"""A KafkaSpout whose partitions, group and offsets are in a real ZooKeeper, also under faults."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.stage import Run, running, topology
 from tests.kafka.topics import admin, fill, new_topic
-from tests.state.expiring import expire
+from tests.state.session_expiry import expire
 
 BAD_INPUT_S = 10.0
 
 
-class Site:
+class TopicRig:
     """A topic of a Kafka that publishes itself in a ZooKeeper, and spouts of one group."""
 
     def __init__(self, kafka: Kafka, zookeeper: ZooKeeper, partitions: int) -> None:
@@ -74,40 +74,40 @@ class Site:
 
 
 @pytest.fixture
-def site(kafka_zk: Kafka, zookeeper: ZooKeeper) -> Site:
-    return Site(kafka_zk, zookeeper, 4)
+def rig(kafka_zk: Kafka, zookeeper: ZooKeeper) -> TopicRig:
+    return TopicRig(kafka_zk, zookeeper, 4)
 
 
-def seen(run: Run) -> list[str]:
+def seen_values(run: Run) -> list[str]:
     opened = all(task.bolt for task in run._bolts("seen"))
     return [record.value.decode() for record in run.records()] if opened else []
 
 
-def stored(site: Site) -> dict[int, int]:
+def stored_offsets(rig: TopicRig) -> dict[int, int]:
     """The offsets at Storm's path, by partition."""
-    tree = ZooKeeperTree(site.zookeeper.connect)
-    home = f"/storm/{site.group}"
+    tree = ZooKeeperTree(rig.zookeeper.connect)
+    home = f"/storm/{rig.group}"
     nodes = [tree.get(f"{home}/{name}") for name in tree.children(home)]
     tree.close()
     found = [json.loads(node.value) for node in nodes if node]
     return {one["partition"]: one["offset"] for one in found}
 
 
-def test_tasks_share_partitions_by_a_group_and_go_on_where_they_were(site: Site) -> None:
-    site.send(10)
-    with running(topology(site.spout(), tasks=2)) as run:
-        run.until(lambda: {*seen(run)} == site.all())
+def test_tasks_share_partitions_by_a_group_and_continue_at_their_offsets(rig: TopicRig) -> None:
+    rig.send(10)
+    with running(topology(rig.spout(), tasks=2)) as run:
+        run.until(lambda: {*seen_values(run)} == rig.all())
         standing = [{*run.spout(index).standing()} for index in range(2)]
         assert sorted(map(len, standing)) == [2, 2]
-        assert len({*seen(run)}) == len(seen(run))
-    assert stored(site) == dict.fromkeys(range(4), 10)
-    with running(topology(site.spout(), tasks=2)) as run:
-        site.send(5)
-        run.until(lambda: len(seen(run)) == 20)
-        assert {*seen(run)} == {f"{p}:{n}" for p in range(4) for n in range(10, 15)}
+        assert len({*seen_values(run)}) == len(seen_values(run))
+    assert stored_offsets(rig) == dict.fromkeys(range(4), 10)
+    with running(topology(rig.spout(), tasks=2)) as run:
+        rig.send(5)
+        run.until(lambda: len(seen_values(run)) == 20)
+        assert {*seen_values(run)} == {f"{p}:{n}" for p in range(4) for n in range(10, 15)}
 
 
-def test_options_go_to_other_processes() -> None:
+def test_zookeeper_options_can_be_pickled() -> None:
     for option in (
         ZooKeeperBrokers("a:1", "/kafka", digest=("me", "secret")),
         ByZooKeeperGroup("a:1", "g", round_robin_of_threads, {"t": 2}, tls=Tls(Path("ca.pem"))),
@@ -118,43 +118,43 @@ def test_options_go_to_other_processes() -> None:
         assert pickle.loads(pickle.dumps(option)) == option
 
 
-def test_round_robin_and_plain_offsets(site: Site) -> None:
-    connect = site.zookeeper.connect
-    spout = site.spout(
-        sharing=ByZooKeeperGroup(connect, site.group, round_robin_of_threads),
-        store=PlainOffsets(connect, site.group),
+def test_a_spout_reads_with_round_robin_and_plain_offsets(rig: TopicRig) -> None:
+    connect = rig.zookeeper.connect
+    spout = rig.spout(
+        sharing=ByZooKeeperGroup(connect, rig.group, round_robin_of_threads),
+        store=PlainOffsets(connect, rig.group),
     )
-    site.send(3)
+    rig.send(3)
     with running(topology(spout, tasks=2)) as run:
-        run.until(lambda: {*seen(run)} == site.all())
+        run.until(lambda: {*seen_values(run)} == rig.all())
     tree = ZooKeeperTree(connect)
-    nodes = [tree.get(f"/consumers/{site.group}/offsets/{site.topic}/{p}") for p in range(4)]
+    nodes = [tree.get(f"/consumers/{rig.group}/offsets/{rig.topic}/{p}") for p in range(4)]
     assert [node and node.value for node in nodes] == [b"3"] * 4
-    assert not tree.children(f"/consumers/{site.group}/ids")
+    assert not tree.children(f"/consumers/{rig.group}/ids")
     tree.close()
 
 
-def test_a_storm_deployment_is_taken_over(site: Site) -> None:
-    site.send(10)
-    tree = ZooKeeperTree(site.zookeeper.connect)
+def test_a_spout_continues_at_the_offsets_of_a_storm_deployment(rig: TopicRig) -> None:
+    rig.send(10)
+    tree = ZooKeeperTree(rig.zookeeper.connect)
     theirs = {"topology": {"id": "old-1-99", "name": "old"}, "offset": 7, "partition": 2}
-    tree.create(f"/storm/{site.group}/partition_2", json.dumps(theirs).encode())
+    tree.create(f"/storm/{rig.group}/partition_2", json.dumps(theirs).encode())
     tree.close()
-    with running(topology(site.spout())) as run:
-        run.until(lambda: len(seen(run)) == 33)
-        assert {*seen(run)} == site.all() - {f"2:{n}" for n in range(7)}
-        run.until(lambda: stored(site) == dict.fromkeys(range(4), 10))
+    with running(topology(rig.spout())) as run:
+        run.until(lambda: len(seen_values(run)) == 33)
+        assert {*seen_values(run)} == rig.all() - {f"2:{n}" for n in range(7)}
+        run.until(lambda: stored_offsets(rig) == dict.fromkeys(range(4), 10))
 
 
-def test_offsets_in_a_file_of_sqlite(site: Site, tmp_path: Path) -> None:
+def test_a_spout_continues_at_offsets_in_a_sqlite_file(rig: TopicRig, tmp_path: Path) -> None:
     offsets = SqliteOffsets(tmp_path / "offsets.sqlite", "words")
-    site.send(4)
-    with running(topology(site.spout(store=offsets))) as run:
-        run.until(lambda: {*seen(run)} == site.all())
-    site.send(1)
-    with running(topology(site.spout(store=offsets))) as run:
-        run.until(lambda: len(seen(run)) == 4)
-        assert {*seen(run)} == {f"{p}:4" for p in range(4)}
+    rig.send(4)
+    with running(topology(rig.spout(store=offsets))) as run:
+        run.until(lambda: {*seen_values(run)} == rig.all())
+    rig.send(1)
+    with running(topology(rig.spout(store=offsets))) as run:
+        run.until(lambda: len(seen_values(run)) == 4)
+        assert {*seen_values(run)} == {f"{p}:4" for p in range(4)}
 
 
 # ---- faults -------------------------------------------------------------------------------------
@@ -166,93 +166,99 @@ def group_of(run: Run, index: int) -> ZooKeeperGroup:
     return sharing
 
 
-def test_a_session_that_expires_loses_nothing(site: Site) -> None:
-    site.send(20)
-    with running(topology(site.spout(), tasks=2)) as run:
-        run.until(lambda: {*seen(run)} == site.all())
+def test_a_session_that_expires_loses_nothing(rig: TopicRig) -> None:
+    rig.send(20)
+    with running(topology(rig.spout(), tasks=2)) as run:
+        run.until(lambda: {*seen_values(run)} == rig.all())
         tree = group_of(run, 0)._tree
         assert isinstance(tree, ZooKeeperTree)
         before = group_of(run, 0)._name
-        expire(site.zookeeper, tree)
-        site.send(20)
-        run.until(lambda: {*seen(run)} == site.all())
+        expire(rig.zookeeper, tree)
+        rig.send(20)
+        run.until(lambda: {*seen_values(run)} == rig.all())
         run.until(lambda: group_of(run, 0)._name not in ("", before))
         run.until(lambda: sum(len(run.spout(index).standing()) for index in range(2)) == 4)
-        run.until(lambda: stored(site) == dict.fromkeys(range(4), 40))
+        run.until(lambda: stored_offsets(rig) == dict.fromkeys(range(4), 40))
         assert not run.errors()
 
 
-def test_a_zookeeper_that_is_killed_and_restarted_loses_nothing(site: Site) -> None:
-    site.send(20)
-    with running(topology(site.spout(), tasks=2)) as run:
-        run.until(lambda: {*seen(run)} == site.all())
-        site.zookeeper.kill()
-        site.send(5)
-        run.go_on(0.5)
-        site.zookeeper.restart()
-        site.send(20)
-        run.until(lambda: {*seen(run)} == site.all())
-        run.until(lambda: stored(site) == dict.fromkeys(range(4), 45))
+def test_a_zookeeper_that_is_killed_and_restarted_loses_nothing(rig: TopicRig) -> None:
+    rig.send(20)
+    with running(topology(rig.spout(), tasks=2)) as run:
+        run.until(lambda: {*seen_values(run)} == rig.all())
+        rig.zookeeper.kill()
+        rig.send(5)
+        run.step_for(0.5)
+        rig.zookeeper.restart()
+        rig.send(20)
+        run.until(lambda: {*seen_values(run)} == rig.all())
+        run.until(lambda: stored_offsets(rig) == dict.fromkeys(range(4), 45))
 
 
-def test_a_consumer_that_comes_and_goes_under_load_loses_nothing(site: Site) -> None:
+def test_a_consumer_that_joins_and_leaves_under_load_loses_nothing(rig: TopicRig) -> None:
     found: list[str] = []
-    with running(topology(site.spout())) as steady:
+    with running(topology(rig.spout())) as steady:
         for _ in range(3):
-            with running(topology(site.spout())) as guest:
-                site.send(20)
-                together(steady, guest, lambda: parts(steady) == parts(guest) == 2)
-                site.send(20)
-                together(steady, guest, lambda: site.all() == {*found, *seen(steady), *seen(guest)})
-                found.extend(seen(guest))
-            steady.until(lambda: parts(steady) == 4)
-        steady.until(lambda: stored(site) == dict.fromkeys(range(4), 120))
-        twice = len(found) + len(seen(steady)) - len(site.all())
-        assert 0 <= twice <= 3 * 40, "what was open when it changed hands, and no more"
+            with running(topology(rig.spout())) as other:
+                rig.send(20)
+                step_both(
+                    steady, other, lambda: partition_count(steady) == partition_count(other) == 2
+                )
+                rig.send(20)
+                step_both(
+                    steady,
+                    other,
+                    lambda: rig.all() == {*found, *seen_values(steady), *seen_values(other)},
+                )
+                found.extend(seen_values(other))
+            steady.until(lambda: partition_count(steady) == 4)
+        steady.until(lambda: stored_offsets(rig) == dict.fromkeys(range(4), 120))
+        repeats = len(found) + len(seen_values(steady)) - len(rig.all())
+        assert 0 <= repeats <= 3 * 40, "only messages that were open in a rebalance are read twice"
 
 
-def parts(run: Run) -> int:
-    """How many partitions it reads."""
+def partition_count(run: Run) -> int:
+    """How many partitions the spout of a run reads."""
     opened = hasattr(run.spout(), "_reader")
     return len(run.spout().standing()) if opened else 0
 
 
-def together(one: Run, other: Run, happened: Callable[[], bool]) -> None:
-    """Let both work until then."""
+def step_both(one: Run, other: Run, happened: Callable[[], bool]) -> None:
+    """Step both runs in turn until `happened` is true."""
     while not happened():
-        one.go_on(0.02)
-        other.go_on(0.02)
+        one.step_for(0.02)
+        other.step_for(0.02)
 
 
-def test_partitions_that_are_added_are_read_from_their_start(site: Site) -> None:
-    site.send(5)
-    with running(topology(site.spout(), tasks=2)) as run:
-        run.until(lambda: {*seen(run)} == site.all())
-        client = admin(site.kafka.bootstrap)
-        client.create_partitions([NewPartitions(site.topic, 6)])[site.topic].result(60)
+def test_partitions_that_are_added_are_read_from_their_start(rig: TopicRig) -> None:
+    rig.send(5)
+    with running(topology(rig.spout(), tasks=2)) as run:
+        run.until(lambda: {*seen_values(run)} == rig.all())
+        client = admin(rig.kafka.bootstrap)
+        client.create_partitions([NewPartitions(rig.topic, 6)])[rig.topic].result(60)
         for partition in (4, 5):
-            fill(site.kafka.bootstrap, site.topic, [b"%d:new" % partition], partition)
-        run.until(lambda: {"4:new", "5:new"} < {*seen(run)})
-        assert {*seen(run)} == site.all() | {"4:new", "5:new"}
+            fill(rig.kafka.bootstrap, rig.topic, [b"%d:new" % partition], partition)
+        run.until(lambda: {"4:new", "5:new"} < {*seen_values(run)})
+        assert {*seen_values(run)} == rig.all() | {"4:new", "5:new"}
 
 
 # ---- bad input ----------------------------------------------------------------------------------
 
 
-def test_an_offset_that_is_none_is_told_with_its_place_in_time(site: Site) -> None:
-    tree = ZooKeeperTree(site.zookeeper.connect)
-    tree.create(f"/storm/{site.group}/partition_0", b"seven")
+def test_a_node_that_holds_no_offset_is_reported_with_its_path_in_time(rig: TopicRig) -> None:
+    tree = ZooKeeperTree(rig.zookeeper.connect)
+    tree.create(f"/storm/{rig.group}/partition_0", b"seven")
     tree.close()
-    with running(topology(site.spout())) as run:
-        place = f"/storm/{site.group}/partition_0 holds no offset"
+    with running(topology(rig.spout())) as run:
+        place = f"/storm/{rig.group}/partition_0 holds no offset"
         run.until(lambda: any(place in error for error in run.errors()), BAD_INPUT_S)
 
 
-def test_a_zookeeper_that_is_not_there_is_told_in_time(site: Site) -> None:
+def test_an_unavailable_zookeeper_is_reported_in_time(rig: TopicRig) -> None:
     ports = Ports()
     address = f"127.0.0.1:{ports.claim()}"
     began_s = SystemClock().now()
-    with running(topology(site.spout(directory=ZooKeeperBrokers(address)))) as run:
+    with running(topology(rig.spout(directory=ZooKeeperBrokers(address)))) as run:
         run.until(lambda: any(address in error for error in run.errors()), BAD_INPUT_S)
     assert SystemClock().now() - began_s < BAD_INPUT_S + 1
     ports.release()

@@ -1,4 +1,4 @@
-"""Offsets in a tree: as Storm wrote them, as Kafka's old consumer did, and what is none."""
+"""Offsets in a tree, in the formats of Storm and of Kafka's old consumer; invalid values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ each_layout = pytest.mark.parametrize("name", ["plain", "storm", "storm with top
 
 
 def layout(name: str) -> OffsetLayout:
-    """Each test has its own place."""
+    """A layout with a path of its own."""
     unique = uuid.uuid4().hex
     if name == "plain":
         return PlainLayout(unique)
@@ -59,7 +59,7 @@ def layout(name: str) -> OffsetLayout:
 
 @every_tree
 @each_layout
-def test_what_is_written_is_read_again_by_others(tree: Tree, name: str) -> None:
+def test_offsets_that_were_written_are_read_by_another_instance(tree: Tree, name: str) -> None:
     here = layout(name)
     both = {FIRST: Committed(0), Partition("t", 11): Committed(2**40)}
     StoredOffsets(tree, here).write(both)
@@ -71,7 +71,7 @@ def test_what_is_written_is_read_again_by_others(tree: Tree, name: str) -> None:
     assert StoredOffsets(tree, here).read([FIRST])[FIRST].offset == 7
 
 
-def test_storms_json_stands_at_storms_path(tree: Tree) -> None:
+def test_storms_json_is_stored_at_storms_path(tree: Tree) -> None:
     here = StormLayout("/kafka", "words", "words-1-99", "words", leader=lambda _: "there:9092")
     StoredOffsets(tree, here).write({Partition("t", 3): Committed(123)})
     node = tree.get("/kafka/words/partition_3")
@@ -94,11 +94,11 @@ def test_storms_json_stands_at_storms_path(tree: Tree) -> None:
         ("/a/b", True, "/a/b/words/t/partition_3"),
     ],
 )
-def test_storms_paths(root: str, wildcard: bool, path: str) -> None:
+def test_the_path_of_an_offset_is_that_of_storm(root: str, wildcard: bool, path: str) -> None:
     assert StormLayout(root, "words", "i", "n", wildcard).path(Partition("t", 3)) == path
 
 
-def test_offsets_of_a_storm_deployment_are_taken_over(tree: Tree) -> None:
+def test_offsets_of_a_storm_deployment_are_read(tree: Tree) -> None:
     theirs = {
         "topology": {"id": "words-7-1400000000", "name": "words"},
         "offset": 4217,
@@ -112,7 +112,7 @@ def test_offsets_of_a_storm_deployment_are_taken_over(tree: Tree) -> None:
     assert writer(committed) == "words-7-1400000000"
 
 
-def test_plain_offsets_stand_at_kafkas_path(tree: Tree) -> None:
+def test_plain_offsets_are_stored_at_kafkas_path(tree: Tree) -> None:
     StoredOffsets(tree, PLAIN).write({Partition("t", 3): Committed(123, "who")})
     node = tree.get("/consumers/g/offsets/t/3")
     assert node
@@ -121,7 +121,9 @@ def test_plain_offsets_stand_at_kafkas_path(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"\xff", b"{}", b"twelve"])
-def test_what_is_no_plain_offset_is_told_with_its_place(tree: Tree, value: bytes) -> None:
+def test_a_value_that_is_no_plain_offset_is_an_error_with_its_path(
+    tree: Tree, value: bytes
+) -> None:
     tree.create("/consumers/g/offsets/t/0", value)
     with pytest.raises(BadOffset, match=r"/consumers/g/offsets/t/0 holds no offset: .*there is b"):
         StoredOffsets(tree, PLAIN).read([FIRST])
@@ -134,21 +136,23 @@ def test_what_is_no_plain_offset_is_told_with_its_place(tree: Tree, value: bytes
         *(b'{"offset": -1}', b'{"offset": true}', b'{"offset": null}'),
     ],
 )
-def test_what_is_not_storms_json_is_told_with_its_place(tree: Tree, value: bytes) -> None:
+def test_a_value_that_is_not_storms_json_is_an_error_with_its_path(
+    tree: Tree, value: bytes
+) -> None:
     tree.create("/kafka/words/partition_0", value)
     with pytest.raises(BadOffset, match=r"/kafka/words/partition_0 holds no offset: .*there is b"):
         StoredOffsets(tree, STORM).read([FIRST])
 
 
 @pytest.mark.parametrize("other", [{"topic": "u"}, {"partition": 1}])
-def test_the_offset_of_another_partition_is_not_taken(tree: Tree, other: object) -> None:
+def test_the_offset_of_another_partition_is_refused(tree: Tree, other: object) -> None:
     assert isinstance(other, dict)
     tree.create("/kafka/words/partition_0", json.dumps({"offset": 3} | other).encode())
     with pytest.raises(BadOffset, match="another deployment uses this path"):
         StoredOffsets(tree, STORM).read([FIRST])
 
 
-def test_what_belongs_to_somebody_else_by_now_is_not_written(tree: Tree) -> None:
+def test_offsets_of_a_reassigned_partition_are_not_written(tree: Tree) -> None:
     mine, lost = Partition("t", 0), Partition("t", 1)
     offsets = StoredOffsets(tree, PLAIN, owns={mine}.__contains__)
     with pytest.raises(StaleGeneration, match=r"t\[1\] were reassigned meanwhile.*nothing"):
@@ -158,7 +162,7 @@ def test_what_belongs_to_somebody_else_by_now_is_not_written(tree: Tree) -> None
     assert offsets.read([mine, lost]) == {mine: Committed(1)}
 
 
-def test_a_member_that_is_gone_by_the_time_of_the_write_commits_nothing(tree: Tree) -> None:
+def test_a_member_whose_node_is_gone_at_the_write_commits_nothing(tree: Tree) -> None:
     tree.create("/ids/me", ephemeral=True)
 
     def owns(_: Partition) -> bool:
@@ -175,18 +179,18 @@ def test_a_member_that_is_gone_by_the_time_of_the_write_commits_nothing(tree: Tr
     assert offsets.read([FIRST]) == {FIRST: Committed(1)}
 
 
-class Away:
+class UnavailableTree:
     def __getattr__(self, name: str) -> object:
         raise StoreUnreachable("no answer")
 
 
-def test_a_store_that_does_not_answer_is_told_with_the_place() -> None:
-    offsets = StoredOffsets(Away(), PLAIN)  # type: ignore[arg-type]
+def test_an_unavailable_store_is_an_error_with_the_path() -> None:
+    offsets = StoredOffsets(UnavailableTree(), PLAIN)  # type: ignore[arg-type]
     with pytest.raises(KafkaUnreachable, match="/consumers/g/offsets/t/0 cannot be used: no"):
         offsets.read([FIRST])
 
 
-# ---- where to begin -----------------------------------------------------------------------------
+# ---- start positions ----------------------------------------------------------------------------
 
 HERE, OTHER = (json.dumps({"topologyId": id}) for id in ("here", "other"))
 
@@ -198,13 +202,13 @@ HERE, OTHER = (json.dumps({"topologyId": id}) for id in ("here", "other"))
         (None, True, 20),
         (Committed(50, OTHER), True, 20),  # 2: another deployment, and the start is forced
         (Committed(50, ""), True, 20),
-        (Committed(50, OTHER), False, 50),  # 3: in all other cases where it is stored
+        (Committed(50, OTHER), False, 50),  # 3: in all other cases the stored offset
         (Committed(50, HERE), True, 50),
         (Committed(50, HERE), False, 50),
-        (Committed(0, HERE), False, 0),  # Storm takes 0 for nothing
+        (Committed(0, HERE), False, 0),  # Storm treats 0 as if nothing were stored
     ],
 )
-def test_the_three_cases_of_a_start(
+def test_storms_three_cases_of_a_start(
     stored: Committed | None, from_start: bool, begins: int
 ) -> None:
     start = storm_start(stored, "here", 20 if from_start else 100, from_start)
@@ -215,16 +219,16 @@ def test_the_three_cases_of_a_start(
     ("offset", "start"),
     [(90, Start(90)), (89, Start(100, (89, 100))), (3, Start(100, (3, 100)))],
 )
-def test_what_is_too_far_behind_is_passed_over_and_told(offset: int, start: Start) -> None:
+def test_messages_too_far_behind_are_skipped_and_reported(offset: int, start: Start) -> None:
     stored = Committed(offset, HERE)
     assert storm_start(stored, "here", 100, behind_max=10) == start
 
 
-def test_nothing_is_far_behind_the_start() -> None:
+def test_with_a_forced_start_no_later_offset_is_too_far_behind() -> None:
     begins = storm_start(Committed(30, HERE), "here", 20, forced=True, behind_max=10)
     assert begins == Start(30)
 
 
 @pytest.mark.parametrize("metadata", ["", "text", "[]", '{"topologyId": 3}', "{}"])
-def test_metadata_of_others_tell_no_deployment(metadata: str) -> None:
+def test_foreign_metadata_name_no_deployment(metadata: str) -> None:
     assert writer(Committed(1, metadata)) is None

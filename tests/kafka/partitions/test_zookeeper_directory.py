@@ -1,4 +1,4 @@
-"""What brokers publish in ZooKeeper, read by hand: what is missing, and what is none of it."""
+"""Brokers and topics read from their nodes in ZooKeeper: missing nodes, and invalid values."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def numbers(partitions: tuple[Partition, ...]) -> list[int]:
     return [one.number for one in partitions]
 
 
-def test_a_broker_that_is_away_shifts_no_partition_to_another_task(tree: MemoryTree) -> None:
+def test_an_unavailable_broker_moves_no_partition_to_another_task(tree: MemoryTree) -> None:
     stand_up(tree, 1)
-    publish(tree, "t", {0: 1, 1: 2, 2: 1, 3: -1, 4: 1})  # 2 is away, and 3 has no leader
+    # Broker 2 is unavailable, and partition 3 has no leader.
+    publish(tree, "t", {0: 1, 1: 2, 2: 1, 3: -1, 4: 1})
     directory = ZooKeeperDirectory(tree)
     assert numbers(directory.partitions("t")) == [0, 1, 2, 3, 4]
     assert numbers(modulo(directory.partitions("t"), 3, 1)) == [1, 4]
@@ -38,7 +39,7 @@ def test_partitions_are_in_the_order_of_their_numbers(tree: MemoryTree) -> None:
     assert numbers(ZooKeeperDirectory(tree).partitions("t")) == [*range(11)]
 
 
-def test_a_leader_that_moves_is_found_at_its_new_place(tree: MemoryTree) -> None:
+def test_a_leader_that_moves_is_found_at_its_new_address(tree: MemoryTree) -> None:
     stand_up(tree, 1)
     stand_up(tree, 2)
     publish(tree, "t", {0: 1})
@@ -54,7 +55,9 @@ def test_a_leader_that_moves_is_found_at_its_new_place(tree: MemoryTree) -> None
     ("listener", "address"),
     [("INNER", "inner:9001"), ("SASL_SSL", "inner:9001"), ("PLAINTEXT", "outer:9001")],
 )
-def test_of_several_listeners_one_is_told(tree: MemoryTree, listener: str, address: str) -> None:
+def test_the_address_is_that_of_the_chosen_listener(
+    tree: MemoryTree, listener: str, address: str
+) -> None:
     stand_up(tree, 1)
     assert ZooKeeperDirectory(tree, listener=listener).brokers() == {1: address}
 
@@ -80,21 +83,21 @@ def test_addresses_for_clients_are_those_of_all_brokers_that_run(tree: MemoryTre
         ZooKeeperDirectory(tree, listener="SSL").bootstrap()
 
 
-def test_kafka_may_live_below_another_node(tree: MemoryTree) -> None:
+def test_kafka_may_be_below_a_root_node(tree: MemoryTree) -> None:
     publish(tree, "t", {0: 1}, root="/kafka")
     assert numbers(ZooKeeperDirectory(tree, root="/kafka").partitions("t")) == [0]
     with pytest.raises(KafkaUnreachable, match=r"no /brokers/topics.*`root`"):
         ZooKeeperDirectory(tree).partitions("t")
 
 
-def test_topics_of_kafka_itself_are_not_told(tree: MemoryTree) -> None:
+def test_internal_topics_of_kafka_are_not_listed(tree: MemoryTree) -> None:
     for topic in ("t", "__consumer_offsets", "__transaction_state", "__mine"):
         publish(tree, topic, {0: 1})
     assert ZooKeeperDirectory(tree).topics() == {"t", "__mine"}
 
 
 @pytest.mark.parametrize("value", [["no"], {"partitions": {"a": []}}, {"partitions": 3}])
-def test_what_tells_no_partitions_is_an_error_with_its_place(
+def test_a_node_without_valid_partitions_is_an_error_with_its_path(
     tree: MemoryTree, value: object
 ) -> None:
     write(tree, "/brokers/topics/t", value)
@@ -102,29 +105,29 @@ def test_what_tells_no_partitions_is_an_error_with_its_place(
         ZooKeeperDirectory(tree).partitions("t")
 
 
-def test_what_is_no_json_is_an_error_with_its_place(tree: MemoryTree) -> None:
+def test_a_node_without_json_is_an_error_with_its_path(tree: MemoryTree) -> None:
     tree.create("/brokers/topics/t", b"{broken")
     with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is no JSON object: b'{broken'"):
         ZooKeeperDirectory(tree).partitions("t")
 
 
-# ---- asked now and then -------------------------------------------------------------------------
+# ---- the cache ----------------------------------------------------------------------------------
 
 
-class Fails:
-    """A tree, until it is not reached any more."""
+class UnreliableTree:
+    """A tree that can be made unavailable."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
-        self.away = False
+        self.is_unavailable = False
 
     def __getattr__(self, name: str) -> object:
-        if self.away:
-            raise StoreUnreachable("away")
+        if self.is_unavailable:
+            raise StoreUnreachable("unavailable")
         return getattr(self._tree, name)
 
 
-def test_partitions_are_asked_for_again_after_a_while_and_after_an_error(tree: MemoryTree) -> None:
+def test_partitions_are_read_again_when_they_are_old_and_after_an_error(tree: MemoryTree) -> None:
     clock = ManualClock()
     directory = RefreshedDirectory(ZooKeeperDirectory(tree), clock)
     publish(tree, "t", {0: 1})
@@ -140,21 +143,21 @@ def test_partitions_are_asked_for_again_after_a_while_and_after_an_error(tree: M
     assert numbers(directory.partitions("t")) == [0, 1, 2]
 
 
-def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
+def test_the_last_answer_is_used_while_zookeeper_is_unavailable(tree: MemoryTree) -> None:
     clock = ManualClock()
-    fails = Fails(tree)
-    asked = ZooKeeperDirectory(fails)  # type: ignore[arg-type]
-    directory = RefreshedDirectory(asked, clock, every_s=1)
+    unreliable = UnreliableTree(tree)
+    uncached = ZooKeeperDirectory(unreliable)  # type: ignore[arg-type]
+    directory = RefreshedDirectory(uncached, clock, every_s=1)
     publish(tree, "t", {0: 1})
     assert numbers(directory.partitions("t")) == [0]
     assert directory.topics() == {"t"}
-    fails.away = True
+    unreliable.is_unavailable = True
     clock.advance(2)
     directory.refresh()
     assert numbers(directory.partitions("t")) == [0]
-    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: away"):
-        directory.leaders("t")  # was never asked before
-    fails.away = False
+    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: unavailable"):
+        directory.leaders("t")  # has no cached answer
+    unreliable.is_unavailable = False
     tree.delete("/brokers/topics/t/partitions/0/state")
     tree.delete("/brokers/topics/t/partitions/0")
     tree.delete("/brokers/topics/t/partitions")

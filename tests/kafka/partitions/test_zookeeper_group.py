@@ -1,4 +1,4 @@
-"""A group of consumers in ZooKeeper, step by step: who reads what, and never two."""
+"""A consumer group in ZooKeeper, step by step: each partition has at most one reader."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper import group as zookeeper_group
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
 from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
-from tests.kafka.groups import TIMEOUTS, Stage, Topics, raises
+from tests.kafka.groups import TIMEOUTS, GroupRig, Topics, raises
 
 
-def short(partitions: set[Partition]) -> list[int]:
+def numbers_of(partitions: set[Partition]) -> list[int]:
     return sorted(one.number for one in partitions)
 
 
-# ---- what becomes of partitions -----------------------------------------------------------------
+# ---- assignment ---------------------------------------------------------------------------------
 
 
-def test_all_members_come_to_one_answer() -> None:
-    stage = Stage(Topics(t=4))
-    first, second = stage.join(streams=2), stage.join()
-    stage.settle()
-    assert short(first.reads) == [0, 1, 2]
-    assert short(second.reads) == [3]
+def test_all_members_compute_the_same_assignment() -> None:
+    rig = GroupRig(Topics(t=4))
+    first, second = rig.join(streams=2), rig.join()
+    rig.settle()
+    assert numbers_of(first.reads) == [0, 1, 2]
+    assert numbers_of(second.reads) == [3]
 
 
 def test_a_member_may_have_another_number_of_streams_for_each_topic() -> None:
-    stage = Stage(Topics(t=4, u=4))
-    first, second = stage.join(streams={"t": 3, "u": 1}), stage.join(streams={"t": 1, "u": 3})
-    stage.settle()
+    rig = GroupRig(Topics(t=4, u=4))
+    first, second = rig.join(streams={"t": 3, "u": 1}), rig.join(streams={"t": 1, "u": 3})
+    rig.settle()
     assert [len(first.reads), len(second.reads)] == [3 + 1, 1 + 3]
-    stage = Stage(Topics(t=4, u=4), rule=round_robin_of_threads)
+    rig = GroupRig(Topics(t=4, u=4), rule=round_robin_of_threads)
     for _ in range(2):
-        stage.join(streams={"t": 2, "u": 2})
-    stage.settle()
-    assert len(stage.owners()) == 8
+        rig.join(streams={"t": 2, "u": 2})
+    rig.settle()
+    assert len(rig.owners()) == 8
 
 
 @pytest.mark.parametrize(
-    ("topics", "streams", "says"),
+    ("topics", "streams", "expected"),
     [
         (["t", "u"], {"t": 1}, "streams by topic are given for t;"),
         (re.compile("t"), {"t": 1}, "one number for all"),
@@ -63,19 +63,19 @@ def test_a_member_may_have_another_number_of_streams_for_each_topic() -> None:
         (["t"], 0, "streams is 0"),
     ],
 )
-def test_streams_that_cannot_be_are_refused(topics: Any, streams: Any, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        Stage(Topics(t=1, u=1)).join(topics, streams=streams)
+def test_invalid_numbers_of_streams_are_refused(topics: Any, streams: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        GroupRig(Topics(t=1, u=1)).join(topics, streams=streams)
 
 
 def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
-    stage = Stage(Topics(t=1))
-    stage.clock.advance(1234.5)
-    stage.join(streams=2)
-    stage.settle()
-    [name] = stage.tree.children("/consumers/g/ids")
+    rig = GroupRig(Topics(t=1))
+    rig.clock.advance(1234.5)
+    rig.join(streams=2)
+    rig.settle()
+    [name] = rig.tree.children("/consumers/g/ids")
     assert re.fullmatch(r"g_host0001-1235000-[0-9a-f]{8}", name)
-    node = stage.tree.get(f"/consumers/g/ids/{name}")
+    node = rig.tree.get(f"/consumers/g/ids/{name}")
     assert node
     assert node.ephemeral
     assert json.loads(node.value) == {
@@ -84,225 +84,229 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
         "pattern": "static",
         "timestamp": "1235000",
     }
-    assert stage.in_zookeeper() == {Partition("t", 0): f"{name}-0"}
+    assert rig.in_zookeeper() == {Partition("t", 0): f"{name}-0"}
 
 
 @pytest.mark.parametrize(
-    ("read", "said"),
+    ("read", "expected"),
     [
         (TopicSubscription(pattern="t{1,3}"), r"has a comma.*write 'a\|b'"),
         (TopicSubscription(pattern="orders,words"), r"has a comma.*write 'a\|b'"),
         (TopicSubscription(partitions=(Partition("t", 0),)), "a group shares whole topics"),
     ],
 )
-def test_what_a_group_cannot_share_is_refused_before_anything_is_asked(
-    read: TopicSubscription, said: str
+def test_a_subscription_that_a_group_cannot_share_is_refused_without_a_request(
+    read: TopicSubscription, expected: str
 ) -> None:
     nothing: Any = None
     reader = ReaderContext(nothing, read, nothing, nothing, 1.0, "d")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         ByZooKeeperGroup("nowhere:1", "g")(reader)
 
 
-def test_who_joins_gets_its_share_and_what_stays_is_not_stopped() -> None:
-    stage = Stage(Topics(t=4))
-    first = stage.join()
-    stage.settle()
-    second = stage.join()
-    stage.settle()
+def test_a_member_that_joins_gets_its_share_and_kept_partitions_are_not_stopped() -> None:
+    rig = GroupRig(Topics(t=4))
+    first = rig.join()
+    rig.settle()
+    second = rig.join()
+    rig.settle()
     assert first.history == ["+t[0] t[1] t[2] t[3]", "-t[2] t[3]"]
     assert second.history == ["+t[2] t[3]"]
 
 
-def test_what_a_member_leaves_behind_is_taken_by_others() -> None:
-    stage = Stage(Topics(t=4))
-    first, second = stage.join(), stage.join()
-    stage.settle()
-    stage.leave(first)
-    stage.settle()
-    assert short(second.reads) == [0, 1, 2, 3]
-    assert len(stage.tree.children("/consumers/g/ids")) == 1
+def test_the_partitions_of_a_member_that_leaves_go_to_others() -> None:
+    rig = GroupRig(Topics(t=4))
+    first, second = rig.join(), rig.join()
+    rig.settle()
+    rig.leave(first)
+    rig.settle()
+    assert numbers_of(second.reads) == [0, 1, 2, 3]
+    assert len(rig.tree.children("/consumers/g/ids")) == 1
 
 
-def test_looks_at_what_has_not_changed_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_without_changes_computes_no_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = Topics(t=4)
-    stage = Stage(topics)
-    remembered: Any = RefreshedDirectory(topics, stage.clock, every_s=10.0)
-    stage.topics = remembered
+    rig = GroupRig(topics)
+    cached: Any = RefreshedDirectory(topics, rig.clock, every_s=10.0)
+    rig.topics = cached
     for _ in range(2):
-        stage.join({"t"})
-    stage.settle()
+        rig.join({"t"})
+    rig.settle()
     views = []
     view = zookeeper_group._View
     monkeypatch.setattr(zookeeper_group, "_View", lambda *seen: views.append(seen) or view(*seen))
     for _ in range(100):
-        for member in stage.members:
+        for member in rig.members:
             member.look()
     assert not views
     topics.counts["t"] = 6
-    stage.clock.advance(10.0)
-    stage.settle()
+    rig.clock.advance(10.0)
+    rig.settle()
     assert views
-    assert sorted(stage.owners().values()) == [1, 1, 1, 2, 2, 2]
+    assert sorted(rig.owners().values()) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_claim_waits_until_the_former_owner_has_let_go() -> None:
-    stage = Stage(Topics(t=2))
-    slow = stage.join()
-    stage.settle()
-    quick = stage.join()
+def test_a_claim_waits_until_the_previous_owner_has_released_the_partition() -> None:
+    rig = GroupRig(Topics(t=2))
+    slow = rig.join()
+    rig.settle()
+    fast = rig.join()
     for _ in range(20):
-        stage.clock.advance(0.5)
-        quick.look()
-    assert quick.reads == set()
-    assert short({*quick.group.waiting}) == [1]
-    stage.settle()
-    assert (short(slow.reads), short(quick.reads)) == ([0], [1])
-    assert not quick.group.waiting
+        rig.clock.advance(0.5)
+        fast.look()
+    assert fast.reads == set()
+    assert numbers_of({*fast.group.waiting}) == [1]
+    rig.settle()
+    assert (numbers_of(slow.reads), numbers_of(fast.reads)) == ([0], [1])
+    assert not fast.group.waiting
 
 
-def test_an_owner_that_cannot_begin_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(Topics(t=2))
-    member = stage.join()
+def test_a_partition_whose_reader_cannot_begin_is_assigned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = GroupRig(Topics(t=2))
+    member = rig.join()
     with monkeypatch.context() as patch:
         patch.setattr(member, "assigned", raises(UnknownTopic("not yet")))
         with pytest.raises(UnknownTopic):
-            stage.settle()
-        assert stage.in_zookeeper().keys() == stage.all()
-    stage.settle()
+            rig.settle()
+        assert rig.in_zookeeper().keys() == rig.all()
+    rig.settle()
     assert member.history == ["+t[0] t[1]"]
 
 
-def test_members_beyond_the_partitions_are_idle_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage(Topics(t=1))
-    first, second = stage.join(), stage.join()
-    stage.settle()
-    assert (short(first.reads), short(second.reads)) == ([0], [])
+def test_members_beyond_the_number_of_partitions_are_idle_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = GroupRig(Topics(t=1))
+    first, second = rig.join(), rig.join()
+    rig.settle()
+    assert (numbers_of(first.reads), numbers_of(second.reads)) == ([0], [])
     assert "host0002" in caplog.text
     assert "it is idle" in caplog.text
 
 
-def test_each_group_reads_all() -> None:
-    stage = Stage(Topics(t=3))
-    members = [stage.join(group=name) for name in ("g", "g", "h")]
-    stage.settle()
-    assert [short(member.reads) for member in members] == [[0, 1], [2], [0, 1, 2]]
+def test_each_group_reads_all_partitions() -> None:
+    rig = GroupRig(Topics(t=3))
+    members = [rig.join(group=name) for name in ("g", "g", "h")]
+    rig.settle()
+    assert [numbers_of(member.reads) for member in members] == [[0, 1], [2], [0, 1, 2]]
 
 
 def test_new_partitions_are_shared_too_even_in_the_middle_of_a_rebalance() -> None:
-    stage = Stage(Topics(t=2))
-    first, second = stage.join(), stage.join()
-    stage.settle()
-    third = stage.join()
-    stage.clock.advance(0.5)
+    rig = GroupRig(Topics(t=2))
+    first, second = rig.join(), rig.join()
+    rig.settle()
+    third = rig.join()
+    rig.clock.advance(0.5)
     third.look()
-    first.look()  # the first knows of a third; and now there are more
-    stage.topics.counts["t"] = 6
-    stage.settle()
-    assert [short(one.reads) for one in (first, second, third)] == [[0, 1], [2, 3], [4, 5]]
+    first.look()  # the first member has seen the third when partitions are added
+    rig.topics.counts["t"] = 6
+    rig.settle()
+    assert [numbers_of(one.reads) for one in (first, second, third)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_new_topics_that_fit_a_pattern_are_read_by_all_who_have_it() -> None:
-    stage = Stage(Topics(log_a=2, other=1))
-    first, second = (stage.join(re.compile("log_.*")) for _ in range(2))
-    stage.settle()
-    assert {**stage.owners()} == {Partition("log_a", 0): 1, Partition("log_a", 1): 2}
-    stage.topics.counts["log_b"] = 2
-    stage.settle()
+def test_new_topics_that_match_a_pattern_are_shared_by_its_members() -> None:
+    rig = GroupRig(Topics(log_a=2, other=1))
+    first, second = (rig.join(re.compile("log_.*")) for _ in range(2))
+    rig.settle()
+    assert {**rig.owners()} == {Partition("log_a", 0): 1, Partition("log_a", 1): 2}
+    rig.topics.counts["log_b"] = 2
+    rig.settle()
     assert Partition("log_b", 0) in first.reads
     assert Partition("log_b", 1) in second.reads
 
 
 def test_round_robin_is_refused_where_subscriptions_differ() -> None:
-    stage = Stage(Topics(t=2, u=2), rule=round_robin_of_threads)
-    stage.join(["t", "u"])
-    stage.settle(2)
-    stage.join(["t"])
+    rig = GroupRig(Topics(t=2, u=2), rule=round_robin_of_threads)
+    rig.join(["t", "u"])
+    rig.settle(2)
+    rig.join(["t"])
     with pytest.raises(KafkaError, match="same topics"):
-        stage.settle(4)
+        rig.settle(4)
 
 
-def test_round_robin_deals_in_the_order_of_hashes() -> None:
-    stage = Stage(Topics(t=12), rule=round_robin_of_threads)
-    first, second = stage.join(), stage.join()
-    stage.settle()
-    assert short(first.reads) == [0, 2, 4, 6, 8, 10]
-    assert short(second.reads) == [1, 3, 5, 7, 9, 11]
+def test_round_robin_assigns_in_the_order_of_hashes() -> None:
+    rig = GroupRig(Topics(t=12), rule=round_robin_of_threads)
+    first, second = rig.join(), rig.join()
+    rig.settle()
+    assert numbers_of(first.reads) == [0, 2, 4, 6, 8, 10]
+    assert numbers_of(second.reads) == [1, 3, 5, 7, 9, 11]
 
 
-def test_what_is_no_member_is_an_error_with_its_place() -> None:
-    stage = Stage(Topics(t=1))
-    stage.tree.create("/consumers/g/ids/strange", b"hello")
-    stage.join()
+def test_a_node_that_is_no_member_is_an_error_with_its_path() -> None:
+    rig = GroupRig(Topics(t=1))
+    rig.tree.create("/consumers/g/ids/strange", b"hello")
+    rig.join()
     with pytest.raises(KafkaError, match=r"/consumers/g/ids/strange .* b'hello'"):
-        stage.settle(2)
+        rig.settle(2)
 
 
 # ---- sessions -----------------------------------------------------------------------------------
 
 
-def test_a_session_that_ends_takes_all_away_and_a_new_one_is_another_member() -> None:
-    stage = Stage(Topics(t=2))
-    first, second = stage.join(), stage.join()
-    stage.settle()
-    names = stage.tree.children("/consumers/g/ids")
+def test_a_session_that_ends_loses_its_partitions_and_the_next_one_is_a_new_member() -> None:
+    rig = GroupRig(Topics(t=2))
+    first, second = rig.join(), rig.join()
+    rig.settle()
+    names = rig.tree.children("/consumers/g/ids")
     first.expire()
     first.look()
     assert first.history[-1] == "!t[0]"
-    stage.settle()
-    assert sorted(stage.owners().values()) == [1, 2]
-    assert len({*names} & {*stage.tree.children("/consumers/g/ids")}) == 1
-    assert second.line.calls
+    rig.settle()
+    assert sorted(rig.owners().values()) == [1, 2]
+    assert len({*names} & {*rig.tree.children("/consumers/g/ids")}) == 1
+    assert second.connection.calls
 
 
-def test_a_short_silence_of_the_store_stops_nobody() -> None:
-    stage = Stage(Topics(t=2))
-    member = stage.join()
-    stage.settle()
+def test_a_short_outage_of_the_store_stops_no_member() -> None:
+    rig = GroupRig(Topics(t=2))
+    member = rig.join()
+    rig.settle()
     member.suspend()
-    stage.clock.advance(TIMEOUTS.suspended_max_s - 0.1)
+    rig.clock.advance(TIMEOUTS.suspended_max_s - 0.1)
     member.look()
     member.resume(expired=False)
-    stage.settle()
+    rig.settle()
     assert member.history == ["+t[0] t[1]"]
 
 
 @pytest.mark.parametrize("expired", [True, False])
-def test_after_a_long_silence_nothing_is_read_any_more_until_it_ends(expired: bool) -> None:
-    stage = Stage(Topics(t=2))
-    member = stage.join()
-    stage.settle()
+def test_in_a_long_outage_of_the_store_a_member_stops_reading(expired: bool) -> None:
+    rig = GroupRig(Topics(t=2))
+    member = rig.join()
+    rig.settle()
     member.suspend()
-    stage.clock.advance(TIMEOUTS.suspended_max_s)
+    rig.clock.advance(TIMEOUTS.suspended_max_s)
     member.look()
-    assert member.history[-1] == "!t[0] t[1]", "its nodes may be somebody else's by now"
+    assert member.history[-1] == "!t[0] t[1]", "its nodes may belong to another member by now"
     for _ in range(3):
-        stage.clock.advance(10.0)
+        rig.clock.advance(10.0)
         with pytest.raises(KafkaUnreachable, match="/consumers/g"):
             member.look()
     member.resume(expired=expired)
-    stage.settle()
-    assert short(member.reads) == [0, 1]
+    rig.settle()
+    assert numbers_of(member.reads) == [0, 1]
 
 
-def test_a_member_whose_node_somebody_removed_joins_again() -> None:
-    stage = Stage(Topics(t=2))
-    member = stage.join()
-    stage.settle()
-    [name] = stage.tree.children("/consumers/g/ids")
-    stage.tree.delete(f"/consumers/g/ids/{name}")
-    stage.settle()
-    assert short(member.reads) == [0, 1]
-    [other] = stage.tree.children("/consumers/g/ids")
+def test_a_member_whose_node_was_removed_joins_again() -> None:
+    rig = GroupRig(Topics(t=2))
+    member = rig.join()
+    rig.settle()
+    [name] = rig.tree.children("/consumers/g/ids")
+    rig.tree.delete(f"/consumers/g/ids/{name}")
+    rig.settle()
+    assert numbers_of(member.reads) == [0, 1]
+    [other] = rig.tree.children("/consumers/g/ids")
     assert other != name
 
 
-def test_who_is_not_let_in_is_told_at_once() -> None:
-    stage = Stage(Topics(t=1))
-    member = stage.join()
-    member.line.before = raises(StoreUnreachable("away"))
-    with pytest.raises(KafkaUnreachable, match="/consumers/g cannot be joined: away"):
+def test_a_member_that_cannot_join_raises_at_once() -> None:
+    rig = GroupRig(Topics(t=1))
+    member = rig.join()
+    member.connection.before = raises(StoreUnreachable("unavailable"))
+    with pytest.raises(KafkaUnreachable, match="/consumers/g cannot be joined: unavailable"):
         member.look()
-    member.line.before = raises(StoreForbidden("another name and password are wanted"))
+    member.connection.before = raises(StoreForbidden("another name and password are wanted"))
     with pytest.raises(NotAuthorised, match="/consumers/g cannot be joined: another name"):
         member.look()

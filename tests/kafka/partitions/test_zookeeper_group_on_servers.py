@@ -1,4 +1,4 @@
-"""A group in a real ZooKeeper: sessions that expire, a server that is killed."""
+"""A consumer group in a real ZooKeeper: sessions that expire, and a server that is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sunshower.kafka.zookeeper.group import GroupTimeouts, ZooKeeperGroup
 from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.groups import Topics
-from tests.state.expiring import expire
+from tests.state.session_expiry import expire
 
 WITHIN_S = 60.0
 TOPICS = Topics(t=6)
@@ -25,7 +25,7 @@ ALL = {*TOPICS.partitions("t")}
 
 
 class Reader:
-    """A member, which reads what is its own and commits how far."""
+    """A member of the group that commits offset 7 of each partition that it releases."""
 
     def __init__(
         self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
@@ -54,7 +54,7 @@ class Reader:
 
 
 class Group:
-    """Readers of one group, that look in turn."""
+    """Readers of one group, which look in turn."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self.name = f"g{uuid.uuid4().hex}"
@@ -66,18 +66,18 @@ class Group:
             reader = Reader(self._zookeeper, self.name, session_s, suspended_max_s)
             self.readers.append(reader)
 
-    def until(self, true: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool]) -> None:
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
-        while not true():
+        while not condition():
             assert clock.now() < end_s, [sorted(one.reads) for one in self.readers]
             for one in self.readers:
-                with suppress(KafkaUnreachable):  # while it may read nothing it says so
+                with suppress(KafkaUnreachable):  # raised while it may not read
                     one.group.look(one)
             clock.sleep(0.01)
 
-    def shared(self) -> bool:
-        """Whether all is read, by as many as possible, each partition by one."""
+    def is_shared(self) -> bool:
+        """Whether each partition has one reader, and all readers about as many partitions."""
         read = [partition for one in self.readers for partition in one.reads]
         counts = [len(one.reads) for one in self.readers]
         return sorted(read) == sorted(ALL) and max(counts) - min(counts) <= 1
@@ -91,59 +91,60 @@ def group(zookeeper: ZooKeeper) -> Iterator[Group]:
         reader.tree.close()
 
 
-def test_members_come_and_go_and_commit_what_they_give_away(group: Group) -> None:
+def test_members_commit_the_partitions_that_they_release(group: Group) -> None:
     group.join(1)
-    group.until(group.shared)
+    group.until(group.is_shared)
     group.join(2)
-    group.until(group.shared)
+    group.until(group.is_shared)
     first = group.readers.pop(0)
     given = {*first.offsets.read(ALL)}
     assert len(given) == 4
     first.group.leave(first)
-    group.until(group.shared)
+    group.until(group.is_shared)
     assert len(group.readers[0].offsets.read(ALL)) == 6
 
 
-def test_a_session_that_expires_costs_its_partitions_and_a_commit_of_them_is_refused(
+def test_an_expired_session_loses_its_partitions_and_cannot_commit_them(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
     group.join(2, session_s=6)
-    group.until(group.shared)
-    unlucky, other = group.readers
-    had = {*unlucky.reads}
-    expire(zookeeper, unlucky.tree)
+    group.until(group.is_shared)
+    expired, other = group.readers
+    had = {*expired.reads}
+    expire(zookeeper, expired.tree)
     group.readers = [other]
-    group.until(group.shared)  # the other has all, before the first looks again
+    group.until(group.is_shared)  # the other has all partitions before the first looks again
     with pytest.raises(StaleGeneration):
-        unlucky.offsets.write(dict.fromkeys(had, Committed(99)))
-    late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, unlucky.group.member)
-    with pytest.raises(StaleGeneration, match="is gone"):  # it was asked a moment too early
+        expired.offsets.write(dict.fromkeys(had, Committed(99)))
+    late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, expired.group.member)
+    # The check of the owner has passed, but the member is gone at the write.
+    with pytest.raises(StaleGeneration, match="is gone"):
         late.write(dict.fromkeys(had, Committed(99)))
     assert not other.offsets.read(had)
-    group.readers = [unlucky, other]
-    group.until(lambda: bool(unlucky.lost) and group.shared())
-    assert {*unlucky.lost} == had
+    group.readers = [expired, other]
+    group.until(lambda: bool(expired.lost) and group.is_shared())
+    assert {*expired.lost} == had
 
 
-def test_a_server_that_is_killed_and_restarted_costs_nobody_anything(
+def test_no_member_loses_partitions_when_the_server_is_killed_and_restarted(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
     group.join(2, suspended_max_s=WITHIN_S)
-    group.until(group.shared)
+    group.until(group.is_shared)
     zookeeper.kill()
     zookeeper.restart()
-    group.join(1)  # needs the server, and the others
-    group.until(group.shared)
+    group.join(1)  # gets partitions only if the server and the other members work
+    group.until(group.is_shared)
     assert [reader.lost for reader in group.readers] == [[], [], []]
 
 
-def test_while_the_server_is_away_for_long_nobody_reads_what_may_be_lost(
+def test_in_a_long_outage_no_member_reads_partitions_that_it_may_have_lost(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
     group.join(2, suspended_max_s=0.2)
-    group.until(group.shared)
+    group.until(group.is_shared)
     zookeeper.kill()
     group.until(lambda: not any(reader.reads for reader in group.readers))
     zookeeper.restart()
-    group.until(group.shared)
+    group.until(group.is_shared)
     assert sorted(one for reader in group.readers for one in reader.lost) == sorted(ALL)

@@ -1,4 +1,4 @@
-"""Bolts that are called as a worker calls them, by hand."""
+"""Calls a bolt directly, as a worker calls it, and collects its acks and fails."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.kafka.topics import WITHIN_S
 
 
 class Input:
-    """One input of a manual bolt."""
+    """An input tuple of a bolt that acks its inputs itself."""
 
     def __init__(self, record: Any) -> None:
         self.record = record
         self.component, self.task, self.stream = "source", 0, "default"
 
 
-class Collected:
-    """A collector that remembers."""
+class RecordingCollector:
+    """A collector that records all calls."""
 
     def __init__(self) -> None:
         self.acked: list[Any] = []
@@ -38,11 +38,11 @@ class Collected:
         self.renewed.append(tuple.record)
 
 
-class Driven:
-    """A bolt and what becomes of its inputs."""
+class BoltRig:
+    """A prepared bolt, and the acks and fails of its inputs."""
 
     def __init__(self, bolt: Any, clock: Any = None) -> None:
-        self.bolt, self.out = bolt, Collected()
+        self.bolt, self.out = bolt, RecordingCollector()
         bolt.prepare(Context("t", "out", 1, 0, 1, clock=clock or SystemClock()))
 
     def give(self, *records: Any) -> None:
@@ -53,10 +53,10 @@ class Driven:
         self.give(*records)
         self.bolt.flush()
 
-    def until(self, true: Callable[[Collected], object]) -> None:
+    def until(self, condition: Callable[[RecordingCollector], object]) -> None:
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
-        while not true(self.out):
+        while not condition(self.out):
             assert clock.now() < end_s, vars(self.out)
             clock.sleep(0.01)
             self.bolt.tick()

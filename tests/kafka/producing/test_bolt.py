@@ -1,4 +1,4 @@
-"""Out to a real Kafka: a record is acked when the brokers have it, and fails with the cause."""
+"""KafkaBolt on a real Kafka: a record is acked when the brokers have it, or fails with a cause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Composer, Message
 from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
-from tests.kafka.producing.rig import Driven, paused
+from tests.kafka.producing.rig import BoltRig, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
 
@@ -79,14 +79,14 @@ def test_topic_value_and_partition_may_be_functions_of_the_record(kafka: Kafka) 
 def test_no_record_is_acked_before_the_broker_has_it(kafka: Kafka) -> None:
     clock = ManualClock()
     topic = new_topic(kafka.bootstrap)
-    driven = Driven(bolt(kafka, topic, value="word"), clock)
+    driven = BoltRig(bolt(kafka, topic, value="word"), clock)
     driven.take(Total("before", 1))
     driven.until(lambda out: out.acked)
     with paused(kafka):
         driven.take(Total("a", 1), Total("b", 2))
         driven.bolt._producer.poll(0.5)
         assert driven.out.acked == [Total("before", 1)]
-        for _ in range(2):  # those that are on their way for longer than one look are renewed
+        for _ in range(2):  # the timeout of unconfirmed inputs is reset from the second tick on
             clock.advance(2.1)
             driven.bolt.tick()
         assert driven.out.renewed == [Total("a", 1), Total("b", 2)]
@@ -94,9 +94,9 @@ def test_no_record_is_acked_before_the_broker_has_it(kafka: Kafka) -> None:
     assert values_of(kafka.bootstrap, topic) == ["a", "b", "before"]
 
 
-def test_what_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> None:
+def test_a_record_that_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    driven = Driven(bolt(kafka, topic, settings={"message.timeout.ms": 1000, "linger.ms": 0}))
+    driven = BoltRig(bolt(kafka, topic, settings={"message.timeout.ms": 1000, "linger.ms": 0}))
     with paused(kafka):
         driven.take(Total("a", 1))
         driven.until(lambda out: out.failed)
@@ -108,7 +108,7 @@ def test_what_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> 
     driven.until(lambda out: out.acked)
 
 
-def test_a_full_queue_is_pressure_and_no_loss(kafka: Kafka) -> None:
+def test_a_full_queue_slows_the_bolt_down_and_loses_nothing(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     records = [Total(f"{number:04}", number) for number in range(500)]
     out = bolt(kafka, topic, value="word", settings={"queue.buffering.max.messages": 10})
@@ -120,51 +120,51 @@ def test_a_full_queue_is_pressure_and_no_loss(kafka: Kafka) -> None:
 
 def test_a_record_that_is_too_large_fails_alone(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, max_message_bytes="1000")
-    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 0}))
+    driven = BoltRig(bolt(kafka, topic, value="word", settings={"linger.ms": 0}))
     driven.take(Total("x" * 3000, 1))
     driven.until(lambda out: out.failed)
     assert "larger than" in str(driven.out.failed[0][1])
-    with pytest.raises(KafkaError, match="larger than"):  # beyond what the client takes itself
+    with pytest.raises(KafkaError, match="larger than"):  # above the limit of the client itself
         driven.take(Total("x" * 2_000_000, 1))
     driven.take(Total("small", 2))
     driven.until(lambda out: out.acked)
 
 
-def test_closing_waits_for_what_is_on_its_way(kafka: Kafka) -> None:
+def test_closing_waits_for_unconfirmed_messages(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 500}))
+    driven = BoltRig(bolt(kafka, topic, value="word", settings={"linger.ms": 500}))
     driven.take(*(Total(f"w{number}", 1) for number in range(5)))
     driven.bolt.cleanup()
     assert values_of(kafka.bootstrap, topic) == ["w0", "w1", "w2", "w3", "w4"]
 
 
-def test_a_topic_that_is_not_there_is_an_error_at_the_start_or_of_its_record(kafka: Kafka) -> None:
+def test_a_missing_topic_is_an_error_at_the_start_or_of_its_record(kafka: Kafka) -> None:
     with pytest.raises(UnknownTopic, match="no-such-topic"):
-        Driven(bolt(kafka, "no-such-topic"))
-    driven = Driven(bolt(kafka, lambda total: total.word))
+        BoltRig(bolt(kafka, "no-such-topic"))
+    driven = BoltRig(bolt(kafka, lambda total: total.word))
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         driven.take(Total("no-such-topic", 1))
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [({}, "bootstrap.servers"), ({"bootstrap.servers": "h:1", "linger": 5}, "linger")],
 )
-def test_settings_that_make_no_producer_are_an_error(settings: Any, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        Driven(KafkaBolt(settings, "words"))
+def test_wrong_producer_settings_are_an_error(settings: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        BoltRig(KafkaBolt(settings, "words"))
 
 
-class Away:
-    """A directory that knows no topic, and counts who asks."""
+class LateDirectory:
+    """A directory that counts its calls; from the third call on it knows the topic."""
 
     asked = 0
 
     def __init__(self, _: Any) -> None: ...
 
     def partitions(self, topic: str) -> tuple[Partition, ...]:
-        Away.asked += 1
-        if Away.asked < 3:
+        LateDirectory.asked += 1
+        if LateDirectory.asked < 3:
             raise UnknownTopic(f"there is no topic {topic!r}")
         return (Partition(topic, 0),)
 
@@ -174,21 +174,21 @@ class Away:
 def test_brokers_are_not_asked_for_an_unknown_topic_with_each_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producing, "KafkaDirectory", Away)
+    monkeypatch.setattr(producing, "KafkaDirectory", LateDirectory)
     clock = ManualClock()
     producer = producing.Producer({"bootstrap.servers": "127.0.0.1:9"}, clock)
     for asked in (1, 2):
         for _ in range(3):
             with pytest.raises(UnknownTopic):
                 producer.send(Message("later", b"x"))
-        assert Away.asked == asked
+        assert LateDirectory.asked == asked
         clock.advance(5.0)
     assert producer.check_topic("later") == 1
     assert producer.check_topic("later") == 1
-    assert Away.asked == 3
+    assert LateDirectory.asked == 3
 
 
-def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> None:
+def test_records_without_the_field_to_send_are_refused_at_the_declaration() -> None:
     words = Topology("t").spout("words", Records([Total("a", 1)], type=Total))
     with pytest.raises(UnknownField, match="weight"):
         words.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", value="weight"))
@@ -197,7 +197,7 @@ def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> 
         pairs.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", key="weight"))
 
 
-def test_plain_tuples_are_sent_by_the_names_of_their_stream() -> None:
+def test_plain_tuples_are_sent_with_the_field_names_of_their_stream() -> None:
     composer = Composer("here", "t", key="word")
     composer.check(Schema(("word", "count")))
     composer.check(Schema.of(Total))
@@ -206,14 +206,14 @@ def test_plain_tuples_are_sent_by_the_names_of_their_stream() -> None:
         assert (sent.key, json.loads(sent.value or b"")) == (b"a", {"word": "a", "count": 1})
 
 
-def test_plain_tuples_of_two_inputs_have_the_same_names() -> None:
+def test_plain_tuples_of_two_inputs_must_have_the_same_field_names() -> None:
     composer = Composer("here", "t")
     composer.check(Schema(("word", "count")))
     with pytest.raises(RecordMismatch, match=r"^here: .* tuples of different fields"):
         composer.check(Schema(("word", "weight")))
 
 
-def test_functions_make_messages_of_plain_tuples_with_different_names() -> None:
+def test_functions_make_messages_of_plain_tuples_with_different_field_names() -> None:
     composer = Composer("here", "t", value=lambda record: record[1], key=lambda record: record[0])
     composer.check(Schema(("word", "count")))
     composer.check(Schema(("word", "weight")))

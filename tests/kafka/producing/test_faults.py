@@ -1,4 +1,4 @@
-"""What a real Kafka does to those who read it: nothing is lost that it still had, and lag is 0."""
+"""Faults of a real Kafka under load: no existing message is lost, and at the end the lag is 0."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENT = Retry(attempts=100, initial_s=0.05, max_s=0.5)
 
 
 def reader(bootstrap: str, topic: str, **options: Any) -> KafkaSpout:
-    """A spout of a group that is called like its topic."""
+    """A spout whose group has the name of its topic."""
     quick = {"commit_s": 0.1, "refresh_s": 1.0}
     more = {name: options.pop(name) for name in ("value",) if name in options}
     return KafkaSpout(
@@ -41,7 +41,7 @@ def reader(bootstrap: str, topic: str, **options: Any) -> KafkaSpout:
 def lag(bootstrap: str, topic: str) -> int:
     try:
         return total(lags({"bootstrap.servers": bootstrap}, topic, [topic]))
-    except KafkaError:  # a broker is just coming back
+    except KafkaError:  # a broker is restarting
         return 1
 
 
@@ -50,19 +50,19 @@ def values(run: Run) -> Counter[bytes]:
     return Counter(record.value for bolt in bolts for record in bolt.records)
 
 
-def numbered(first: int, end: int) -> list[bytes]:
+def numbered_values(first: int, end: int) -> list[bytes]:
     return [f"{number:06}".encode() for number in range(first, end)]
 
 
 def send(bootstrap: str, topic: str, messages: list[bytes]) -> None:
-    """Messages in all partitions."""
+    """Write messages to all partitions, by their hash."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in messages:
         assert producer.send(Message(topic, value, key=value))
     assert producer.flush(WITHIN_S) == 0
 
 
-def settled(run: Run, bootstrap: str, topic: str) -> None:
+def wait_until_committed(run: Run, bootstrap: str, topic: str) -> None:
     """Wait until the group has committed all, looking twice a second."""
     look = every(0.5)
     run.until(lambda: next(look) and lag(bootstrap, topic) == 0)
@@ -84,10 +84,12 @@ def every(seconds: float) -> Iterator[bool]:
 DOWN_S = 5.0
 
 
-def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> None:
-    """A shorter absence is tested with the example, by tests/kafka/test_example.py."""
+def test_nothing_is_lost_if_the_only_broker_is_down_for_longer_than_the_timeouts(
+    kafka: Kafka,
+) -> None:
+    """tests/kafka/test_example.py tests a shorter outage."""
     source, target = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap, 2)
-    send(kafka.bootstrap, source, numbered(0, 20_000))
+    send(kafka.bootstrap, source, numbered_values(0, 20_000))
     settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
     out = KafkaBolt(settings, target, value="value")
     spout = reader(kafka.bootstrap, source, refresh_s=30)
@@ -102,40 +104,39 @@ def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> 
         finally:
             kafka.restart(1)
         assert bolt.stats().counts.acked < 20_000, "it was killed in the middle"
-        send(kafka.bootstrap, source, numbered(20_000, 21_000))
-        settled(run, kafka.bootstrap, source)
+        send(kafka.bootstrap, source, numbered_values(20_000, 21_000))
+        wait_until_committed(run, kafka.bootstrap, source)
         (stats,) = (task for task in run.core.stats().tasks if task.component == "in")
-        assert bolt.stats().counts.failed, "what could not be delivered in time has failed"
+        assert bolt.stats().counts.failed, "messages that were not delivered in time have failed"
     found = Counter(message.value() for message in read_all(kafka.bootstrap, target))
-    assert set(found) == set(numbered(0, 21_000))
+    assert set(found) == set(numbered_values(0, 21_000))
     assert found.total() - 21_000 <= stats.counts.replayed
 
 
-def test_a_leader_is_killed_and_another_one_takes_over(kafka_cluster: Kafka) -> None:
+def test_nothing_is_lost_if_a_leader_is_killed_and_another_broker_takes_over(
+    kafka_cluster: Kafka,
+) -> None:
     bootstrap = kafka_cluster.bootstrap
     topic = new_topic(bootstrap, 2)
-    send(bootstrap, topic, numbered(0, 500))
+    send(bootstrap, topic, numbered_values(0, 500))
     with running(topology(reader(bootstrap, topic))) as run:
         run.until(lambda: len(values(run)) == 500)
         found = admin(bootstrap).list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
         leader = found[0].leader
         kafka_cluster.kill(leader)
         try:
-            send(bootstrap, topic, numbered(500, 1000))
+            send(bootstrap, topic, numbered_values(500, 1000))
             run.until(lambda: len(values(run)) == 1000)
         finally:
             kafka_cluster.restart(leader)
-        settled(run, bootstrap, topic)
-        assert set(values(run)) == set(numbered(0, 1000))
+        wait_until_committed(run, bootstrap, topic)
+        assert set(values(run)) == set(numbered_values(0, 1000))
 
 
-# ---- readers and partitions ---------------------------------------------------------------------
+# ---- messages -----------------------------------------------------------------------------------
 
 
-# ---- what becomes of messages -------------------------------------------------------------------
-
-
-def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
+def test_a_compacted_topic_is_read_across_its_gaps(kafka: Kafka) -> None:
     settings = {
         "cleanup_policy": "compact",
         "segment_ms": "100",
@@ -147,7 +148,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     count = 0
-    while True:  # until the cleaner has been here: it leaves the last segment alone
+    while True:  # until the log cleaner has run; it does not clean the last segment
         for _ in range(50):
             producer.send(Message(topic, f"{count}".encode(), key=f"{count % 5}".encode()))
             count += 1
@@ -156,9 +157,9 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
         left = [message.offset() for message in read_all(kafka.bootstrap, topic)]
         if len(left) < count - 40:
             break
-        assert clock.now() < end_s, "the cleaner does not come"
+        assert clock.now() < end_s, "the log cleaner has not run"
     with running(topology(reader(kafka.bootstrap, topic))) as run:
-        settled(run, kafka.bootstrap, topic)
+        wait_until_committed(run, kafka.bootstrap, topic)
         newest = {f"{number}".encode() for number in range(count - 5, count)}
         assert newest <= set(values(run))
         assert run.contiguous() == {f"{topic}[0]": count}
@@ -175,10 +176,10 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     fill(kafka.bootstrap, topic, [b'{"item": "tea"}', b"\xff not JSON", b'{"item": "milk"}'])
     spout = reader(kafka.bootstrap, topic, value=Json(Sale))
     made = topology(spout, retry=Retry(dead_letters=True))
-    bury = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
-    Stream[Any](made, "in", "dead_letters").shuffle().bolt("bury", bury)
+    write_letters = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
+    Stream[Any](made, "in", "dead_letters").shuffle().bolt("letters", write_letters)
     with running(made) as run:
-        settled(run, kafka.bootstrap, topic)
+        wait_until_committed(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
         assert run.spout().result()["unreadable"] == 1
     (message,) = read_all(kafka.bootstrap, dead)
@@ -200,14 +201,14 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     }
 
 
-def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka: Kafka) -> None:
+def test_a_due_commit_blocks_no_step_while_the_broker_is_down(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(0, 40))
+    fill(kafka.bootstrap, topic, numbered_values(0, 40))
     spout = reader(kafka.bootstrap, topic, refresh_s=1000.0)
     with running(topology(spout)) as run:
         run.until(lambda: len(run.records()) == 40)
         run.until(lambda: lag(kafka.bootstrap, topic) == 0)
-        fill(kafka.bootstrap, topic, numbered(40, 60))
+        fill(kafka.bootstrap, topic, numbered_values(40, 60))
         kafka.kill(1)
         try:
             clock, slowest_s = SystemClock(), 0.0
@@ -221,4 +222,4 @@ def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka:
             kafka.restart(1)
         assert slowest_s < 1.0
         run.until(lambda: lag(kafka.bootstrap, topic) == 0)
-        assert set(values(run)) == set(numbered(0, 60))
+        assert set(values(run)) == set(numbered_values(0, 60))

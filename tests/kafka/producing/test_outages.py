@@ -1,4 +1,4 @@
-"""Brokers, ZooKeeper and a schema registry that are away: whoever needs them waits, and goes on."""
+"""Outages of brokers, ZooKeeper and a schema registry: spouts and bolts wait, then continue."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import NewDesk, message
-from tests.kafka.producing.rig import Driven
+from tests.kafka.fakes import NewSpoutRig, message
+from tests.kafka.producing.rig import BoltRig
 
 CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
 
@@ -51,7 +51,7 @@ class Word(NamedTuple):
         (ClientError.UNSUPPORTED_VERSION, KafkaError),
     ],
 )
-def test_only_what_waiting_mends_is_an_outage(code: int, kind: type[KafkaError]) -> None:
+def test_only_errors_that_may_pass_are_outages(code: int, kind: type[KafkaError]) -> None:
     error = as_ours(ClientError(code), "topic 'a'", "host:1")
     assert type(error) is kind
     assert is_unavailable(error) == (kind is KafkaUnreachable)
@@ -62,11 +62,11 @@ def test_all_codes_of_an_outage_are_codes_of_the_client() -> None:
     assert not [name for name in KAFKA_CODES if not hasattr(ClientError, name)]
 
 
-# ---- an address that nobody answers -------------------------------------------------------------
+# ---- an address without a broker ----------------------------------------------------------------
 
 
 @pytest.fixture
-def nobody() -> Any:
+def unreachable() -> Any:
     ports = Ports()
     yield f"localhost:{ports.claim()}"
     ports.release()
@@ -88,18 +88,20 @@ def ask_for_partitions(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("ask", [open_spout, prepare_bolt, ask_for_partitions])
-def test_an_address_that_nobody_answers_is_named_within_five_seconds(ask: Any, nobody: str) -> None:
+def test_an_address_without_a_broker_is_named_within_five_seconds(
+    ask: Any, unreachable: str
+) -> None:
     begun_s = CONTEXT.clock.now()
-    with pytest.raises(KafkaUnreachable, match=nobody):
-        ask({"bootstrap.servers": nobody})
+    with pytest.raises(KafkaUnreachable, match=unreachable):
+        ask({"bootstrap.servers": unreachable})
     assert CONTEXT.clock.now() - begun_s < 5.0
 
 
-# ---- all brokers are away in the middle of a run ------------------------------------------------
+# ---- all brokers are unavailable in the middle of a run -----------------------------------------
 
 
 class Brokers:
-    """A directory that is asked by another thread: it fails twice, and answers when it may."""
+    """A directory for another thread: two calls fail, the third waits for `may_answer`."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -111,7 +113,7 @@ class Brokers:
     def topics(self) -> frozenset[str]:
         self.asked += 1
         if self.asked < 3:
-            raise KafkaUnreachable("away")
+            raise KafkaUnreachable("unavailable")
         self.is_away.set()
         assert self.may_answer.wait(60)
         return frozenset()
@@ -119,7 +121,7 @@ class Brokers:
     def close(self) -> None: ...
 
 
-def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
+def test_without_any_broker_the_metadata_are_requested_until_there_is_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
@@ -127,7 +129,7 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
     made.check()
     made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()
-    assert brokers.asked == 0, "the others are there"
+    assert brokers.asked == 0, "the other brokers are available"
     made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
@@ -143,39 +145,41 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
 
 
 @pytest.mark.parametrize("guarantee", [*Guarantee])
-def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
-    guarantee: Guarantee, new_desk: NewDesk
+def test_a_spout_emits_fetched_messages_and_then_raises_until_the_brokers_are_back(
+    guarantee: Guarantee, new_spout_rig: NewSpoutRig
 ) -> None:
-    desk = new_desk((0, 10), guarantee=guarantee)
-    desk.open()
-    desk.client.is_cut = True
-    desk.client.waiting = [message(0), message(1)]
-    assert desk.poll() == [(0, 0), (0, 1)]
+    rig = new_spout_rig((0, 10), guarantee=guarantee)
+    rig.open()
+    rig.client.is_cut = True
+    rig.client.waiting = [message(0), message(1)]
+    assert rig.poll() == [(0, 0), (0, 1)]
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):
-            desk.poll()
-        desk.spout.poll(0)  # what else is due is done
-    desk.client.is_cut = False
-    desk.client.waiting = [message(2)]
-    assert desk.poll() == [(0, 2)]
+            rig.poll()
+        rig.spout.poll(0)  # with no room it does its other work, and does not raise
+    rig.client.is_cut = False
+    rig.client.waiting = [message(2)]
+    assert rig.poll() == [(0, 2)]
 
 
-def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewDesk) -> None:
-    desk = new_desk((0, 10))
-    desk.open()
-    desk.client.waiting = [message(0)]
-    assert desk.poll() == [(0, 0)]
-    desk.spout._reader.revoked([Partition("a", 0)], lost=True)
-    desk.client.is_cut = True
-    polled = desk.spout.poll(100)
+def test_partitions_that_were_lost_are_reported_before_the_outage(
+    new_spout_rig: NewSpoutRig,
+) -> None:
+    rig = new_spout_rig((0, 10))
+    rig.open()
+    rig.client.waiting = [message(0)]
+    assert rig.poll() == [(0, 0)]
+    rig.spout._reader.revoked([Partition("a", 0)], lost=True)
+    rig.client.is_cut = True
+    polled = rig.spout.poll(100)
     assert polled is not None
     assert len(polled.gone) == 1
     with pytest.raises(KafkaUnreachable):
-        desk.poll()
+        rig.poll()
 
 
-class Cut:
-    """A producer; what it was handed is on its way until the brokers are back."""
+class CutProducer:
+    """A producer whose messages stay unconfirmed while the brokers are unavailable."""
 
     is_cut = False
     fatal = None
@@ -187,27 +191,27 @@ class Cut:
         return 1
 
     def check(self) -> None:
-        if Cut.is_cut:
-            raise KafkaUnreachable("all brokers are away")
+        if CutProducer.is_cut:
+            raise KafkaUnreachable("all brokers are unavailable")
 
     def send(self, message: Any, delivered: Any) -> bool:
         self.sent.append((message, delivered))
         return True
 
     def poll(self, _: float = 0.0) -> None:
-        while self.sent and not Cut.is_cut:
+        while self.sent and not CutProducer.is_cut:
             message, delivered = self.sent.pop(0)
             delivered(None, message)
 
 
-def test_a_bolt_waits_for_the_brokers_and_keeps_what_is_on_its_way(
+def test_a_bolt_waits_for_the_brokers_and_keeps_its_unconfirmed_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bolts, "Producer", Cut)
-    driven = Driven(KafkaBolt({"bootstrap.servers": "h:1"}, "a"), ManualClock())
+    monkeypatch.setattr(bolts, "Producer", CutProducer)
+    driven = BoltRig(KafkaBolt({"bootstrap.servers": "h:1"}, "a"), ManualClock())
     driven.give(Word("first"))
     with monkeypatch.context() as patch:
-        patch.setattr(Cut, "is_cut", True)
+        patch.setattr(CutProducer, "is_cut", True)
         for _ in range(2):
             with pytest.raises(KafkaUnreachable):
                 driven.bolt.tick()
@@ -220,10 +224,10 @@ def test_a_bolt_waits_for_the_brokers_and_keeps_what_is_on_its_way(
     assert driven.out.acked == [Word("first"), Word("second")]
 
 
-# ---- what reading needs besides the brokers -----------------------------------------------------
+# ---- other dependencies -------------------------------------------------------------------------
 
 
-def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message() -> None:
+def test_an_unavailable_schema_registry_is_an_outage_and_no_unreadable_message() -> None:
     ports = Ports()
     url = f"http://127.0.0.1:{ports.claim()}"
     read = Avro({"url": url, "max.retries": 0}).decoder("sales", "value")
@@ -232,21 +236,23 @@ def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message()
     ports.release()
 
 
-def test_messages_that_could_not_be_translated_for_an_outage_come_again(new_desk: NewDesk) -> None:
-    away = True
+def test_messages_whose_translation_met_an_outage_are_translated_again(
+    new_spout_rig: NewSpoutRig,
+) -> None:
+    is_down = True
 
     def translate(received: Any) -> tuple[int]:
-        if away and received.offset == 1:
+        if is_down and received.offset == 1:
             raise ConnectionError("the names are in a database that fails over")
         return (received.offset,)
 
-    desk = new_desk((0, 10))
-    desk.spout.reads = (Bytes(), Bytes(), translate, ())
-    desk.open()
-    desk.client.waiting = [message(0), message(1), message(2)]
+    rig = new_spout_rig((0, 10))
+    rig.spout.reads = (Bytes(), Bytes(), translate, ())
+    rig.open()
+    rig.client.waiting = [message(0), message(1), message(2)]
     for _ in range(2):
         with pytest.raises(ConnectionError):
-            desk.poll()
-    away = False
-    assert desk.poll() == [(0,), (1,), (2,)]
-    assert desk.spout.unreadable == 0
+            rig.poll()
+    is_down = False
+    assert rig.poll() == [(0,), (1,), (2,)]
+    assert rig.spout.unreadable == 0

@@ -1,4 +1,4 @@
-"""SoleWriterBolt and the tails it reads, with a client that does as told: no broker is needed."""
+"""SoleWriterBolt, and the tails of partitions that it reads, with fake clients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sunshower.kafka.producing import sole_writer
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from tests.kafka.fakes import EOF, message
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 
 
 class Consumer:
-    """Hands out what it was given, a batch at a time."""
+    """Returns the given batches of messages, one for each call."""
 
     def __init__(self, *batches: list[ClientMessage]) -> None:
         self._batches = list(batches)
@@ -32,10 +32,10 @@ class Consumer:
         return self._batches.pop(0)
 
 
-def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
+def test_an_end_that_is_reported_twice_counts_for_its_own_partition_only() -> None:
     client: Any = Consumer(
         [message(0), message(1, error=EOF)],
-        [message(1), message(2, error=EOF)],  # more has come meanwhile
+        [message(1), message(2, error=EOF)],  # a message has arrived meanwhile
         [message(0, 1), message(1, 1, error=EOF)],
     )
     both = (Partition("a", 0), Partition("a", 1))
@@ -43,7 +43,7 @@ def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
     assert found == [(0, 0), (0, 1), (1, 0)]
 
 
-# ---- what was not confirmed ---------------------------------------------------------------------
+# ---- unconfirmed messages -----------------------------------------------------------------------
 
 
 class Sale(NamedTuple):
@@ -51,7 +51,7 @@ class Sale(NamedTuple):
 
 
 class Topic:
-    """What has arrived, and whether its brokers answer."""
+    """The ids that have arrived in a topic, and whether its brokers answer."""
 
     def __init__(self) -> None:
         self.ids: list[bytes] = []
@@ -61,7 +61,7 @@ class Topic:
     def tails(self, *_: Any) -> Any:
         self.asked += 1
         if not self.answers:
-            raise KafkaUnreachable("nobody answers")
+            raise KafkaUnreachable("no answer")
         return [Arrived(id) for id in self.ids]
 
 
@@ -73,7 +73,7 @@ class Arrived(NamedTuple):
 
 
 class Client:
-    """A producer whose messages are where the test says."""
+    """A producer whose messages are confirmed or failed by the test."""
 
     def __init__(self, *_: Any) -> None:
         self.fatal: KafkaError | None = None
@@ -102,26 +102,26 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     return made
 
 
-def driven(clock: ManualClock | None = None) -> Driven:
-    return Driven(
+def driven(clock: ManualClock | None = None) -> BoltRig:
+    return BoltRig(
         SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id", memory=50),
         clock or ManualClock(),
     )
 
 
-def ids(one: Driven) -> list[bytes]:
-    """Of what was handed to the producer that is used now."""
+def ids(one: BoltRig) -> list[bytes]:
+    """The ids of the messages that were given to the current producer."""
     client: Any = one.bolt._producer
     return [message.headers[-1][1] for message, _ in client.sent]
 
 
-def deliver(one: Driven, number: int, error: int) -> None:
+def deliver(one: BoltRig, number: int, error: int) -> None:
     client: Any = one.bolt._producer
     sent, delivered = client.sent[number]
     delivered(ClientError(error), sent)
 
 
-def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic: Topic) -> None:
+def test_an_unconfirmed_message_that_has_arrived_is_not_sent_again(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1), Sale(2))
     topic.ids = [b"1"]
@@ -131,10 +131,10 @@ def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic:
     one.take(Sale(1), Sale(2))
     assert one.out.acked == [Sale(1)]
     assert ids(one) == [b"1", b"2", b"2"]
-    assert topic.asked == 2, "once at the beginning, and once after the errors"
+    assert topic.asked == 2, "once at the start, and once after the errors"
 
 
-def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
+def test_after_a_fatal_error_a_message_that_has_arrived_is_not_sent_again(
     topic: Topic,
 ) -> None:
     one = driven()
@@ -148,7 +148,7 @@ def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
     assert ids(one) == [b"1"]
 
 
-def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
+def test_a_message_that_is_too_large_is_not_looked_for_in_the_topic(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1))
     deliver(one, 0, ClientError.MSG_SIZE_TOO_LARGE)
@@ -160,13 +160,13 @@ def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
     assert topic.asked == 1
 
 
-def test_ids_that_are_different_texts_are_different() -> None:
+def test_different_ids_have_different_encodings() -> None:
     one = SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id")
     found = [one._id_of(Sale(id)) for id in ("\ud800", "\\ud800", "?", b"b", None, 1)]
     assert len({*found}) == 6
 
 
-def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None:
+def test_nothing_is_sent_while_it_is_unknown_what_has_arrived(topic: Topic) -> None:
     clock = ManualClock()
     one = driven(clock)
     one.take(Sale(1))
@@ -175,7 +175,7 @@ def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):
             one.take(Sale(1))
-    assert topic.asked == 2, "nobody is asked for each record: it takes seconds"
+    assert topic.asked == 2, "the topic is not read for each record: that takes seconds"
     topic.answers = True
     clock.advance(5.0)
     one.take(Sale(1))

@@ -22,7 +22,7 @@ from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.topologies.streams import Stream
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 from tests.kafka.topics import fill, new_topic, read_all, values_of
 from tests.texts.hostile import odd_values, texts, values
 
@@ -34,9 +34,9 @@ class Word(NamedTuple):
 
 
 class Broker:
-    """In the place of a Producer: each `poll` sends a batch, of at most `most` bytes in all."""
+    """A fake Producer: `poll` sends its batches, and refuses those above `bytes_max`."""
 
-    most = 1000
+    bytes_max = 1000
 
     def __init__(self, *_: Any) -> None:
         self.fatal = None
@@ -60,7 +60,7 @@ class Broker:
         self.singles, self.batch = [], []
         for batch in batches:
             size = sum(len(message.value or b"") for message, _ in batch)
-            error = ClientError(ClientError.MSG_SIZE_TOO_LARGE) if size > self.most else None
+            error = ClientError(ClientError.MSG_SIZE_TOO_LARGE) if size > self.bytes_max else None
             self.refused += error is not None
             for message, delivered in batch:
                 if error is None:
@@ -78,12 +78,12 @@ class Broker:
 
 
 @pytest.fixture
-def driven(monkeypatch: pytest.MonkeyPatch) -> Driven:
+def driven(monkeypatch: pytest.MonkeyPatch) -> BoltRig:
     monkeypatch.setattr(kafka_bolt, "Producer", Broker)
-    return Driven(KafkaBolt(SETTINGS, "t", value="word"))
+    return BoltRig(KafkaBolt(SETTINGS, "t", value="word"))
 
 
-def test_batch_that_is_too_large_in_all_fails_nobody(driven: Driven) -> None:
+def test_batch_that_is_too_large_in_all_fails_no_record(driven: BoltRig) -> None:
     words = [Word(f"{number:0100}") for number in range(100)]
     driven.take(*words)
     driven.bolt.tick()
@@ -92,7 +92,7 @@ def test_batch_that_is_too_large_in_all_fails_nobody(driven: Driven) -> None:
     assert sorted(driven.out.acked) == words
 
 
-def test_record_that_is_too_large_fails_alone(driven: Driven) -> None:
+def test_record_that_is_too_large_fails_alone(driven: BoltRig) -> None:
     driven.take(Word("a"), Word("x" * 1001), Word("b"))
     driven.bolt.tick()
     driven.bolt.tick()
@@ -100,10 +100,10 @@ def test_record_that_is_too_large_fails_alone(driven: Driven) -> None:
     assert (record, str(error)) == (Word("x" * 1001), "MSG_SIZE_TOO_LARGE")
     assert driven.out.acked == [Word("a"), Word("b")]
     driven.take(Word("c"))
-    assert driven.bolt._producer.refused == 2, "the next batch is one again"
+    assert driven.bolt._producer.refused == 2, "the next record is sent in a batch again"
 
 
-def test_closing_delivers_also_what_was_refused(driven: Driven) -> None:
+def test_closing_delivers_the_records_of_a_refused_batch(driven: BoltRig) -> None:
     words = [Word(f"{number:0100}") for number in range(20)]
     driven.give(*words)
     driven.bolt.cleanup()
@@ -113,9 +113,9 @@ def test_closing_delivers_also_what_was_refused(driven: Driven) -> None:
 # ---- dead letters -------------------------------------------------------------------------------
 
 
-def letters(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Driven:
+def letters(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> BoltRig:
     monkeypatch.setattr(kafka_bolt, "Producer", Broker)
-    return Driven(KafkaBolt.dead_letters({**SETTINGS, **settings}, "dead"))
+    return BoltRig(KafkaBolt.dead_letters({**SETTINGS, **settings}, "dead"))
 
 
 def letter_of(value: Any, failure: Failure | None = None) -> DeadLetter:
@@ -127,7 +127,7 @@ def letter_of(value: Any, failure: Failure | None = None) -> DeadLetter:
 @pytest.mark.parametrize("value", odd_values(), ids=lambda value: type(value).__name__)
 def test_letter_of_any_record_is_sent(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     driven = letters(monkeypatch)
-    driven.bolt._producer.most = 1_000_000
+    driven.bolt._producer.bytes_max = 1_000_000
     driven.take(letter_of(value))
     assert len(driven.out.acked) == 1
     found = Json().decoder("dead", "value")(driven.bolt._producer.arrived[0])
@@ -146,7 +146,7 @@ def test_any_letter_can_be_composed(text: str, value: Any) -> None:
 
 def test_letter_is_clipped_to_what_the_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = letters(monkeypatch)
-    driven.bolt._producer.most = 2_000
+    driven.bolt._producer.bytes_max = 2_000
     driven.take(letter_of(os.urandom(400_000)), letter_of("short"))
     for _ in range(20):
         driven.bolt.tick()
@@ -156,12 +156,12 @@ def test_letter_is_clipped_to_what_the_topic_takes(monkeypatch: pytest.MonkeyPat
     assert b"clipped to" not in short
     refused = driven.bolt._producer.refused
     driven.take(letter_of(os.urandom(400_000)))
-    assert driven.bolt._producer.refused == refused, "the limit is known by now"
+    assert driven.bolt._producer.refused == refused, "the bolt knows the limit by now"
 
 
-def test_letter_that_not_even_clipped_is_taken_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letter_that_is_refused_even_when_clipped_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = letters(monkeypatch)
-    driven.bolt._producer.most = 100
+    driven.bolt._producer.bytes_max = 100
     driven.take(letter_of("x"))
     for _ in range(20):
         driven.bolt.tick()
@@ -201,7 +201,7 @@ def test_topic_with_a_small_limit_takes_every_record(kafka: Kafka, transactional
 
 def test_oversize_record_does_not_fail_its_neighbours(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, max_message_bytes="5000")
-    driven = Driven(KafkaBolt(settings_of(kafka), topic, value="word"))
+    driven = BoltRig(KafkaBolt(settings_of(kafka), topic, value="word"))
     words = [Word(f"{number:03}") for number in range(100)]
     driven.take(*words[:50], Word("x" * 6000), *words[50:])
     driven.until(lambda out: len(out.acked) + len(out.failed) == 101)
@@ -215,8 +215,8 @@ class Sale(NamedTuple):
     price: float
 
 
-def bury(sales: Stream[Any], bolt: Bolt[Any, Any]) -> None:
-    sales.stream("dead_letters").shuffle().bolt("bury", bolt)
+def write_letters(sales: Stream[Any], bolt: Bolt[Any, Any]) -> None:
+    sales.stream("dead_letters").shuffle().bolt("letters", bolt)
 
 
 def test_message_that_cannot_be_read_and_one_that_cannot_be_sent_end_as_dead_letters(
@@ -231,8 +231,8 @@ def test_message_that_cannot_be_read_and_one_that_cannot_be_sent_end_as_dead_let
     spout = KafkaSpout({**settings, "group.id": source}, topics=[source], value=Json(Sale))
     sales = topology.spout("sales", spout, retry=Retry(attempts=1, dead_letters=True))
     sales.shuffle().bolt("out", KafkaBolt(settings, sink, key="item"))
-    bury(sales, KafkaBolt.dead_letters(settings, dead))
-    with pytest.raises(ClusterError, match="is not finished"):  # as a Kafka has no end
+    write_letters(sales, KafkaBolt.dead_letters(settings, dead))
+    with pytest.raises(ClusterError, match="is not finished"):  # a KafkaSpout never finishes
         run_inline(topology.graph(), steps_max=1_000)
     (sent,) = read_all(kafka.bootstrap, sink)
     assert Json().decoder(sink, "value")(sent.value() or b"")["item"] == "\ud800"

@@ -1,4 +1,4 @@
-"""Transactions on a real Kafka: all of a batch, or nothing; one bad record fails alone."""
+"""Transactional writes to a real Kafka: batches arrive whole or not, a bad record fails alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
 from sunshower.outages import is_unavailable
 from sunshower.runtime.inline import run_inline
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 from tests.kafka.topics import new_topic, values_of
 
 
@@ -26,7 +26,7 @@ def transactions(kafka: Kafka, id: str) -> Transactions:
     return Transactions({"bootstrap.servers": kafka.bootstrap}, id)
 
 
-def test_only_what_was_committed_is_read(kafka: Kafka) -> None:
+def test_only_committed_messages_are_read(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     producer = transactions(kafka, topic)
     for word, goes_well in (("kept", True), ("dropped", False), ("kept, too", True)):
@@ -36,20 +36,20 @@ def test_only_what_was_committed_is_read(kafka: Kafka) -> None:
     assert values_of(kafka.bootstrap, topic) == ["kept", "kept, too"]
 
 
-def test_the_next_one_of_an_id_shuts_the_former_one_out(kafka: Kafka) -> None:
+def test_a_producer_fences_the_earlier_one_of_its_id(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    former = transactions(kafka, topic)
-    former.begin()
-    former.produce(Message(topic, b"from the dead"))
-    assert former.flush(60) == 0
+    earlier = transactions(kafka, topic)
+    earlier.begin()
+    earlier.produce(Message(topic, b"stale"))
+    assert earlier.flush(60) == 0
     with_same_id = transactions(kafka, topic)
     with pytest.raises(StaleGeneration, match=topic):
-        former.commit()
-    assert former.fatal
+        earlier.commit()
+    assert earlier.fatal
     with_same_id.begin()
-    with_same_id.produce(Message(topic, b"from the living"))
+    with_same_id.produce(Message(topic, b"current"))
     with_same_id.commit()
-    assert values_of(kafka.bootstrap, topic) == ["from the living"]
+    assert values_of(kafka.bootstrap, topic) == ["current"]
 
 
 def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) -> None:
@@ -64,10 +64,10 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
     spout.shuffle().bolt("out", out)
     dead: list[Any] = []
 
-    def bury(letter: Any) -> None:
+    def keep_letter(letter: Any) -> None:
         dead.append(letter)
 
-    spout.stream("dead_letters").shuffle().bolt("dead", bury)
+    spout.stream("dead_letters").shuffle().bolt("dead", keep_letter)
     run_inline(topology.graph())
     assert values_of(kafka.bootstrap, topic) == [word.word for word in good]
     assert [letter.record for letter in dead] == [{"word": bad.word}]
@@ -75,18 +75,18 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
 
 
 class Client:
-    """In the place of Transactions: refuses a commit with one of the `bad` words."""
+    """A fake of Transactions: it refuses to commit one of the `bad` words."""
 
     made: ClassVar[list[Client]] = []
     bad: ClassVar[set[bytes]] = set()
-    away: ClassVar[bool] = False
+    is_down: ClassVar[bool] = False
     request_max: ClassVar[float] = math.inf  # messages of one request
     fatal = None
 
     def __init__(self, settings: Any, _id: str) -> None:
         self.check()
         self.batch = settings.get("batch.num.messages", math.inf)
-        assert all(former.gone for former in self.made), "one of an id at a time"
+        assert all(earlier.gone for earlier in self.made), "an id has one producer at a time"
         self.made.append(self)
         self.sent: list[bytes] = []
         self.committed: list[list[bytes]] = []
@@ -106,12 +106,12 @@ class Client:
         self.committed.append(self.sent)
 
     def abort(self) -> None:
-        assert not self.away, "the next producer of that id aborts what is open"
+        assert not self.is_down, "the next producer of this id aborts the open transaction"
 
     def poll(self, _: float) -> None: ...
     def check(self) -> None:
-        if Client.away:
-            raise KafkaUnreachable("nobody answers")
+        if Client.is_down:
+            raise KafkaUnreachable("no answer")
 
     def let_go(self) -> None:
         self.gone = True
@@ -121,24 +121,27 @@ WORDS = [Word(str(number)) for number in range(256)]
 
 
 @pytest.fixture
-def driven(monkeypatch: pytest.MonkeyPatch) -> Driven:
+def driven(monkeypatch: pytest.MonkeyPatch) -> BoltRig:
     monkeypatch.setattr("sunshower.kafka.producing.transactions.Transactions", Client)
     monkeypatch.setattr(Client, "made", [])
     settings = {"bootstrap.servers": "b:1"}
-    return Driven(TransactionalKafkaBolt(settings, "t", transactional_id="id", value="word"))
+    return BoltRig(TransactionalKafkaBolt(settings, "t", transactional_id="id", value="word"))
 
 
-def test_a_bad_record_is_found_by_halves(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_record_is_found_by_halving_the_batch(
+    driven: BoltRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Client, "bad", {b"77"})
     driven.take(*WORDS)
     assert [word for word, _ in driven.out.failed] == [Word("77")]
     assert driven.out.acked == [word for word in WORDS if word.word != "77"], "in their order"
-    assert len(Client.made) == 11, "10 were refused, of 256 twice, down to 1; the rest has one more"
+    # 256 records are refused twice, then the half with the bad record, down to 1: 10 refusals.
+    assert len(Client.made) == 11, "one producer for each refusal, and one for the other records"
     assert sum(len(client.committed) for client in Client.made) == 8
 
 
-def test_batch_that_is_larger_than_the_topic_takes_is_sent_in_one_transaction(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
+def test_batch_above_the_limit_of_the_topic_is_sent_in_one_transaction(
+    driven: BoltRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "request_max", 18)
     driven.take(*WORDS)
@@ -147,8 +150,8 @@ def test_batch_that_is_larger_than_the_topic_takes_is_sent_in_one_transaction(
     assert [len(client.committed) for client in Client.made] == [0, 2]
 
 
-def test_records_that_there_was_no_time_for_are_not_to_blame(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
+def test_records_that_were_not_tried_in_time_are_charged_no_attempt(
+    driven: BoltRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "bad", {b"77"})
     monkeypatch.setattr("sunshower.kafka.producing.transactions._APART_S", -1.0)
@@ -157,14 +160,14 @@ def test_records_that_there_was_no_time_for_are_not_to_blame(
     assert all(is_unavailable(error) for _, error in driven.out.failed)
 
 
-def test_while_the_brokers_are_away_a_batch_fails_as_a_whole_and_the_next_record_waits(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
+def test_in_an_outage_a_batch_fails_as_a_whole_and_the_next_record_waits(
+    driven: BoltRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Client, "away", True)
+        patch.setattr(Client, "is_down", True)
         driven.take(*WORDS)
         assert [type(error) for _, error in driven.out.failed] == [KafkaUnreachable] * 256
-        assert len(Client.made) == 1, "nobody looks for a bad record"
+        assert len(Client.made) == 1, "no search for a bad record has begun"
         with pytest.raises(KafkaUnreachable):
             driven.give(Word("next"))
         driven.take()

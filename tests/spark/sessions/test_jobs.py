@@ -1,4 +1,4 @@
-"""The queue for slots of Spark is fair, and jobs of killed tasks are cancelled; without Spark."""
+"""The queue for slots of Spark is fair, and jobs of killed tasks are cancelled (without Spark)."""
 
 from __future__ import annotations
 

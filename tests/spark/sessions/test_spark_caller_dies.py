@@ -1,4 +1,4 @@
-"""A task whose worker is killed while Spark works for it: its next life ends what is left."""
+"""When a worker is killed during a job of Spark, the next life of its task cancels the job."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ class Caller:
         self._gateway = place.open()
 
     def hand_over(self) -> None:
-        """A job that takes for ever, and all cores."""
-        self._ticket = self._gateway.submit(SparkStep(for_ever, Total), [SALES.table(SOME)], SPARK)
+        """Submit a job that never ends, and uses all cores."""
+        self._ticket = self._gateway.submit(
+            SparkStep(endless_job, Total), [SALES.table(SOME)], SPARK
+        )
 
 
-def for_ever(df: Any, batch: BatchInfo) -> Any:
+def endless_job(df: Any, batch: BatchInfo) -> Any:
     found = df.sparkSession.range(10**14).groupBy().max("id")
     return found.selectExpr("'a' page", "double(`max(id)`) total")
 
 
 @dataclass(frozen=True)
 class Until:
-    """A transform that computes nothing, and waits until so many jobs of Spark are under way."""
+    """A transform that only waits until exactly `active` jobs of Spark are running."""
 
     active: int
 
@@ -48,7 +50,7 @@ class Until:
         tracker = df.sparkSession.sparkContext.statusTracker()
         end_s = time.monotonic() + WITHIN_S
         while len(tracker.getActiveJobsIds()) != self.active:
-            assert time.monotonic() < end_s, f"never were {self.active} jobs under way"
+            assert time.monotonic() < end_s, f"there were never {self.active} jobs running"
             threading.Event().wait(0.05)
 
 
@@ -57,12 +59,12 @@ class Until:
 def test_the_job_of_a_killed_task_is_ended_by_its_next_life(
     place: SparkPlace, gateway: Gateway
 ) -> None:
-    nobody, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
+    no_task, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
     caller = ray.remote(Caller).options(num_cpus=0).remote(place)
     ray.get(caller.hand_over.remote())
-    gateway.submit(SparkStep(Until(1)), rows, nobody).result()
+    gateway.submit(SparkStep(Until(1)), rows, no_task).result()
     ray.kill(caller)
-    gateway.submit(SparkStep(Until(1)), rows, nobody).result()  # others are no reason to end it
+    gateway.submit(SparkStep(Until(1)), rows, no_task).result()  # other callers do not end it
     next_life = place.open()
     next_life.submit(SparkStep(Until(0)), rows, SPARK).result()
     next_life.close()

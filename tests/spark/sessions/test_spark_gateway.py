@@ -1,4 +1,4 @@
-"""What every body of the port of Spark keeps: values, results, errors, times, deaths."""
+"""What every implementation of SparkPlace must do: values, results, errors, timeouts, crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, 
 from sunshower.spark_integration.steps import SqlQuery
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, same
-from tests.spark.sales import WITHIN_S, as_it_is, run
+from tests.spark.sales import WITHIN_S, identity, run
 
 
 class Sale(NamedTuple):
@@ -103,7 +103,7 @@ VALUES = [
 
 
 def through_a_task(df: Any, batch: BatchInfo) -> Any:
-    """What an exchange writes and reads is Spark's own rows."""
+    """An exchange converts the values to Spark's own rows and back."""
     return df.repartition(1)
 
 
@@ -121,7 +121,7 @@ NULLS = [
 ]
 
 
-@pytest.mark.parametrize("transform", [as_it_is, through_a_task])
+@pytest.mark.parametrize("transform", [identity, through_a_task])
 @pytest.mark.parametrize("values", [VALUES, NULLS], ids=["values", "columns of nulls"])
 def test_every_value_comes_back_as_it_was(
     gateway: Gateway, transform: Any, values: list[Everything]
@@ -131,9 +131,9 @@ def test_every_value_comes_back_as_it_was(
 
 
 def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
-    assert run(gateway, SparkStep(as_it_is, Sale), SALES.table([])) == []
+    assert run(gateway, SparkStep(identity, Sale), SALES.table([])) == []
     nulls = [Sale("a", None), Sale("b", None)]
-    assert sorted(run(gateway, SparkStep(as_it_is, Sale), SALES.table(nulls))) == nulls
+    assert sorted(run(gateway, SparkStep(identity, Sale), SALES.table(nulls))) == nulls
     assert run(gateway, SparkStep(totals, Total), SALES.table([])) == []
 
 
@@ -147,13 +147,13 @@ def test_a_million_rows_come_back_as_they_were(gateway: Gateway) -> None:
     numbers = pa.array(range(1_000_000), pa.int64())
     table = pa.Table.from_arrays([numbers, numbers.cast(pa.string())], schema=columns.arrow)
     result = gateway.submit(
-        SparkStep(as_it_is, Number), [table], BatchInfo("1", 1_000_000)
+        SparkStep(identity, Number), [table], BatchInfo("1", 1_000_000)
     ).result()
     assert result is not None
     assert result.sort_by("number").combine_chunks() == table
 
 
-def test_a_transform_may_group_join_and_ask_in_sql(gateway: Gateway) -> None:
+def test_a_transform_may_group_join_and_use_sql(gateway: Gateway) -> None:
     assert sorted(run(gateway, SparkStep(totals, Total), SALES.table(SOME))) == [
         ("a", 4.0),
         ("b", 2.0),
@@ -232,8 +232,8 @@ def test_an_error_has_the_line_that_raised_it_and_its_message(
     assert transform is not no_such_column or "colour" in message
 
 
-def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gateway) -> None:
-    error = fails(gateway, as_it_is)
+def test_a_result_of_another_schema_is_refused_before_it_is_computed(gateway: Gateway) -> None:
+    error = fails(gateway, identity)
     assert isinstance(error, ResultMismatch)
     assert (
         "Total has a field 'total', and there is no such column; the columns are: page, price"
@@ -255,7 +255,7 @@ _frames: list[weakref.ref[Any]] = []  # of the process that the transforms run i
 def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
     step = SparkStep(how_many_are_kept, Total)
     kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
-    assert max(kept) <= 2, kept  # each of the two slots may still have its last one
+    assert max(kept) <= 2, kept  # each of the two slots may still hold its last batch
 
 
 def never_ending(df: Any, batch: BatchInfo) -> Any:
@@ -284,7 +284,7 @@ def test_a_job_that_never_ends_is_ended_and_the_next_one_runs(gateway: Gateway) 
     for transform in (never_ending, long_job, long_job_after_another):
         step = SparkStep(transform, Total, timeout_s=1.0)
         tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo("9", 4)) for _ in range(2)]
-        for ticket in tickets:  # both slots: others take their places
+        for ticket in tickets:  # they occupied both slots, which must be replaced
             with pytest.raises(SparkTimeout, match=r"longer than 1 s for batch 9 of 4 rows"):
                 ticket.result()
         assert Total("a", 4.0) in run(gateway, SparkStep(totals, Total), SALES.table(SOME))
@@ -320,7 +320,7 @@ def of_java(df: Any, batch: BatchInfo) -> Any:
     return df.sparkSession.sql(f"select {df.sparkSession.sparkContext._gateway.proc.pid}L pid")
 
 
-def test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it(
+def test_when_java_dies_between_two_jobs_the_second_one_succeeds(
     gateway: Gateway,
 ) -> None:
     (java,) = run(gateway, SparkStep(of_java, Process), SALES.table(SOME))

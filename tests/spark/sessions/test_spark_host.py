@@ -1,4 +1,4 @@
-"""Who owns a session, without one: lives, slots, limits, and answers that come too late."""
+"""SessionHost with fake sessions: restarts, slots, time limits, and answers that come too late."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ WITHIN_S = 30.0
 class FakeContext:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
-        self.said: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
 
     def setJobGroup(self, *group: object) -> None:  # noqa: N802
-        self.said.append(group[1:])
+        self.calls.append(group[1:])
 
     def setLocalProperty(self, *named: object) -> None:  # noqa: N802
-        self.said.append(named)
+        self.calls.append(named)
 
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802
         self.cancelled.set()
 
 
 class FakeSession:
-    """A session, and the Spark in it, in one."""
+    """A session, which is its own Spark."""
 
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
@@ -75,20 +75,20 @@ class FakeSession:
 
 
 class FakeHost(SessionHost):
-    """A host of fake sessions. `refusals` are raised before the first of them opens."""
+    """A host of fake sessions. The first attempts to open one raise the `refusals`."""
 
-    hosts: ClassVar[list[FakeHost]] = []  # of this test
+    hosts: ClassVar[list[FakeHost]] = []  # those of the current test, to be stopped
 
     def __init__(self, *refusals: Exception, slots: int = 1) -> None:
-        self.refusals, self.lives = [*refusals], list[FakeSession]()
+        self.refusals, self.sessions = [*refusals], list[FakeSession]()
         self.hosts.append(self)
         super().__init__(self.open_fake, slots)
 
     def open_fake(self) -> FakeSession:
         if self.refusals:
             raise self.refusals.pop(0)
-        self.lives.append(FakeSession())
-        return self.lives[-1]
+        self.sessions.append(FakeSession())
+        return self.sessions[-1]
 
     def run(self, transform: Any) -> None:
         assert self.submit(job(transform)).result() is None
@@ -121,30 +121,30 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
         host.run(dying)
     host.run(nothing)
     host.run(nothing)
-    assert [one.stopped for one in host.lives] == [True, False]
+    assert [one.stopped for one in host.sessions] == [True, False]
     host.stop()
-    assert host.lives[1].stopped
+    assert host.sessions[1].stopped
 
 
-class Unspeakable(Exception):
-    """As one of Java's, when Java is gone."""
+class ErrorWithoutText(Exception):
+    """An error without a message, like one of Java's when Java has ended."""
 
     def __str__(self) -> str:
         raise AssertionError
 
 
-def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
+def test_an_error_without_a_message_also_ends_its_job() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
-        raise Unspeakable
+        raise ErrorWithoutText
 
-    host = FakeHost(Unspeakable())
+    host = FakeHost(ErrorWithoutText())
     with pytest.raises(SparkUnavailable, match="its Java is gone"):
         host.run(nothing)
     with pytest.raises(TransformFailed, match="its Java is gone"):
         host.run(failing)
 
 
-def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
+def test_a_job_that_is_cancelled_while_its_tables_are_handed_over_is_not_run() -> None:
     called: list[BatchInfo] = []
     host = FakeHost()
     host.run(nothing)
@@ -152,23 +152,23 @@ def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
     def transform(df: Any, batch: BatchInfo) -> None:
         called.append(batch)
 
-    given_up, session = job(transform), host.lives[0]
+    given_up, session = job(transform), host.sessions[0]
     session.on_hand_over = given_up.cancel
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
     session.on_hand_over = list
-    host.run(nothing)  # the slot has done with the one before
+    host.run(nothing)  # when it is done, so is the one before
     assert not called
 
 
 class Cycle:
-    """As py4j's: it is gone when cycles are collected."""
+    """A reference cycle, like those of py4j: only the garbage collector removes it."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
-def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
+def test_reference_cycles_of_jobs_are_collected_even_without_automatic_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_UNCOLLECTED_MAX", 3 * module._JOB_BYTES)
@@ -180,14 +180,14 @@ def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
     host = FakeHost()
     gc.disable()
     try:
-        for _ in range(5):  # the fourth is one too many
+        for _ in range(5):  # the fourth exceeds the limit
             host.run(leaving)
         assert [one() is None for one in left[:4]] == [True] * 4
     finally:
         gc.enable()
 
 
-def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
+def test_a_session_that_does_not_open_is_reported_and_tried_again() -> None:
     host = FakeHost(RuntimeError("Java gateway exited"), SparkUnavailable("no room"))
     with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
         host.run(nothing)
@@ -196,37 +196,37 @@ def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
     host.run(nothing)
 
 
-def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
-    host, go_on = FakeHost(), threading.Event()
+def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_ignored() -> None:
+    host, proceed = FakeHost(), threading.Event()
 
     def hanging(df: Any, batch: BatchInfo) -> None:
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
 
     hung = host.submit(job(hanging, timeout_s=0.05))
     with pytest.raises(SparkTimeout, match=r"hanging took longer than 0\.05 s for batch 7 of 3"):
         hung.result()
-    assert host.lives[0].sparkContext.cancelled.wait(WITHIN_S)
+    assert host.sessions[0].sparkContext.cancelled.wait(WITHIN_S)
     host.run(nothing)
-    go_on.set()
+    proceed.set()
     with pytest.raises(SparkTimeout):
         hung.result()
 
 
-def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
+def test_a_session_that_hangs_while_it_opens_fails_its_jobs_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_START_S", 0.05)
-    go_on = threading.Event()
+    proceed = threading.Event()
 
     def opening() -> FakeSession:
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
         return FakeSession()
 
     host = SessionHost(opening, 1)
-    for _ in range(2):  # also who comes later
+    for _ in range(2):  # also a job that comes later
         with pytest.raises(SparkUnavailable, match="has not answered within"):
             host.submit(job(nothing)).result()
-    go_on.set()
+    proceed.set()
     host.stop()
 
 
@@ -236,23 +236,23 @@ def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
     host = FakeHost()
     host.run(nothing)
     monkeypatch.setattr(module, "_START_S", 0.05)
-    host.lives[0].hangs = True
+    host.sessions[0].hangs = True
     with pytest.raises(SparkUnavailable, match="has not answered within"):
         host.run(nothing)
     monkeypatch.setattr(module, "_START_S", WITHIN_S)
     host.run(nothing)
-    assert host.lives[0].killed.is_set()
-    assert len(host.lives) == 2
+    assert host.sessions[0].killed.is_set()
+    assert len(host.sessions) == 2
 
 
-def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
+def test_an_error_that_waiting_cannot_repair_is_not_an_outage() -> None:
     host = FakeHost(ConfigError("no such amount"))
     with pytest.raises(SparkError, match="no such amount") as caught:
         host.run(nothing)
     assert not isinstance(caught.value, SparkUnavailable)
 
 
-def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
+def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed = threading.Event()
@@ -276,7 +276,7 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
         Hanging().open(hang)
 
 
-def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
+def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:
     together = threading.Barrier(3, timeout=WITHIN_S)
     running, most = set[int](), []
 
@@ -298,10 +298,10 @@ def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
     host.stop()
     with pytest.raises(SparkLost, match="was closed"):
         host.run(nothing)
-    assert host.lives == []
+    assert host.sessions == []
 
 
-def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None:
+def test_whatever_a_transform_raises_its_job_ends_and_the_slot_continues() -> None:
     def leaving(df: Any, batch: BatchInfo) -> None:
         raise SystemExit("away")
 
@@ -311,13 +311,13 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
     host.run(nothing)
 
 
-def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
+def test_each_topology_has_a_pool_and_each_job_a_description() -> None:
     host = FakeHost()
     of_one = Job(SparkStep(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
     host.submit(of_one).result()
     host.run(nothing)
     pool = "spark.scheduler.pool"
-    assert host.lives[0].sparkContext.said == [
+    assert host.sessions[0].sparkContext.calls == [
         ("sales: nothing, batch 7, attempt 2", True),
         (pool, "sales"),
         ("nothing, batch 7, attempt 0", True),
@@ -325,11 +325,11 @@ def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
     ]
 
 
-def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
+def test_a_job_has_a_report_even_without_figures_of_spark() -> None:
     host = FakeHost()
-    told = host.submit(job(nothing))
-    told.result()
-    report = told.report()
+    submitted = host.submit(job(nothing))
+    submitted.result()
+    report = submitted.report()
     assert report is not None
     assert (report.batch, report.rows_in, report.rows_out, report.jobs) == ("7", 3, 0, ())
     assert min(report.wait_s, report.hand_over_s, report.job_s) >= 0
@@ -339,12 +339,12 @@ def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
     assert failed.report() is None
 
 
-def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
-    host, began, go_on = FakeHost(), threading.Event(), threading.Event()
+def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -> None:
+    host, began, proceed = FakeHost(), threading.Event(), threading.Event()
 
     def long(df: Any, batch: BatchInfo) -> None:
         began.set()
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
 
     def refusing(df: Any, batch: BatchInfo) -> None:
         raise AssertionError("it was given up before")
@@ -353,9 +353,9 @@ def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin(
     began.wait(WITHIN_S)
     waiting.cancel()
     running.cancel()
-    assert host.lives[0].sparkContext.cancelled.is_set()
+    assert host.sessions[0].sparkContext.cancelled.is_set()
     for one in (running, waiting):
         with pytest.raises(SparkError, match="batch 7 was given up"):
             one.result()
-    go_on.set()
+    proceed.set()
     host.run(nothing)

@@ -1,4 +1,4 @@
-"""What the session on a cluster alone has: who shares it, who stops it, and what it stands on."""
+"""The session on a cluster: how it is shared, stopped and replaced, and errors from its node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayD
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
-from tests.spark.javas import java_left, javas
-from tests.spark.sales import as_it_is, run
+from tests.spark.java_processes import java_left, java_processes
+from tests.spark.sales import identity, run
 
 WITHIN_S = 30.0
 only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
@@ -34,7 +34,7 @@ SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
 def works(gateway: Gateway) -> bool:
-    found = run(gateway, SparkStep(as_it_is, Number), SOME)
+    found = run(gateway, SparkStep(identity, Number), SOME)
     return sorted(found) == [Number(1), Number(2)]
 
 
@@ -47,12 +47,12 @@ def fails(gateway: Gateway, transform: Any) -> SparkError:
 @pytest.mark.long
 @pytest.mark.timeout(600)  # on a busy machine two sessions opened in 300 s
 @only_there
-def test_a_session_that_was_stopped_is_there_again_for_the_next_batch(
+def test_a_stopped_session_is_replaced_for_the_next_batch(
     gateway: Gateway, place: RayDPSpark
 ) -> None:
     assert works(gateway)
     place.stop()
-    assert isinstance(fails(gateway, as_it_is), SparkLost)  # whoever hands over, does it again
+    assert isinstance(fails(gateway, identity), SparkLost)  # the caller submits the batch again
     assert works(gateway)
 
 
@@ -63,7 +63,7 @@ def killing_the_master(df: Any, batch: BatchInfo) -> Any:
 
 @pytest.mark.long
 @only_there
-def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
+def test_a_session_ends_with_raydps_master(gateway: Gateway) -> None:
     assert isinstance(fails(gateway, killing_the_master), SparkLost)
     assert works(gateway)
 
@@ -72,12 +72,12 @@ def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
 @only_there
 def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
     assert works(gateway)
-    before = javas()
+    before = java_processes()
     own = replace(place, name=None).open()
     try:
         assert works(own)
         assert works(gateway)
-        assert len(javas()) > len(before)
+        assert len(java_processes()) > len(before)
     finally:
         own.close()
     assert java_left(before) == []
@@ -85,30 +85,30 @@ def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpar
 
 
 class FromElsewhere:
-    """A transform of a module that the session's node has not."""
+    """A transform from a module that the session's node does not have."""
 
     def __reduce__(self) -> Any:
         return importlib.import_module, ("module_of_one_machine",)
 
 
-class OfTheUser(SparkError):
-    """An error of a user's own."""
+class UserError(SparkError):
+    """An error that a user has defined."""
 
 
 def raising(df: Any, batch: BatchInfo) -> Any:
-    raise OfTheUser("no such page")
+    raise UserError("no such page")
 
 
 @only_there
-def test_what_goes_wrong_there_is_said_here(gateway: Gateway) -> None:
+def test_errors_on_the_node_of_the_session_are_raised_in_the_caller(gateway: Gateway) -> None:
     error = fails(gateway, FromElsewhere())
     assert isinstance(error, TransformFailed)
     assert "No module named 'module_of_one_machine'. What it needs must be there" in str(error)
     assert str(fails(gateway, raising)) == "no such page"
 
 
-class Sleeper:
-    """A host whose session is not open when it is asked first."""
+class LateHost:
+    """A host whose session is not open at the first check."""
 
     def __init__(self) -> None:
         self.asked, self.stopped = 0, False
@@ -122,12 +122,12 @@ class Sleeper:
         self.stopped = True
 
 
-def test_a_session_that_opens_late_and_that_nobody_asks_ends_too(
+def test_an_idle_session_that_opens_late_ends_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(on_ray, "os", SimpleNamespace(_exit=lambda _: ended.set()))
-    actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), Sleeper()
+    actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), LateHost()
     actor.stop()
     monkeypatch.setattr(actor, "_host", host)
     assert ended.wait(WITHIN_S)
@@ -158,8 +158,8 @@ import raydp
 
 
 def test_threads_of_the_actor_import_spark_at_the_same_time() -> None:
-    """Python's import locks found a deadlock: the second thread's import failed, and left a pyspark
-    without its version, so that no session opened in that process."""
+    """Otherwise Python detects a deadlock of import locks: the import fails in the second thread,
+    and leaves a pyspark without its version, so that no session can open in that process."""
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A session that dies before its first words: the next one begins anew."""
+"""A session whose Java dies while it opens: calls end, and the next session can open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from sunshower.spark_integration.sessions.driver_session import end_calls_with
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 PROGRAM = """
 from sunshower.spark_integration.sessions import local_spark as local
@@ -42,8 +42,8 @@ session.stop()
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_java_that_dies_while_a_session_opens_does_not_keep_the_next_one_from_opening() -> None:
-    obtain()
+def test_java_that_dies_while_a_session_opens_does_not_prevent_the_next_session() -> None:
+    require_spark()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
@@ -59,7 +59,7 @@ class Connection:
 
 
 def test_calls_end_with_java_also_if_another_process_has_its_sockets() -> None:
-    """Such as one that Java was about to start, which has inherited them: here it is this one."""
+    """Such as a child that Java was starting, and that inherited them; here it is this process."""
     java = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     pairs = [socket.socketpair() for _ in range(2)]
     idle, busy = (Connection(ours) for ours, _ in pairs)

@@ -1,4 +1,4 @@
-"""The page about Spark: its programs are run, and those that need a broker are declared."""
+"""Runs the programs of docs/SPARK.md; those that need a broker are only declared."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def totals_in(dataset: Any) -> list[tuple[str, float]]:
 
 
 def read(df: Any, batch: BatchInfo) -> None:
-    """What the page gives to readers: a table, a stream of it, and a table without Spark."""
+    """Run the page's code for readers: a table, a stream of it, and the table without Spark."""
     names = {"spark": df.sparkSession, "pyarrow": pa}
     lines = READERS.replace("out/totals", str(Path("out/totals").absolute())).splitlines()
     once, stream, plain = [eval(line, names) for line in lines]

@@ -1,4 +1,4 @@
-"""One job in a session, without Spark: what is asked of it, when, and what is kept afterwards."""
+"""One job in a session, without Spark: jobs that are given up, and the cache of static tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def runner() -> Runner:
 
 
 def uncollected() -> Any:
-    """A DataFrame of sales that is not to be computed."""
+    """A DataFrame of sales that cannot be computed."""
     from pyspark.sql import DataFrame
 
     class Uncollected(DataFrame):
@@ -49,18 +49,18 @@ def uncollected() -> Any:
     return Uncollected()
 
 
-def test_what_is_given_up_while_it_is_planned_is_not_computed() -> None:
-    over: list[bool] = []
+def test_a_job_that_is_cancelled_while_it_is_planned_is_not_computed() -> None:
+    given_up: list[bool] = []
 
     def planned(df: Any, batch: BatchInfo) -> Any:
-        over.append(True)
+        given_up.append(True)
         return uncollected()
 
     with pytest.raises(SparkError, match="planned: batch 7 was given up"):
-        runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
+        runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(given_up))
 
 
-def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None:
+def test_static_tables_are_made_once_and_kept_only_for_the_last_steps() -> None:
     made: list[int] = []
 
     def nothing(batch: BatchInfo) -> None:
@@ -75,7 +75,7 @@ def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None
         for _ in range(3):
             one.run(ours[0], [], BATCH)
             one.run(step, [], BATCH)
-    assert len(made) == 100, "the first one is always among the last"
+    assert len(made) == 100, "the first step is always among the last ones used"
     assert len(one._static) < 20
     one.run(ours[1], [], BATCH)
     assert len(made) == 101

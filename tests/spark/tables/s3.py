@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks S3 (moto's), which can hold back a request."""
+"""An S3 server (moto's) over HTTP, which can hold back a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Held:
-    """The first PUT of an object whose key matches, from its arrival on."""
+    """Holds back the first PUT of an object whose key matches, until `release`."""
 
     key: re.Pattern[str]
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -25,7 +25,7 @@ class Held:
 
 
 class S3:
-    """The server, as an application of WSGI. `conditional`: whether it knows `If-None-Match`."""
+    """The server, as a WSGI application. `conditional`: whether it supports `If-None-Match`."""
 
     def __init__(self) -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -54,7 +54,7 @@ class S3:
 
 @contextmanager
 def s3(secret: str) -> Iterator[tuple[S3, dict[str, str]]]:
-    """The server with an empty bucket, and the settings with which Spark finds it."""
+    """The server with an empty bucket, and the settings for Spark to connect to it."""
     import boto3
     from werkzeug.serving import WSGIRequestHandler, make_server
 

@@ -1,4 +1,4 @@
-"""The example of both ways, while workers and processes of Spark are killed: a plain result."""
+"""Runs examples/heavy_transform.py while workers and processes of Spark are killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import SqliteState
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -34,7 +34,7 @@ KILLS = 3
 
 
 def plain(folder: Path) -> list[tuple[int, str, float]]:
-    """What a program without batches finds in the files."""
+    """The rows that a program without batches reads from the files."""
     lines = [text for file in folder.glob("*.txt") for text in file.read_text().splitlines()]
     fields = [line.split() for line in lines if line != "???"]
     return sorted((int(id), page, float(price)) for id, _, page, price in fields)
@@ -55,8 +55,8 @@ def kill_worker(choose: Callable[[Any], int]) -> Kill:
 def rows_of_example(
     cluster: RayCluster, kills: list[Kill], within_s: float, committed: int
 ) -> list[Any]:
-    """Run the example, with a kill whenever more batches than before are `committed`. Returns its
-    table."""
+    """Run the example, with a kill whenever more batches than before are committed, and return
+    the rows of its table."""
     table = Path("heavy/sales")
     run = cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
     try:
@@ -79,10 +79,10 @@ def rows_of_example(
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
+def test_the_table_has_the_rows_of_a_plain_program_when_workers_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    obtain()
+    require_spark()
     monkeypatch.chdir(tmp_path)
     chance = Random(8)
     kills = [kill_worker(lambda run: chance.choice(run.plan.workers))] * KILLS
@@ -95,7 +95,7 @@ def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
 
 
 def processes(command: str) -> list[psutil.Process]:
-    """The processes below this one with that in their command."""
+    """The descendants of this process whose command contains `command`."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -105,7 +105,7 @@ def processes(command: str) -> list[psutil.Process]:
 
 
 def kill_all(command: str, run: Any) -> bool:
-    """Kill these processes of a session that has an executor beside who starts executors."""
+    """Kill these processes of a session, if it has an executor and the process that starts it."""
     there = processes(command) if len(processes("worker.DefaultWorker")) > 1 else []
     for process in there:
         with suppress(psutil.NoSuchProcess):  # it has ended with another one
@@ -116,12 +116,12 @@ def kill_all(command: str, run: Any) -> bool:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
+def test_the_table_has_the_rows_of_a_plain_program_when_processes_of_spark_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    """The gateway's actor, its Java, who starts executors with an executor, and the worker that
-    owns the batch."""
-    obtain()
+    """The kills are of the gateway's actor, of its Java, of an executor together with the process
+    that starts executors, and of the worker that owns the batch."""
+    require_spark()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARK_ON", "cluster")
     commands = ("ray::GatewayActor", "deploy.SparkSubmit", "worker.DefaultWorker")
@@ -135,7 +135,7 @@ def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
 
 @pytest.fixture
 def experiment() -> Iterator[dict[str, Any]]:
-    """Its names; what it has written is removed."""
+    """The names that the experiment's file defines; its folder is removed afterwards."""
     found = runpy.run_path(str(EXPERIMENT))
     yield found
     found["FOLDER"].cleanup()
@@ -145,7 +145,7 @@ def folders_of_runs(experiment: dict[str, Any]) -> list[Path]:
     return [*Path(experiment["FOLDER"].name).iterdir()]
 
 
-def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:
+def test_each_repeat_of_the_experiment_has_its_own_files(experiment: dict[str, Any]) -> None:
     assert experiment["written"]() is None
     for _ in range(2):  # all repeats are declared before the first of them runs
         experiment["topology"]()
@@ -168,7 +168,7 @@ def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
     batch = own / "heavy/sales/txid=1"
     batch.mkdir()
 
-    def said(instead: dict[str, Any]) -> list[str]:
+    def complaints(instead: dict[str, Any]) -> list[str]:
         rows = pa.Table.from_pylist([instead, *sales[1:]]).drop_columns("txid")
         pyarrow.parquet.write_table(rows, batch / "part.parquet")
         weighed = experiment["SameRows"]().check(cast("Any", None), Facts({}, ()))
@@ -176,6 +176,6 @@ def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
 
     first, second, *_ = sales
     foreign = ["1 sales are missing", "1 sales are duplicated, or not in the files"]
-    assert said(first) == []
-    assert said(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
-    assert said(first | {"category": "tea"})[:2] == said(second)[:2] == foreign
+    assert complaints(first) == []
+    assert complaints(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
+    assert complaints(first | {"category": "tea"})[:2] == complaints(second)[:2] == foreign

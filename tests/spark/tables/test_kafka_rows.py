@@ -1,4 +1,4 @@
-"""Kafka straight into Spark: ranges are decided and tracked by us, records are read by Spark."""
+"""Kafka directly into Spark: Sunshower chooses and tracks offset ranges, and Spark reads them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sums(records: Any, batch: BatchInfo) -> Any:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """What a user's own code would do who subscribes to a topic, in the session of a step."""
+    """Code that a user would write to subscribe to a topic in the session of a step."""
 
     servers: str
     topic: str
@@ -60,7 +60,7 @@ class Subscribed:
         return session.read.format("kafka").options(**self.options).load()
 
     def follow(self, session: Any, into: Path) -> Any:
-        """A stream of Spark's own, to the end of what is there, and all that it has written."""
+        """Run a stream of Spark to the end of the topic, and read all that it has written."""
         stream = session.readStream.format("kafka").options(**self.options).load().writeStream
         stream = stream.format("parquet").option("checkpointLocation", f"{into}-checkpoint")
         stream.trigger(availableNow=True).start(str(into)).awaitTermination()
@@ -69,7 +69,7 @@ class Subscribed:
 
 @dataclass(frozen=True)
 class BothWays:
-    """A transform that sums what a static table of a topic has, and a stream that follows it."""
+    """A transform that sums a static table of a topic, and a stream of the same topic."""
 
     subscribed: Subscribed
     into: Path
@@ -89,13 +89,13 @@ def topic(kafka: Kafka, place: Any) -> Iterator[str]:
     if not place.jars:
         pytest.skip("no jars of Spark for Kafka here")
     name = new_topic(kafka.bootstrap, 3)
-    for partition in range(2):  # one has nothing
+    for partition in range(2):  # the third partition stays empty
         numbers = range(partition * 1000, partition * 1000 + 700)
         fill(kafka.bootstrap, name, [str(number).encode() for number in numbers], partition)
     return name
 
 
-@pytest.mark.parametrize("place", ["local"], indirect=True)  # the others are the place's
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # other tests cover the other place
 def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     kafka: Kafka, topic: str, place: SparkPlace, gateway: Gateway
 ) -> None:
@@ -114,9 +114,7 @@ def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     assert dict(state.items()) == expected
 
 
-def test_a_range_that_is_gone_is_an_error_that_names_it(
-    kafka: Kafka, topic: str, gateway: Gateway
-) -> None:
+def test_the_error_for_a_deleted_range_names_it(kafka: Kafka, topic: str, gateway: Gateway) -> None:
     place = TopicPartition(topic, 0, 10)
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
     step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
@@ -136,13 +134,13 @@ def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     assert run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
 
 
-@pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is Spark's own
-def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is code of Spark
+def test_a_subscription_in_the_session_of_a_step_reads_all_records_too(
     kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     subscribed = Subscribed(kafka.bootstrap, topic)
     step = SparkStep(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
-    for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
+    for more in ([], [b"5", b"6"]):  # a static table is read when its batch runs
         fill(kafka.bootstrap, topic, more)
         total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
         found = sorted(run(gateway, step, RANGES.table([])))

@@ -1,4 +1,4 @@
-"""Ranges of a real Kafka to Spark on Ray, while both ends are killed: each record once."""
+"""Ranges of a real Kafka, read by Spark on Ray while workers are killed: each record once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from sunshower.spark_integration.tables.tables import table
 from sunshower.trident import InSqlite, batches
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import fill, new_topic, read_all
-from tests.spark.conftest import LOCAL, jars, obtain
-from tests.spark.javas import java_left, javas
+from tests.spark.conftest import LOCAL, jars, require_spark
+from tests.spark.java_processes import java_left, java_processes
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AsRead:
-    """A transform that leaves word of each job that begins."""
+    """A transform that writes a file for each job that begins."""
 
     began: Path
 
@@ -45,14 +45,14 @@ class AsRead:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # two sessions start, on a busy machine one by one
-def test_the_workers_of_spark_and_of_the_ranges_are_killed(
+def test_each_record_is_in_the_table_once_when_workers_are_killed(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path
 ) -> None:
-    obtain()
+    require_spark()
     if not (files := jars()):
         pytest.skip("no jars of Spark for Kafka here")
-    topic, before = new_topic(kafka.bootstrap, 3), javas()
-    for partition in range(2):  # one has nothing
+    topic, before = new_topic(kafka.bootstrap, 3), java_processes()
+    for partition in range(2):  # the third partition stays empty
         fill(kafka.bootstrap, topic, [b"%d" % number for number in range(700)], partition)
     began, folder = tmp_path / "began", tmp_path / "table"
     began.mkdir()
@@ -70,7 +70,7 @@ def test_the_workers_of_spark_and_of_the_ranges_are_killed(
         assert of_spark.worker != of_ranges.worker
         waiting, end_s = [(of_spark, 2), (of_ranges, 4)], time.monotonic() + 500
         while time.monotonic() < end_s and not run.wait(0.02):
-            if waiting and any(began.glob(f"{waiting[0][1]}-*")):  # that job is under way
+            if waiting and any(began.glob(f"{waiting[0][1]}-*")):  # that job is running
                 run.kill_worker(waiting.pop(0)[0].worker)
         assert not waiting, run.snapshot()
         assert run.finished(), run.snapshot()
@@ -88,5 +88,5 @@ def test_the_workers_of_spark_and_of_the_ranges_are_killed(
     assert sorted(rows) == sorted(plain)
     kept = [one.txid for one in batches_in(folder)]
     assert kept == [*range(1, len(kept) + 1)]
-    assert len([*began.iterdir()]) > len(kept), "no job was begun again"
+    assert len([*began.iterdir()]) > len(kept), "no job was started again"
     assert java_left(before) == []

@@ -1,4 +1,4 @@
-"""What is said to Spark's Kafka source, and what is refused, without Spark."""
+"""The options for Spark's Kafka source, and which declarations are refused, without Spark."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from sunshower.spark_integration.tables.kafka_rows import KafkaRows, reads
 SOME = [OffsetRange("a", 0, 3, 9), OffsetRange("b", 4, 0, 1), OffsetRange("a", 2, 5, 6)]
 
 
-def said(*ranges: OffsetRange) -> list[dict[str, Any]]:
+def options(*ranges: OffsetRange) -> list[dict[str, Any]]:
     found = reads(one._asdict() for one in ranges)
     return [{name: json.loads(value) for name, value in one.items()} for one in found]
 
 
 def test_all_partitions_of_a_batch_are_one_read() -> None:
-    assert said(*SOME) == [
+    assert options(*SOME) == [
         {
             "assign": {"a": [0, 2], "b": [4]},
             "startingOffsets": {"a": {"0": 3, "2": 5}, "b": {"4": 0}},
             "endingOffsets": {"a": {"0": 9, "2": 6}, "b": {"4": 1}},
         }
     ]
-    assert said() == []
+    assert options() == []
 
 
-def test_ranges_of_one_partition_are_read_one_beside_the_other() -> None:
-    found = said(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
+def test_several_ranges_of_a_partition_are_separate_reads() -> None:
+    found = options(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
     assert [one["startingOffsets"]["a"]["0"] for one in found] == [3, 9, 3]
     assert [one["endingOffsets"]["a"]["0"] for one in found] == [9, 12, 9]
 
@@ -57,23 +57,23 @@ def test_an_input_that_is_no_range_is_refused_where_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "subscribe", "STARTINGOFFSETS"])
-def test_what_the_ranges_say_is_not_to_be_set(name: str) -> None:
+def test_options_that_the_ranges_determine_cannot_be_set(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not to be set"):
         KafkaRows("nowhere:1", {name: "x"})
 
 
 def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
-    told = (
+    message = (
         "Job aborted: Lost task 0.0 (executor driver): java.lang.IllegalStateException: Cannot "
         "fetch offset 3 (GroupId: g, TopicPartition: a-0). \nSome data may have been lost because "
         "they are not available in Kafka any more\n\tat org.apache.spark.X.y(X.scala:1)"
     )
-    error = spark_error(RuntimeError(told), "totals", True)
+    error = spark_error(RuntimeError(message), "totals", True)
     assert isinstance(error, RangeGone)
     assert "Cannot fetch offset 3 (GroupId: g, TopicPartition: a-0). Retention" in str(error)
 
 
-def test_a_jar_that_is_not_there_is_told_before_spark_starts() -> None:
+def test_a_missing_jar_is_reported_before_spark_starts() -> None:
     with pytest.raises(SparkMissing, match=r"no file /no/such\.jar, which jars=\(…\) names"):
         with_jars(["/no/such.jar"])
     assert with_jars([]) == {}

@@ -1,4 +1,4 @@
-"""Delta Lake and Iceberg tables of a real Spark: whoever dies between two writes, a row is once."""
+"""Delta Lake and Iceberg tables of a real Spark: each row is there once, also after crashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.iceberg_table import iceberg
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.sales import SALES, Sale, identity, run
 
 
 class Commit(NamedTuple):
@@ -37,7 +37,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What anybody's job would write to read a table."""
+    """Reads the table as any job of Spark would."""
 
     format: str
     place: str  # for Spark
@@ -52,7 +52,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class History(Reading):
-    """The snapshots that were the table once, oldest first."""
+    """Reads the history of the table, oldest snapshot first."""
 
     def __call__(self, df: Any, batch: BatchInfo) -> Any:
         if self.format == "delta":
@@ -66,7 +66,7 @@ class History(Reading):
 
 @dataclass(frozen=True)
 class Following(Reading):
-    """A stream that reads what is new, into files of its own: `followed`."""
+    """A stream that reads new rows of the table into files in `followed`."""
 
     followed: str
 
@@ -80,7 +80,7 @@ class Following(Reading):
 
 @dataclass(frozen=True)
 class Lake:
-    """A table of a test."""
+    """A table for a test."""
 
     format: str
     folder: Path
@@ -113,12 +113,12 @@ def lake(request: pytest.FixtureRequest, place: Any, tmp_path: Path) -> Lake:
 
 
 def stage(gateway: Gateway, writer: Any, txid: int, *sales: Sale, attempt: int = 0) -> None:
-    step, rows = SparkStep(as_it_is, writers=(writer,)), SALES.table(sales)
+    step, rows = SparkStep(identity, writers=(writer,)), SALES.table(sales)
     run(gateway, step, rows, id=str(txid), txid=txid, attempt=attempt, topology="t/1")
 
 
 def publish(gateway: Gateway, writer: Any, current: int, batches: str = "b") -> None:
-    step = SparkStep(as_it_is, writers=(writer,))
+    step = SparkStep(identity, writers=(writer,))
     run(gateway, step, topology="t/1", publish=Publication(batches, current))
 
 
@@ -130,18 +130,18 @@ def published(lake: Lake) -> list[str]:
     return [one.name for one in (lake.own / "published").glob("[0-9]*")]
 
 
-def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_writes(
+def test_readers_see_only_committed_batches_once_after_crashes_between_two_writes(
     gateway: Gateway, lake: Lake, tmp_path: Path
 ) -> None:
     writer, kept = lake.writer(), tmp_path / "kept"
     publish(gateway, writer, 1)
-    (lake.folder / "_delta_log").mkdir()  # as long as Delta's first commit is not complete
+    (lake.folder / "_delta_log").mkdir()  # as before Delta's first commit is complete
     stage(gateway, writer, 1, Sale("given up", 0.0))
     stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
-    (unfinished := lake.own / "staged/1/2.0-died").mkdir()  # nobody has completed it
+    (unfinished := lake.own / "staged/1/2.0-died").mkdir()  # an attempt that was not completed
     shutil.copytree(lake.own, kept)
     with (lake.folder / "_sunshower/lock").open("w") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # as another driver that is stopped inside of its commit
+        fcntl.lockf(file, fcntl.LOCK_EX)  # as another driver, stopped inside of its commit
         with pytest.raises(SparkUnavailable, match="another driver commits to this table now"):
             publish(gateway, writer, 2)
     assert published(lake) == ["0"]
@@ -149,7 +149,7 @@ def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_write
     one, following = [Sale("a", 1.0), Sale("b", 2.0)], Following(*lake.reading, f"{tmp_path}/read")
     assert rows(gateway, following) == one
     assert not unfinished.exists()
-    shutil.rmtree(lake.own)  # the driver has died after Delta's commit and before its note
+    shutil.rmtree(lake.own)  # as if the driver had died between the commit and its note
     shutil.copytree(kept, lake.own)
     stage(gateway, writer, 2, Sale("c", 3.0))
     publish(gateway, writer, 3)
@@ -189,7 +189,7 @@ def test_rows_with_the_same_keys_replace_each_other_and_a_repeat_changes_nothing
 
 @dataclass(frozen=True)
 class Changed:
-    """A transform with another result than before."""
+    """A transform whose result has another column."""
 
     column: str
 
@@ -197,7 +197,7 @@ class Changed:
         return df.selectExpr("page", self.column)
 
 
-def test_what_could_not_be_added_once_it_is_committed_is_refused_before(
+def test_a_result_that_does_not_fit_the_table_is_refused_before_its_commit(
     gateway: Gateway, lake: Lake
 ) -> None:
     writer = lake.writer()

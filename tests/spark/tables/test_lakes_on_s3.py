@@ -26,9 +26,9 @@ from sunshower.spark_integration.sessions.spark_port import (
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.iceberg_table import iceberg
 from sunshower.spark_integration.tables.lake_table import LakeTable
-from tests.spark.conftest import ONE, catalog, obtain
-from tests.spark.javas import javas
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.conftest import ONE, catalog, require_spark
+from tests.spark.java_processes import java_processes
+from tests.spark.sales import SALES, Sale, identity, run
 from tests.spark.tables.s3 import S3, s3
 
 PATH, NAME = "s3a://bucket/sales of März", "lake.shop.sales of März"
@@ -38,7 +38,7 @@ SECRET = "hunter2-planted"  # the key of the server
 
 @pytest.fixture
 def server() -> Iterator[tuple[S3, dict[str, str]]]:
-    obtain()
+    require_spark()
     if not importlib.util.find_spec("moto"):
         pytest.skip("no moto here")
     with s3(SECRET) as found:
@@ -62,11 +62,11 @@ class Lake:
         return place.open()
 
     def stage(self, gateway: Gateway, txid: int, *sales: Sale) -> None:
-        step = SparkStep(as_it_is, writers=(self.writer,))
+        step = SparkStep(identity, writers=(self.writer,))
         run(gateway, step, SALES.table(sales), id=str(txid), txid=txid, topology="t")
 
     def publish(self, gateway: Gateway, current: int) -> Ticket:
-        step = SparkStep(as_it_is, writers=(self.writer,))
+        step = SparkStep(identity, writers=(self.writer,))
         batch = BatchInfo("1", 0, topology="t", publish=Publication("b", current))
         return gateway.submit(step, (), batch)
 
@@ -99,7 +99,7 @@ def rows(gateway: Gateway, transform: Any) -> list[Sale]:
 
 
 class Successor:
-    """The driver of another process. It publishes batch 2, and begins to publish batch 3."""
+    """The driver of another process: publishes batch 2, and begins to publish batch 3."""
 
     lake: Lake
     gateway: Gateway
@@ -117,14 +117,14 @@ class Successor:
 
 
 def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptureFixture) -> None:
-    """A driver is stopped inside of a commit, and its successor is killed after one."""
+    """Stop a driver inside of a commit, kill its successor after one, and check the table."""
     (store, settings), kind = server, lake.writer._kind
     first = lake.driver(settings)
     lake.publish(first, 1).result()
     lake.stage(first, 1, Sale("a", 1.0))
     lake.publish(first, 2).result()
     lake.stage(first, 2, Sale("a", 2.0), Sale("b", 3.0))
-    (java,) = javas()
+    (java,) = java_processes()
 
     committing = store.hold(lake.second)
     stopped = lake.publish(first, 3)
@@ -136,7 +136,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
         noting = store.hold("/_sunshower/t/published/3$")
         process.submit(Successor.end)
         assert noting.arrived.wait(WITHIN_S)
-        for one in [*javas(), *map(psutil.Process, process._processes or ())]:
+        for one in [*java_processes(), *map(psutil.Process, process._processes or ())]:
             if one != java:
                 one.kill()
         noting.release(dropped=True)
@@ -145,7 +145,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
     with pytest.raises(SparkUnavailable, match=lake.refused) as waits:
         stopped.result()
 
-    lake.publish(first, 4).result()  # batch 3 is in the log, and not noted
+    lake.publish(first, 4).result()  # batch 3 is in the log, but without a note
     assert rows(first, Reading(kind)) == [Sale("a", 2.0), Sale("b", 4.0)]
     assert [one.page for one in rows(first, Reading(kind, history=True))] == ["0", "1", "2"]
     assert SECRET not in f"{waits.value!r} {waits.value.__cause__!r} {caplog.text}"
@@ -171,7 +171,7 @@ def test_a_driver_is_stopped_inside_of_a_commit_and_its_successor_killed_after_o
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_the_same_of_iceberg_with_a_catalog_in_postgresql(
+def test_an_iceberg_table_with_a_catalog_in_postgresql_survives_the_same_crashes(
     server: tuple[S3, dict[str, str]], postgres_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri = f"jdbc:postgresql://127.0.0.1:{postgres_port}/postgres?user=postgres"

@@ -1,4 +1,4 @@
-"""Records as columns and back, without Spark: every type, nulls and NaN, and what is refused."""
+"""RecordColumns, records as columns and back, without Spark: every type, nulls, NaN, refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused(annotation: Any) -> str:
     return str(caught.value)
 
 
-def unfit(annotation: Any, value: Any) -> str:
+def refused_value(annotation: Any, value: Any) -> str:
     record_type: Any = NamedTuple("Order", [("price", annotation)])
     with pytest.raises(Unserialisable) as caught:
         RecordColumns.of(record_type).table([record_type(value)])
@@ -63,7 +63,7 @@ def test_normal_tables_are_left_as_they_are(records: list[Everything]) -> None:
     assert same(EVERYTHING.records(EVERYTHING.conform(normalise(table))), records)
 
 
-def test_nan_is_no_null_and_null_is_no_nan() -> None:
+def test_nan_and_null_stay_different() -> None:
     class Reading(NamedTuple):
         value: float | None
 
@@ -75,7 +75,7 @@ def test_nan_is_no_null_and_null_is_no_nan() -> None:
     assert back[1:] == [Reading(None), Reading(1.0)]
 
 
-def test_moments_keep_their_moment_and_come_back_in_utc() -> None:
+def test_datetimes_keep_their_moment_and_come_back_in_utc() -> None:
     class Click(NamedTuple):
         at: datetime
 
@@ -86,7 +86,7 @@ def test_moments_keep_their_moment_and_come_back_in_utc() -> None:
     assert back.at.tzinfo is UTC
 
 
-def test_decimals_have_the_digits_that_are_asked_for() -> None:
+def test_decimals_have_the_declared_digits() -> None:
     class Price(NamedTuple):
         price: Annotated[Decimal, Digits(6, 2)] | None
 
@@ -100,7 +100,7 @@ def test_decimals_have_the_digits_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "expected"),
     [
         (object, "object"),
         (Any, "Any"),
@@ -118,12 +118,12 @@ def test_decimals_have_the_digits_that_are_asked_for() -> None:
         (Enum("Mixed", {"A": 1, "B": "b"}), "all of one plain type"),
     ],
 )
-def test_what_has_no_place_in_spark_is_refused_at_the_declaration(
-    annotation: Any, said: str
+def test_a_type_that_spark_does_not_have_is_refused_at_the_declaration(
+    annotation: Any, expected: str
 ) -> None:
     message = refused(annotation)
     assert message.startswith("topology 't', bolt 'b': Order.price")
-    assert said in message
+    assert expected in message
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Nothing:
     pass
 
 
-def test_endless_empty_nameless_and_ambiguous_records_are_refused() -> None:
+def test_recursive_empty_nameless_and_ambiguous_records_are_refused() -> None:
     with pytest.raises(RecordMismatch, match=r"Tree\.children\[\] holds itself"):
         RecordColumns.of(Tree)
     with pytest.raises(RecordMismatch, match="Nothing has no fields"):
@@ -150,7 +150,7 @@ def test_endless_empty_nameless_and_ambiguous_records_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "value", "said"),
+    ("annotation", "value", "expected"),
     [
         (int, None, "is None"),
         (int, True, "is a bool"),
@@ -169,10 +169,10 @@ def test_endless_empty_nameless_and_ambiguous_records_are_refused() -> None:
         (One, One("x"), "Order.price.x is a str"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_of_another_type_is_refused_and_not_changed(
-    annotation: Any, value: Any, said: str
+def test_a_value_of_another_type_is_refused_and_not_converted(
+    annotation: Any, value: Any, expected: str
 ) -> None:
-    assert said in unfit(annotation, value)
+    assert expected in refused_value(annotation, value)
 
 
 class Plain(NamedTuple):
@@ -184,7 +184,7 @@ class Plain(NamedTuple):
     tags: list[str]
 
 
-def test_what_spark_would_read_wrongly_is_normalised() -> None:
+def test_columns_that_spark_would_read_wrongly_are_normalised() -> None:
     columns = RecordColumns.of(Plain)
     table = pa.table(
         {
@@ -211,7 +211,7 @@ def test_what_spark_would_read_wrongly_is_normalised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    ("array", "expected"),
     [
         (pa.array([1], pa.timestamp("ns", tz="UTC")), "'at'"),  # would lose a nanosecond
         (pa.array([2**63], pa.uint64()), "'at'"),
@@ -219,8 +219,10 @@ def test_what_spark_would_read_wrongly_is_normalised() -> None:
         (pa.array([None], pa.null()), "'at' is null"),
     ],
 )
-def test_what_cannot_be_normalised_is_refused_with_its_column(array: Any, said: str) -> None:
-    with pytest.raises(Unserialisable, match=said):
+def test_a_column_that_cannot_be_normalised_is_refused_with_its_name(
+    array: Any, expected: str
+) -> None:
+    with pytest.raises(Unserialisable, match=expected):
         normalise(pa.table({"at": array}))
 
 
@@ -239,7 +241,7 @@ def test_a_result_must_have_the_declared_columns() -> None:
     assert columns.records(columns.conform(pa.table({"x": pa.array([1], pa.int8())}))) == [One(1)]
 
 
-def test_a_result_that_is_no_member_of_an_enum_is_told() -> None:
+def test_a_result_that_is_no_member_of_an_enum_is_reported() -> None:
     class Painted(NamedTuple):
         colour: Colour
 

@@ -1,4 +1,4 @@
-"""State from batch to batch, without Spark: whoever dies or fails, each row counts once."""
+"""States of Spark steps, without Spark: each row counts once, also after failures and crashes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from sunshower.spark_integration.tables.table_folder import TableFolder, batches
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.spark.scripted import Scripted
+from tests.spark.scripted import ScriptedPlace
 from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
-from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, once_for_each
+from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, raises_once_for
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -59,16 +59,16 @@ class FileState(SparkState):
 
 
 def kept(rows: pa.Table, state: pa.Table, batch: BatchInfo) -> tuple[pa.Table, pa.Table]:
-    """The rows go on; the state has all rows so far."""
+    """Return the rows unchanged, and a state with all rows so far."""
     return rows, pa.concat_tables([state, rows])
 
 
 def kept_in(state: SparkState) -> Spark:
-    return Spark(SparkStep(kept, Row, state=state), Scripted())
+    return Spark(SparkStep(kept, Row, state=state), ScriptedPlace())
 
 
 def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topology:
-    """Numbers go into a state; `after` is called with each row that goes on."""
+    """A program that keeps numbers in a state; `after` is called with each row after that."""
     topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
     step = kept_in(FileState(FileTable(folder), Row))
     made = batches(topology, "numbers", spout, store=store, **options).apply(step)
@@ -103,13 +103,13 @@ def test_a_batch_that_fails_after_its_state_was_staged_begins_with_the_former_st
     tmp_path: Path, kind: Any
 ) -> None:
     """The batches of the opaque spout have other rows the second time."""
-    run_all(program(kind(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24)))
+    run_all(program(kind(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24)))
     found = versions(tmp_path)
     assert last(tmp_path) == [*range(TOTAL)]
     assert [*found] == [max(found) - 1, max(found)], "older versions are removed"
 
 
-def test_to_begin_with_what_was_staged_last_would_be_wrong(
+def test_to_begin_with_the_last_staged_state_would_be_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hasty(self: TableFolder, txid: int) -> Path | None:
@@ -117,12 +117,12 @@ def test_to_begin_with_what_was_staged_last_would_be_wrong(
         return self._staged(txid) or (self._folder / f"txid={txid - 1}" if txid > 1 else None)
 
     monkeypatch.setattr(TableFolder, "version_before", hasty)
-    run_all(program(Numbers(TOTAL, 5), tmp_path, once_for_each(3, 7, 24)))
+    run_all(program(Numbers(TOTAL, 5), tmp_path, raises_once_for(3, 7, 24)))
     assert last(tmp_path) != [*range(TOTAL)]
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_each_row_is_in_the_state_once(seed: int, tmp_path: Path) -> None:
+def test_each_row_is_in_the_state_once_when_workers_are_killed(seed: int, tmp_path: Path) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
@@ -142,8 +142,8 @@ def opened(folder: Path, current: int, columns: str = "page string") -> TableFol
 
 
 def work(folder: Path, committed: list[int], life: int) -> None:
-    """Batches that append their txid to the state; the second has two attempts. The store of
-    the batches is `committed`."""
+    """Run batches that append their txid to the state; the second has two attempts. `committed`
+    is the store of the batches."""
     table = opened(folder, len(committed) + 1)
     for txid in range(len(committed) + 1, 5 + life):
         for attempt in range(2 * life, 2 * life + (2 if txid == 2 else 1)):
@@ -154,7 +154,7 @@ def work(folder: Path, committed: list[int], life: int) -> None:
         table.publish(txid)
 
 
-def test_whoever_dies_at_whatever_step_a_successor_goes_on_with_the_committed_state(
+def test_after_a_crash_at_any_step_a_successor_continues_with_the_committed_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -245,6 +245,6 @@ def test_wrong_declarations_of_states_are_refused(tmp_path: Path) -> None:
     numbers.apply(step)
     with pytest.raises(DuplicateComponent, match="written in one place"):
         numbers.apply(step)
-    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):
-        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)
+        batches(Topology("t"), "numbers", non_transactional, store=InMemory()).apply(step)

@@ -1,4 +1,4 @@
-"""States that a real Spark keeps, as a plain program's, whoever is killed; and the example."""
+"""States of a real Spark, compared with plain programs while processes are killed; the example."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.spark_state import spark_state
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import InMemory, batches
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 from tests.spark.sales import SALES, Sale, run
 from tests.spark.tables.test_heavy_transform import kill_worker, processes
-from tests.spark.test_spark_batches import KillingOnce
+from tests.spark.test_spark_batches import KillsJavaOnce
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Total(NamedTuple):
 
 
 def summed(sales: Any, state: Any, batch: BatchInfo) -> Any:
-    """The columns of the new state have another order, and one of them is narrower."""
+    """Return a state whose columns have another order, and of which one is narrower."""
     from pyspark.sql import functions as f
 
     decimal = "decimal(38,18)"
@@ -68,7 +68,7 @@ def summed(sales: Any, state: Any, batch: BatchInfo) -> Any:
     return state, state
 
 
-def test_a_state_comes_back_as_it_was_left(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_state_is_read_as_it_was_written(gateway: Gateway, tmp_path: Path) -> None:
     state = spark_state(tmp_path / "the state, 100%", Total)
     folder = TableFolder(state.folder, "t", "b", 1, state.columns)
     step = SparkStep(summed, Total, state=state)
@@ -92,7 +92,7 @@ def test_a_state_comes_back_as_it_was_left(gateway: Gateway, tmp_path: Path) -> 
     assert [one.txid for one in batches_in(state.folder)] == [1, 2]
 
 
-def alone(sales: Any, state: Any, batch: BatchInfo) -> Any:
+def no_pair(sales: Any, state: Any, batch: BatchInfo) -> Any:
     return sales
 
 
@@ -107,12 +107,12 @@ def other_columns(sales: Any, state: Any, batch: BatchInfo) -> Any:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (alone, r"alone has a state and returned DataFrame; it must return \(result, state\)"),
+        (no_pair, r"no_pair has a state and returned DataFrame; it must return \(result, state\)"),
         (no_state, "the new state is NoneType; it must be a DataFrame"),
         (other_columns, "Total has a field 'cents', and there is no such column"),
     ],
 )
-def test_a_transform_that_returns_no_such_state_fails(
+def test_a_transform_that_returns_a_wrong_state_fails(
     gateway: Gateway, tmp_path: Path, transform: Any, message: str
 ) -> None:
     step = SparkStep(transform, state=spark_state(tmp_path, Total))
@@ -126,20 +126,20 @@ class Sum(NamedTuple):
 
 
 def added(killing: Any, rows: Any, state: Any, batch: BatchInfo) -> Any:
-    """Running sums; `killing` kills Java in its first job."""
+    """Compute running sums; `killing` kills Java in its first job."""
     rows = rows.withColumnRenamed("key", "page").withColumnRenamed("number", "cents")
     both = state.withColumnRenamed("key", "page").unionByName(rows)
     sums = killing(both, batch).withColumnRenamed("page", "key")
     return sums, sums
 
 
-def test_running_sums_are_those_of_a_plain_program_though_java_and_batches_die(
+def test_running_sums_are_those_of_a_plain_program_when_java_and_batches_fail(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     """The batches of the opaque spout have other rows the second time."""
     kind = OpaqueNumbers if isinstance(place, LocalSpark) else Numbers
     topology, state = Topology("sums", message_timeout_s=300), spark_state(tmp_path / "sums", Sum)
-    add = partial(added, KillingOnce(str(tmp_path / "killed")))
+    add = partial(added, KillsJavaOnce(str(tmp_path / "killed")))
     step = spark(add, out=Sum, state=state, where=place)
     numbers = batches(topology, "numbers", kind(TOTAL, 5, Hook()), store=InMemory())
     left = [5, 20]
@@ -168,7 +168,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int, int]]]:
-    """The counts and the visits, as a program without batches finds them."""
+    """The counts and the visits that a program without batches computes."""
     views = {int(line.split()[0]): line.split() for line in lines}.values()
     counts: Counter[str] = Counter()
     visits: list[tuple[str, int, int, int]] = []
@@ -187,14 +187,14 @@ def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int,
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_example_counts_as_a_plain_program_whoever_is_killed(
+def test_the_example_counts_as_a_plain_program_when_processes_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    """Workers are killed, and Java, whenever another batch is in the table."""
-    obtain()
+    """Java or a worker is killed whenever another batch is in the table."""
+    require_spark()
     monkeypatch.chdir(tmp_path)
     chance = Random(8)
-    anybody = kill_worker(lambda run: chance.choice(run.plan.workers))
+    any_worker = kill_worker(lambda run: chance.choice(run.plan.workers))
 
     def java(run: Any) -> bool:
         there = processes("deploy.SparkSubmit")
@@ -202,7 +202,7 @@ def test_the_example_counts_as_a_plain_program_whoever_is_killed(
             process.kill()
         return bool(there)
 
-    kills = [java, anybody, java, anybody]
+    kills = [java, any_worker, java, any_worker]
     run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
     committed = 0
     try:

@@ -1,4 +1,4 @@
-"""A table's folder: what readers see is committed and whole, whoever dies at whatever step."""
+"""The folder of a table: readers see only whole, committed batches, also after a crash anywhere."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sunshower.spark_integration.tables.table_folder import (
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -41,7 +41,7 @@ def written(folder: Path, txid: int, attempt: int, text: str, run: int = 0) -> N
 
 
 def seen(folder: Path) -> dict[str, str]:
-    """What a reader finds: names that begin with _ are passed over."""
+    """The files that a reader finds; readers ignore names that begin with _."""
     return {path.parent.name: path.read_text() for path in folder.glob("[!_]*/*.parquet")}
 
 
@@ -59,30 +59,30 @@ def test_a_batch_is_seen_once_it_is_committed_and_not_before(tmp_path: Path) -> 
     assert batches_in(folder) == [
         TableBatch(txid, 0, rows=1, files=1, bytes=3, seconds=0.5, jobs=(7,)) for txid in (1, 2)
     ]
-    assert not any((folder / "_sunshower" / "staged").iterdir()), "nothing is left over"
+    assert not any((folder / "_sunshower" / "staged").iterdir()), "staged files are left"
 
 
-def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
+def test_the_highest_complete_attempt_is_published(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     for attempt in (10, 9, 0):
         written(tmp_path, 1, attempt, f"attempt {attempt}")
-    torn = staging(tmp_path, 1, 11)
-    torn.mkdir(parents=True)
-    (torn / "part.parquet").write_text("half of")
+    incomplete = staging(tmp_path, 1, 11)
+    incomplete.mkdir(parents=True)
+    (incomplete / "part.parquet").write_text("half of")
     table.publish(1)
     assert seen(tmp_path) == {"txid=1": "attempt 10"}
 
 
-def test_of_an_attempt_the_last_run_is_the_one(tmp_path: Path) -> None:
+def test_the_last_run_of_an_attempt_is_published(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
-    for run in (2, 10, 9, 0):  # who lives on after a gateway's death may be late
+    for run in (2, 10, 9, 0):  # a run that survives the crash of its gateway may finish late
         written(tmp_path, 1, 3, f"run {run}", run)
     written(tmp_path, 1, 2, "the attempt before", 11)
     table.publish(1)
     assert seen(tmp_path) == {"txid=1": "run 10"}
 
 
-def test_what_is_staged_too_late_is_never_seen_and_is_swept_up(tmp_path: Path) -> None:
+def test_an_attempt_that_is_staged_too_late_is_never_visible_and_is_removed(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     written(tmp_path, 1, 1, "committed")
     table.publish(1)
@@ -93,7 +93,7 @@ def test_what_is_staged_too_late_is_never_seen_and_is_swept_up(tmp_path: Path) -
     assert not any((tmp_path / "_sunshower" / "staged").iterdir())
 
 
-def test_who_opens_it_shows_what_was_committed_meanwhile(tmp_path: Path) -> None:
+def test_opening_a_table_publishes_what_was_committed_meanwhile(tmp_path: Path) -> None:
     opened(tmp_path, 5)
     written(tmp_path, 5, 0, "five")
     written(tmp_path, 6, 0, "six")
@@ -101,7 +101,7 @@ def test_who_opens_it_shows_what_was_committed_meanwhile(tmp_path: Path) -> None
     assert seen(tmp_path) == {"txid=5": "five"}
 
 
-def test_two_lives_of_a_task_may_show_the_same_batch(
+def test_two_lives_of_a_task_may_publish_the_same_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(tmp_path, 1), opened(tmp_path, 1)
@@ -119,11 +119,11 @@ def test_two_lives_of_a_task_may_show_the_same_batch(
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """A simulated crash of the process."""
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[str]:
-    """The `at`-th call that changes the disk is the last one; returns the calls."""
+    """Crash at the `at`-th call that changes the disk; returns the list of the calls."""
     calls: list[str] = []
 
     def watched(owner: Any, name: str) -> None:
@@ -148,7 +148,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[s
 
 
 def work(folder: Path, committed: list[int]) -> None:
-    """Two batches, of which the first has two attempts; the store of the batches is `committed`."""
+    """Write two batches, the first with two attempts; `committed` is the store of the batches."""
     table = opened(folder, 1)
     written(folder, 1, 0, "one, given up")
     written(folder, 1, 1, "one")
@@ -159,7 +159,7 @@ def work(folder: Path, committed: list[int]) -> None:
     table.publish(2)
 
 
-def test_whoever_dies_at_whatever_step_a_successor_finishes_it(
+def test_after_a_crash_at_any_step_a_successor_finishes_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -183,7 +183,7 @@ def test_whoever_dies_at_whatever_step_a_successor_finishes_it(
             assert seen(folder) == {"txid=1": "one", "txid=2": "two"}
 
 
-def test_a_folder_that_is_somebody_elses_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_another_owner_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 1, 0, "one")
     opened(tmp_path, 1).publish(1)
     with pytest.raises(StateMismatch, match="table of topology 't', and this is 'u'"):
@@ -198,7 +198,7 @@ def test_a_folder_that_is_somebody_elses_is_refused(tmp_path: Path) -> None:
         opened(foreign, 1)
 
 
-def test_a_batch_that_was_committed_without_the_table_is_a_hole_and_is_told(
+def test_a_batch_that_was_committed_without_the_table_is_reported(
     tmp_path: Path,
 ) -> None:
     table = opened(tmp_path, 1)
@@ -222,13 +222,13 @@ def test_older_batches_may_be_removed(tmp_path: Path) -> None:
     assert seen(tmp_path) == {"txid=2": "2", "txid=3": "3"}
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WriteFailed, match=r"table in .*/file/table: Not a directory"):
         opened(tmp_path / "file" / "table", 1)
 
 
-def test_a_record_that_is_torn_is_told(tmp_path: Path) -> None:
+def test_an_incomplete_record_of_a_batch_is_reported(tmp_path: Path) -> None:
     written(tmp_path, 1, 0, "one")
     opened(tmp_path, 1).publish(1)
     (tmp_path / "txid=1" / "_batch.json").write_text('{"txid": 1')

@@ -1,4 +1,4 @@
-"""Tables in programs of batches: who dies or fails, readers see each committed row once."""
+"""Tables in programs of batches: readers see each committed row once, also after crashes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sunshower.spark_integration.tables.tables import Staged, Table, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.spark.scripted import Scripted
+from tests.spark.scripted import ScriptedPlace
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
@@ -46,8 +46,8 @@ SETTINGS = {
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -65,7 +65,7 @@ def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
 
 
 def seen(folder: Path) -> dict[int, list[int]]:
-    """The numbers of each batch that a reader finds."""
+    """The numbers that a reader finds in each batch."""
     if not list(folder.glob("txid=*")):
         return {}
     found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
@@ -80,20 +80,20 @@ def numbers_of(folder: Path) -> list[int]:
 
 
 def program(
-    spout: Any, folder: Path, after: Any = None, place: Scripted | None = None, **options: Any
+    spout: Any, folder: Path, after: Any = None, place: ScriptedPlace | None = None, **options: Any
 ) -> Topology:
-    """Numbers go into a table; `after` is called with each row that goes on."""
+    """A program that writes numbers into a table; `after` is called with each row after that."""
     topology = Topology("numbers", **SETTINGS)
     store = options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    made = read.apply((place or Scripted()).step(same, Row).write(FileTable(folder)))
+    made = read.apply((place or ScriptedPlace()).step(same, Row).write(FileTable(folder)))
     if after is not None:
         made.peek(after)
     return topology
 
 
-def once_for_each(*numbers: int) -> Any:
-    """Raises the first time that it sees each of them."""
+def raises_once_for(*numbers: int) -> Any:
+    """A function that raises the first time that it receives each of these numbers."""
     left = [*numbers]
 
     def raises(row: Row) -> None:
@@ -106,7 +106,7 @@ def once_for_each(*numbers: int) -> Any:
 
 def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Path) -> None:
     """The batches of the opaque spout have other rows the second time."""
-    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24))
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert numbers_of(tmp_path) == [*range(TOTAL)]
     kept = batches_in(tmp_path)
@@ -115,7 +115,7 @@ def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Pat
     assert sum(one.rows for one in kept) == TOTAL
 
 
-def test_shown_as_soon_as_it_is_written_would_be_wrong(
+def test_to_publish_a_batch_before_its_commit_would_be_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hasty(where: Path, written: Any) -> None:
@@ -125,13 +125,13 @@ def test_shown_as_soon_as_it_is_written_would_be_wrong(
             where.rename(target)
 
     monkeypatch.setattr(tables, "stage", hasty)
-    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24))
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert numbers_of(tmp_path) != [*range(TOTAL)]
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
+def test_readers_see_each_row_once_and_no_batch_changes_when_workers_are_killed(
     seed: int, tmp_path: Path
 ) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
@@ -141,7 +141,7 @@ def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     before: dict[int, list[int]] = {}
     for killed in range(3):
         run.wait(0.3 + 0.17 * ((seed + killed) % 5))
-        assert before.items() <= seen(tmp_path).items(), "what was seen stays"
+        assert before.items() <= seen(tmp_path).items(), "a visible batch has changed"
         before = seen(tmp_path)
         workers = sorted(run.snapshot().workers)
         with suppress(ClusterError):  # it has just died
@@ -151,7 +151,7 @@ def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     assert numbers_of(tmp_path) == [*range(TOTAL)]
 
 
-def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
+def test_a_later_run_continues_with_the_table(tmp_path: Path) -> None:
     folder, store = tmp_path / "table", InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = program(OpaqueNumbers(TOTAL, 5, Hook()), folder, store=store)
@@ -159,8 +159,8 @@ def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
         assert numbers_of(folder) == [*range(TOTAL)]
 
 
-def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
-    place = Scripted(ready=False)
+def test_batches_are_written_in_parallel(tmp_path: Path) -> None:
+    place = ScriptedPlace(ready=False)
     topology = program(Numbers(TOTAL, 5), tmp_path, place=place, max_batches=3)
     run = SimCluster(1, check=True).submit(topology.graph(), Layout.PACK)
     run.wait(3.0)
@@ -172,15 +172,15 @@ def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
     assert numbers_of(tmp_path) == [*range(TOTAL)]
 
 
-def test_other_writers_wait_for_their_turn() -> None:
-    step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
+def test_other_writers_write_in_the_commit_phase() -> None:
+    step, inputs = ScriptedPlace().step(same, Row), [Schema.of(Row)]
     assert not step.write(table("a")).operator(inputs).commits
     both = step.write(table("a")).write(same).operator(inputs)
     assert (both.commits, both.publishes) == (True, True)
 
 
 class Elsewhere(FileTable):
-    """As one whose folder is not that of the executors, and where Spark does not say more."""
+    """A table whose files are on another machine, where Spark does not count them."""
 
     def save(self, result: Any, where: Path) -> Staged:
         where.mkdir(parents=True)
@@ -195,13 +195,13 @@ def test_a_batch_that_was_written_elsewhere_is_not_an_empty_one(tmp_path: Path) 
 def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give its path"):
         table("s3a://bucket/table")
-    step = Scripted().step(same, Row).write(table(tmp_path))
+    step = ScriptedPlace().step(same, Row).write(table(tmp_path))
     with pytest.raises(ConfigError, match="program of batches"):
         SparkBatchBolt(step)
     numbers = batches(Topology("t"), "numbers", Numbers(9, 3), store=InMemory())
     numbers.apply(step)
     with pytest.raises(DuplicateComponent, match="written in one place"):
         numbers.apply(step)
-    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):
-        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)
+        batches(Topology("t"), "numbers", non_transactional, store=InMemory()).apply(step)

@@ -1,4 +1,4 @@
-"""Tables that a real Spark writes, and reads as any folder of Parquet: at once, and as a stream."""
+"""Tables that a real Spark writes and reads as a folder of Parquet: as a table and as a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.sales import SALES, Sale, identity, run
 
 
 class Sold(NamedTuple):
@@ -28,7 +28,7 @@ def with_a_txid(df: Any, batch: BatchInfo) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What anybody's job would write to read a table."""
+    """Reads the table as any job of Spark would."""
 
     folder: str
 
@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Following:
-    """A stream that reads what is new, into files of its own."""
+    """A stream that reads new rows of the table into files of its own."""
 
     folder: str
     into: str
@@ -59,12 +59,12 @@ def write(
     return sorted(rows)
 
 
-def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
+def test_readers_see_only_committed_batches_in_a_table_and_in_a_stream(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sales of März, 100%"
     opened = TableFolder(folder, "t", "b", current=1)
-    writing = SparkStep(as_it_is, writers=(table(folder),))
+    writing = SparkStep(identity, writers=(table(folder),))
     reading = SparkStep(Reading(str(folder)), Sold)
     following = SparkStep(Following(str(folder), str(tmp_path / "followed")), Sold)
     write(gateway, writing, Sale("given up", 0.0))
@@ -89,21 +89,21 @@ def in_three(df: Any, batch: BatchInfo) -> Any:
 
 
 def above_average(df: Any, batch: BatchInfo) -> Any:
-    """Spark's plan adapts, without a shuffle: a subquery, and groups that are in one place."""
+    """A query whose plan is adaptive without a shuffle, because it has a subquery."""
     df.createOrReplaceTempView("sales")
     dear = df.sparkSession.sql("SELECT * FROM sales WHERE price >= (SELECT avg(price) FROM sales)")
     return dear.coalesce(1)
 
 
-def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
+def test_the_rows_of_an_adaptive_plan_are_counted_once(gateway: Gateway, tmp_path: Path) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
     write(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
     opened.publish(1)
     assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
 
 
-class Losing(Table):
-    """As one whose folder not all executors share: what one of them has written is elsewhere."""
+class LosesFile(Table):
+    """A table whose folder not all executors share: one of the written files is missing."""
 
     def save(self, result: Any, where: Path) -> Staged:
         saved = super().save(result, where)
@@ -116,7 +116,7 @@ def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
 ) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
     with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
-        write(gateway, SparkStep(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+        write(gateway, SparkStep(in_three, Sale, writers=(LosesFile(tmp_path),)), *sales)
     write(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
     opened.publish(1)
     assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
@@ -129,4 +129,4 @@ def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
         write(gateway, SparkStep(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
     (tmp_path / "file").touch()
     with pytest.raises(SparkError, match="file"):
-        write(gateway, SparkStep(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
+        write(gateway, SparkStep(identity, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))

@@ -1,4 +1,4 @@
-"""BatchScheduler against a naive one that reads all that has happened, again and again."""
+"""BatchScheduler: its decisions in single cases, and compared with a naive model."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ def never(txid: int) -> bool:
     return False
 
 
-def ready(max_batches: int = 1, **settings: Any) -> BatchScheduler:
+def new_scheduler(max_batches: int = 1, **settings: Any) -> BatchScheduler:
     return BatchScheduler(1, {}, max_batches=max_batches, **settings)
 
 
-def go_on(machine: BatchScheduler, now: float = 0.0) -> list[Step]:
-    """All that is to be done now, done."""
+def take_steps(scheduler: BatchScheduler, now: float = 0.0) -> list[Step]:
+    """Take all the steps that are possible now, and return them."""
     steps: list[Step] = []
-    while (step := machine.next_step(now, always)) is not None:
-        machine.confirm(step, now)
+    while (step := scheduler.next_step(now, always)) is not None:
+        scheduler.confirm(step, now)
         steps.append(step)
     return steps
 
 
 @dataclass
 class Naive:
-    """All that has happened, in order; what follows from it is looked up each time."""
+    """All events in order; the state is computed from them at each call."""
 
-    happened: list[Any] = field(default_factory=list)
+    history: list[Any] = field(default_factory=list)
 
     @property
     def current(self) -> int:
-        return 1 + sum(isinstance(one, Advance) for one in self.happened)
+        return 1 + sum(isinstance(one, Advance) for one in self.history)
 
     def attempts(self, txid: int) -> list[int]:
-        return [e.attempt for e in self.happened if isinstance(e, Begin) and e.txid == txid]
+        return [e.attempt for e in self.history if isinstance(e, Begin) and e.txid == txid]
 
     def status(self, txid: int) -> Status | None:
-        """Of the attempt begun last; None if it is not active."""
+        """Of the last attempt; None if it is not active."""
         found: Status | None = None
-        for one in self.happened:
+        for one in self.history:
             match one:
                 case Begin(begun, _, _) if begun == txid:
                     found = Status.PROCESSING
@@ -78,9 +78,9 @@ class Naive:
         return found
 
     def blamed(self, txid: int) -> int:
-        """Failures that count, since the last restart."""
+        """The number of failures that count, since the last restart."""
         since: list[Any] = []
-        for one in self.happened:
+        for one in self.history:
             since = [] if one == "restart" else [*since, one]
         return sum(one == ("failed", txid, True) for one in since)
 
@@ -103,7 +103,7 @@ EVENTS = st.lists(
 
 
 class Trial:
-    """The machine and the naive one, side by side."""
+    """The scheduler and the naive model, side by side."""
 
     def __init__(self, *, can_skip: bool, interval_s: float) -> None:
         self.how: dict[str, Any] = {
@@ -113,21 +113,21 @@ class Trial:
             "can_skip": can_skip,
         }
         self.interval_s = interval_s
-        self.machine = BatchScheduler(1, {}, **self.how)
+        self.scheduler = BatchScheduler(1, {}, **self.how)
         self.naive = Naive()
         self.now = 0.0
         self.begun_s = -10.0
 
     def step(self) -> None:
-        machine, naive = self.machine, self.naive
-        before = deepcopy(vars(machine))
-        step = machine.next_step(self.now, always)
-        assert vars(machine) == before, "a step that is only asked for changes nothing"
+        scheduler, naive = self.scheduler, self.naive
+        before = deepcopy(vars(scheduler))
+        step = scheduler.next_step(self.now, always)
+        assert vars(scheduler) == before, "next_step() must change nothing"
         if step is None:
             return
         self.check(step)
-        machine.confirm(step, self.now)
-        naive.happened.append(step)
+        scheduler.confirm(step, self.now)
+        naive.history.append(step)
         if isinstance(step, Begin):
             self.begun_s = self.now
 
@@ -151,31 +151,31 @@ class Trial:
                 assert attempt == naive.attempts(txid)[-1]
                 assert naive.status(txid) is Status.COMMITTED
 
-    def tell(self, event: tuple[Any, ...]) -> None:
-        """An answer for an attempt: the last one of its txid, or one that is over."""
+    def answer(self, event: tuple[Any, ...]) -> None:
+        """Deliver an answer for the last attempt of a txid, or for one that is over."""
         kind, offset, back, *counts = event
         txid = self.naive.current + offset - 1
         if txid < 1 or not (attempts := self.naive.attempts(txid)):
             return
         attempt = attempts[-1] - back
         if self.naive.status(txid) is Status.PROCESSED:
-            return  # its tree is complete, and there is none other
-        before = deepcopy(vars(self.machine))
+            return  # its tree is complete, so no other answer can come
+        before = deepcopy(vars(self.scheduler))
         if kind == "acked":
-            heard = self.machine.acked(txid, attempt)
+            accepted = self.scheduler.acked(txid, attempt)
         else:
-            heard = self.machine.failed(txid, attempt, self.now, counts=counts[0])
+            accepted = self.scheduler.failed(txid, attempt, self.now, counts=counts[0])
         is_active = self.naive.status(txid) is not None and back == 0
-        assert heard is is_active
-        if heard:
-            self.naive.happened.append((kind, txid, *counts))
+        assert accepted is is_active
+        if accepted:
+            self.naive.history.append((kind, txid, *counts))
         else:
-            assert vars(self.machine) == before, "an old answer touches nothing"
+            assert vars(self.scheduler) == before, "an old answer must change nothing"
 
     def restart(self) -> None:
-        kept = (self.machine.current, self.machine.attempts)
-        self.machine = BatchScheduler(*kept, **self.how)
-        self.naive.happened.append("restart")
+        kept = (self.scheduler.current, self.scheduler.attempts)
+        self.scheduler = BatchScheduler(*kept, **self.how)
+        self.naive.history.append("restart")
         self.begun_s = -10.0
 
     def event(self, event: tuple[Any, ...]) -> None:
@@ -187,113 +187,115 @@ class Trial:
             case ("restart",):
                 self.restart()
             case _:
-                self.tell(event)
-        found = {txid: one.status for txid, one in self.machine.active.items()}
+                self.answer(event)
+        found = {txid: one.status for txid, one in self.scheduler.active.items()}
         assert found == self.naive.active
         assert len(found) <= MAX
-        assert self.machine.current == self.naive.current
+        assert self.scheduler.current == self.naive.current
 
 
 @given(EVENTS, st.booleans(), st.sampled_from((0.0, INTERVAL_S)))
-def test_it_decides_as_the_naive_one_allows(
+def test_its_decisions_are_those_that_a_naive_model_allows(
     events: list[Any], can_skip: bool, interval_s: float
 ) -> None:
     trial = Trial(can_skip=can_skip, interval_s=interval_s)
     for event in events:
-        if trial.machine.gave_up:
-            assert trial.machine.next_step(trial.now + 1e6, always) is None
+        if trial.scheduler.gave_up:
+            assert trial.scheduler.next_step(trial.now + 1e6, always) is None
             return
         trial.event(event)
 
 
 @given(EVENTS)
-def test_it_always_goes_on_once_nothing_fails(events: list[Any]) -> None:
+def test_batches_are_committed_again_once_nothing_fails(events: list[Any]) -> None:
     trial = Trial(can_skip=True, interval_s=0.0)
     for event in events:
         trial.event(event)
-        if trial.machine.gave_up:
+        if trial.scheduler.gave_up:
             return
-    machine, goal = trial.machine, trial.machine.current + 5
+    scheduler, goal = trial.scheduler, trial.scheduler.current + 5
     for turn in range(20):
-        go_on(machine, trial.now + 20.0 * turn)
-        for txid, active in list(machine.active.items()):
-            machine.acked(txid, active.attempt)
-    assert machine.current >= goal
+        take_steps(scheduler, trial.now + 20.0 * turn)
+        for txid, active in list(scheduler.active.items()):
+            scheduler.acked(txid, active.attempt)
+    assert scheduler.current >= goal
 
 
 def test_one_batch_at_a_time() -> None:
-    machine = ready()
-    assert go_on(machine) == [Begin(1, 0, False)]
-    machine.acked(1, 0)
-    assert go_on(machine) == [Commit(1, 0)]
-    machine.acked(1, 0)
-    assert go_on(machine) == [Advance(1, 0), Begin(2, 0, False)]
+    scheduler = new_scheduler()
+    assert take_steps(scheduler) == [Begin(1, 0, False)]
+    scheduler.acked(1, 0)
+    assert take_steps(scheduler) == [Commit(1, 0)]
+    scheduler.acked(1, 0)
+    assert take_steps(scheduler) == [Advance(1, 0), Begin(2, 0, False)]
 
 
 def test_batches_are_processed_in_parallel_and_committed_in_order() -> None:
-    machine = ready(3)
-    assert go_on(machine) == [Begin(txid, 0, False) for txid in (1, 2, 3)]
-    machine.acked(3, 0)
-    machine.acked(2, 0)
-    assert go_on(machine) == [], "batch 1 comes first"
-    machine.acked(1, 0)
-    assert go_on(machine) == [Commit(1, 0)], "one commit at a time"
-    machine.acked(1, 0)
-    assert go_on(machine) == [Advance(1, 0), Commit(2, 0), Begin(4, 0, False)]
+    scheduler = new_scheduler(3)
+    assert take_steps(scheduler) == [Begin(txid, 0, False) for txid in (1, 2, 3)]
+    scheduler.acked(3, 0)
+    scheduler.acked(2, 0)
+    assert take_steps(scheduler) == [], "batch 1 comes first"
+    scheduler.acked(1, 0)
+    assert take_steps(scheduler) == [Commit(1, 0)], "one commit at a time"
+    scheduler.acked(1, 0)
+    assert take_steps(scheduler) == [Advance(1, 0), Commit(2, 0), Begin(4, 0, False)]
 
 
-def test_a_failure_begins_the_later_ones_again_too() -> None:
-    machine = ready(3)
-    go_on(machine)
-    machine.acked(3, 0)
-    assert machine.failed(2, 0, 0.0, counts=False)
-    assert go_on(machine) == [Begin(2, 1, False), Begin(3, 1, False)]
+def test_a_failure_restarts_the_later_batches_too() -> None:
+    scheduler = new_scheduler(3)
+    take_steps(scheduler)
+    scheduler.acked(3, 0)
+    assert scheduler.failed(2, 0, 0.0, counts=False)
+    assert take_steps(scheduler) == [Begin(2, 1, False), Begin(3, 1, False)]
 
 
-def test_an_old_attempts_late_answer_touches_nothing() -> None:
-    machine = ready(3)
-    go_on(machine)
-    machine.failed(1, 0, 0.0, counts=False)
-    go_on(machine)
-    before = deepcopy(vars(machine))
-    assert not machine.failed(2, 0, 0.0, counts=True)
-    assert not machine.acked(3, 0)
-    assert not machine.failed(9, 0, 0.0, counts=True)
-    assert vars(machine) == before
+def test_a_late_answer_of_an_old_attempt_changes_nothing() -> None:
+    scheduler = new_scheduler(3)
+    take_steps(scheduler)
+    scheduler.failed(1, 0, 0.0, counts=False)
+    take_steps(scheduler)
+    before = deepcopy(vars(scheduler))
+    assert not scheduler.failed(2, 0, 0.0, counts=True)
+    assert not scheduler.acked(3, 0)
+    assert not scheduler.failed(9, 0, 0.0, counts=True)
+    assert vars(scheduler) == before
 
 
-def test_stored_attempts_are_gone_on_from_exactly() -> None:
-    machine = BatchScheduler(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
-    assert go_on(machine) == [Begin(7, 4, False), Begin(8, 1, False), Begin(9, 6, False)]
+def test_attempt_numbers_continue_from_the_stored_ones() -> None:
+    scheduler = BatchScheduler(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
+    assert take_steps(scheduler) == [Begin(7, 4, False), Begin(8, 1, False), Begin(9, 6, False)]
 
 
-def test_nothing_new_begins_while_no_spout_is_ready_but_what_has_begun_goes_on() -> None:
-    machine = ready(2)
-    go_on(machine)
-    machine.failed(1, 0, 0.0, counts=False)
-    step = machine.next_step(0.0, never)
+def test_while_no_spout_is_ready_no_batch_begins_but_begun_batches_continue() -> None:
+    scheduler = new_scheduler(2)
+    take_steps(scheduler)
+    scheduler.failed(1, 0, 0.0, counts=False)
+    step = scheduler.next_step(0.0, never)
     assert step == Begin(1, 1, False)
-    machine.confirm(step, 0.0)
-    assert machine.next_step(0.0, never) == Begin(2, 1, False)
+    scheduler.confirm(step, 0.0)
+    assert scheduler.next_step(0.0, never) == Begin(2, 1, False)
     assert BatchScheduler(1, {}).next_step(0.0, never) is None
 
 
-def test_between_two_beginnings_is_the_interval() -> None:
-    machine = ready(3, interval_s=0.5)
-    assert go_on(machine, 10.0) == [Begin(1, 0, False)]
-    assert go_on(machine, 10.4) == []
-    assert go_on(machine, 10.5) == [Begin(2, 0, False)]
+def test_the_interval_passes_between_the_begins_of_two_batches() -> None:
+    scheduler = new_scheduler(3, interval_s=0.5)
+    assert take_steps(scheduler, 10.0) == [Begin(1, 0, False)]
+    assert take_steps(scheduler, 10.4) == []
+    assert take_steps(scheduler, 10.5) == [Begin(2, 0, False)]
 
 
-def test_failures_that_count_wait_longer_each_time() -> None:
-    machine = ready()
+def test_the_delay_after_each_failure_that_counts_is_longer() -> None:
+    scheduler = new_scheduler()
     waits: list[float] = []
     now = 0.0
     for attempt in range(4):
-        go_on(machine, now)
-        machine.failed(1, attempt, now, counts=True)
+        take_steps(scheduler, now)
+        scheduler.failed(1, attempt, now, counts=True)
         begun_s = next(
-            now + step / 100 for step in range(1000) if machine.next_step(now + step / 100, always)
+            now + step / 100
+            for step in range(1000)
+            if scheduler.next_step(now + step / 100, always)
         )
         waits.append(round(begun_s - now, 2))
         now = begun_s
@@ -301,30 +303,30 @@ def test_failures_that_count_wait_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize("can_skip", [True, False])
-def test_a_batch_that_keeps_failing_is_skipped_or_ends_it_all(can_skip: bool) -> None:
-    machine = ready(attempts_max=2, can_skip=can_skip)
+def test_a_batch_that_keeps_failing_is_skipped_or_the_scheduler_gives_up(can_skip: bool) -> None:
+    scheduler = new_scheduler(attempts_max=2, can_skip=can_skip)
     for attempt in range(2):
-        go_on(machine, attempt * 100.0)
-        machine.failed(1, attempt, attempt * 100.0, counts=True)
-    assert machine.gave_up is not can_skip
-    assert go_on(machine, 1000.0) == ([Begin(1, 2, True)] if can_skip else [])
+        take_steps(scheduler, attempt * 100.0)
+        scheduler.failed(1, attempt, attempt * 100.0, counts=True)
+    assert scheduler.gave_up is not can_skip
+    assert take_steps(scheduler, 1000.0) == ([Begin(1, 2, True)] if can_skip else [])
     for attempt in (2, 3):
-        go_on(machine, attempt * 1000.0)
-        machine.failed(1, attempt, attempt * 1000.0, counts=True)
-    assert machine.gave_up, "to put it aside does not work either"
+        take_steps(scheduler, attempt * 1000.0)
+        scheduler.failed(1, attempt, attempt * 1000.0, counts=True)
+    assert scheduler.gave_up, "the attempts to skip it have failed too"
 
 
-def test_failures_of_the_machinery_are_no_attempts() -> None:
-    machine = ready(attempts_max=2)
+def test_failures_that_do_not_count_are_retried_without_a_limit() -> None:
+    scheduler = new_scheduler(attempts_max=2)
     for attempt in range(20):
-        assert go_on(machine, attempt * 10.0) == [Begin(1, attempt, False)]
-        machine.failed(1, attempt, attempt * 10.0, counts=False)
-    assert not machine.gave_up
+        assert take_steps(scheduler, attempt * 10.0) == [Begin(1, attempt, False)]
+        scheduler.failed(1, attempt, attempt * 10.0, counts=False)
+    assert not scheduler.gave_up
 
 
 def test_after_the_last_batch_nothing_begins_and_nothing_counts() -> None:
-    machine = ready(2)
-    go_on(machine)
-    machine.finish()
-    assert go_on(machine) == []
-    assert not machine.failed(2, 0, 0.0, counts=True)
+    scheduler = new_scheduler(2)
+    take_steps(scheduler)
+    scheduler.finish()
+    assert take_steps(scheduler) == []
+    assert not scheduler.failed(2, 0, 0.0, counts=True)

@@ -22,7 +22,7 @@ TOTAL, SIZE = 1200, 20
 
 
 class Pause(Hook):
-    """Each batch takes a while, so that a kill hits one."""
+    """Makes each batch take a while, so that a kill hits one."""
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
         if step == "in the middle" and context is not None:

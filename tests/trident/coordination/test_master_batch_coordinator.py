@@ -1,4 +1,4 @@
-"""A group whose batches fail, are skipped, halt the topology; that drains, rests and moves."""
+"""Batch groups in whole topologies: failures, skips, halts, outages, drains and rebalances."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.trident.rigs.group_steps import Steps, Watched
 
 
 class TapeUnreachable(SourceError, Unavailable):
-    """An error of a user's own."""
+    """An error that a user has defined."""
 
 
 class Poison(Hook):
-    """One step raises in one batch, `times` times."""
+    """Raises at one step of one batch, `times` times."""
 
     def __init__(
         self, step: str, txid: int, times: int = 1_000_000, error: type[Exception] = ValueError
@@ -64,7 +64,7 @@ STEPS = ["before metadata", "after metadata", "in the middle", "before the commi
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_batch_that_fails_now_and_then_is_tried_again(step: str) -> None:
+def test_a_batch_that_fails_three_times_is_tried_again(step: str) -> None:
     hook = Poison(step, 3, times=3)
     rig = Rig(Numbers(20, 3, hook), hook, max_batches=3)
     run(rig)
@@ -76,17 +76,17 @@ def test_a_batch_that_fails_now_and_then_is_tried_again(step: str) -> None:
 def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) -> None:
     hook = Poison(step, 3)
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=3))
-    with pytest.raises(TopologyFailed) as said:
+    with pytest.raises(TopologyFailed) as caught:
         run(rig)
-    text = str(said.value)
+    text = str(caught.value)
     assert "batch 3 of group 'g' failed 3 times" in text
     assert "in attempt 2" in text
     assert "ValueError: no batch 3" in text
     assert "dead_letters=" in text
-    assert rig.database.counts == Counter(range(6)), "what came before is kept"
+    assert rig.database.counts == Counter(range(6)), "the batches before it are committed"
 
 
-def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_batch_that_keeps_failing_is_skipped_and_the_others_are_committed(tmp_path: Path) -> None:
     hook, letters = Poison("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters), max_batches=2)
     run(rig)
@@ -99,7 +99,7 @@ def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
     assert "ValueError: no batch 3" in first["reason"]
 
 
-def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None:
+def test_a_later_run_with_the_same_store_continues_where_the_first_ended() -> None:
     steps = Steps()
     store = Watched(steps)
     rig = Rig(Numbers(7, 3, steps), steps, store)
@@ -127,7 +127,7 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.UNAVAILABLE), False),
     ],
 )
-def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
+def test_which_failures_count_as_an_attempt(failure: Failure, counts: bool) -> None:
     assert is_to_blame(failure, {"counts"}) is counts
 
 
@@ -140,7 +140,7 @@ def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
         (STEPS[3], TapeUnreachable),
     ],
 )
-def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Exception]) -> None:
+def test_an_outage_is_waited_for_and_counts_no_attempt(step: str, error: type[Exception]) -> None:
     hook = Poison(step, 3, times=5, error=error)
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2))
     sim = SimCluster(4, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
@@ -150,14 +150,14 @@ def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Except
 
 
 @pytest.mark.parametrize("error", [StoreForbidden, SparkMissing])
-def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception]) -> None:
+def test_an_error_that_waiting_cannot_repair_ends_the_topology(error: type[Exception]) -> None:
     hook = Poison("in the middle", 3, error=error)
     with pytest.raises(TopologyFailed, match=f"failed 2 times.*{error.__name__}: no batch 3"):
         run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
 
 
-class ShutOut(Poison):
-    """From when it has raised, the store lets nobody write how often batches have failed."""
+class RefusingStore(Poison):
+    """After the first failure, the store refuses to write how often batches have failed."""
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
         if step == "before skipped" and self.times < 1_000_000:
@@ -165,22 +165,22 @@ class ShutOut(Poison):
         super().__call__(step, attempt, context)
 
 
-def test_what_gives_up_ends_also_where_that_cannot_be_kept() -> None:
-    hook = ShutOut("in the middle", 3)
+def test_a_group_that_gives_up_ends_even_if_the_store_refuses_to_record_it() -> None:
+    hook = RefusingStore("in the middle", 3)
     with pytest.raises(TopologyFailed, match="ValueError: no batch 3"):
         run(Rig(Numbers(20, 3, hook), hook, Watched(hook), skip=Skip(attempts=1)))
 
 
-def test_what_is_away_in_a_function_is_told() -> None:
+def test_an_outage_in_a_function_is_reported() -> None:
     hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
     sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
     assert sim.wait(120.0), sim._describe()
-    told = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
-    assert any("TapeUnreachable: no batch 3" in text for text in told)
-    assert len(told) < 5, "now and then"
+    reports = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    assert any("TapeUnreachable: no batch 3" in text for text in reports)
+    assert len(reports) < 5, "reports are rate-limited"
 
 
-def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
+def test_a_group_continues_after_a_deactivation_and_a_rebalance() -> None:
     steps = Steps()
     rig = Rig(Numbers(60, 2, steps), steps, Watched(steps), max_batches=3)
     sim = SimCluster(5, check=True).submit(rig.topology().graph(), Layout.PACK)
@@ -233,24 +233,24 @@ def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -
     new.check()
     written = {path: kept.value for path, kept in store.forest.nodes.items() if "/meta" not in path}
     with pytest.raises(TopologyFailed, match=r"of a later coordinator.*twice with one store"):
-        first.wait(900.0)  # it is in doubt for ten minutes
+        first.wait(900.0)  # its doubt lasts ten minutes
     assert new.database.counts == Counter(range(60))
     assert all(store.forest.nodes[path].value == value for path, value in written.items())
 
 
-def test_how_batches_stand_is_told() -> None:
+def test_the_snapshot_has_figures_about_batches() -> None:
     rig = Rig(Numbers(20, 3), max_batches=2)
     done = run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
-    told = {task.component: task.figures for task in done.snapshot.tasks()}
-    master = told["$mastercoord-g"]
+    figures = {task.component: task.figures for task in done.snapshot.tasks()}
+    master = figures["$mastercoord-g"]
     assert (master["txid"], master["batches committed"], master["batches active"]) == (8, 7, 0)
     assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
     rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
     assert sum(rows) == 20
 
 
-class Doomed(Poison):
-    """The first attempt that is put aside kills the master, after its letters have left."""
+class KillsCoordinator(Poison):
+    """Kills the coordinator in the first attempt to skip, after the dead letters were written."""
 
     kill: Callable[[], None] | None = None
 
@@ -261,8 +261,8 @@ class Doomed(Poison):
             self.kill, self.times = None, 0
 
 
-def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
-    hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
+def test_a_skipped_batch_stays_skipped_when_its_coordinator_is_killed(tmp_path: Path) -> None:
+    hook, letters = KillsCoordinator("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
     sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
     worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
@@ -275,14 +275,14 @@ def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path)
 
 
 class Quiet(Numbers):
-    """There is nothing between the first ten numbers and the others, for long."""
+    """Has no rows for 20 s after the first ten numbers."""
 
     def coordinator(self, store: Tree, path: str, context: Context) -> NumbersCoordinator:
         return QuietCoordinator(self, context)
 
 
-class Since(Steps):
-    """When it was told of something first."""
+class FirstCall(Steps):
+    """Also records when it was called first."""
 
     begun_s: float | None = None
 
@@ -301,8 +301,8 @@ class QuietCoordinator(NumbersCoordinator):
 
 
 @pytest.mark.parametrize("max_batches", [pytest.param(1, marks=pytest.mark.long), 3])
-def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> None:
-    steps = Since()
+def test_a_source_without_rows_is_polled_at_a_low_rate(max_batches: int) -> None:
+    steps = FirstCall()
     rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)
     sim = SimCluster(1, check=True).submit(rig.topology().graph())
     sim.wait(19.0)
@@ -311,8 +311,8 @@ def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> No
     rig.check()
 
 
-class GivesUp(Hook):
-    """One batch is given up once, and that is to be told or not."""
+class FailsOnce(Hook):
+    """Fails one batch once, with an error that is to be reported or not."""
 
     def __init__(self, error: type[FailedBatch]) -> None:
         self.errors = [error("the rates are missing")]
@@ -323,8 +323,8 @@ class GivesUp(Hook):
 
 
 @pytest.mark.parametrize("error", [FailedBatch, ReportedFailedBatch])
-def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[FailedBatch]) -> None:
-    hook = GivesUp(error)
+def test_a_failed_batch_is_reported_only_if_its_error_asks_for_it(error: type[FailedBatch]) -> None:
+    hook = FailsOnce(error)
     rig = Rig(Numbers(20, 3, hook), hook)
     sim = SimCluster(3, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
@@ -338,21 +338,21 @@ def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[Fail
         assert errors == []
 
 
-class NotYet(Watched):
-    """A store that cannot be opened at first."""
+class UnavailableAtFirst(Watched):
+    """A store that is unavailable at the first opens."""
 
     times = 30
 
     def __call__(self) -> Tree:
         self.times -= 1
         if self.times >= 0:
-            raise StoreUnreachable("it is away")
+            raise StoreUnreachable("no answer")
         return super().__call__()
 
 
-def test_a_store_that_is_away_when_tasks_open_is_waited_for() -> None:
+def test_a_store_that_is_unavailable_when_tasks_open_is_waited_for() -> None:
     steps = Steps()
-    rig = Rig(Numbers(20, 3, steps), steps, NotYet(steps))
+    rig = Rig(Numbers(20, 3, steps), steps, UnavailableAtFirst(steps))
     sim = SimCluster(4, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
     rig.check()

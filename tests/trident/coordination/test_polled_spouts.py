@@ -1,4 +1,4 @@
-"""Spouts with next_tuple as sources of batches: nothing is lost, though not exactly once."""
+"""Spouts with next_tuple as sources of batches: at least once, but not exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sunshower.topologies.sources import Counter as CounterSpout
 from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 
 
 class Word(NamedTuple):
@@ -26,7 +26,7 @@ class Word(NamedTuple):
 
 
 class Queue(Spout[Word]):
-    """A queue that remembers what is acked; what is open is there again for who opens it."""
+    """A queue that removes what is acked; `open` starts again with all that is left."""
 
     def __init__(self, words: str, *, each: int = 1, replay: bool = True) -> None:
         self.open_words = dict(enumerate(words))
@@ -58,7 +58,7 @@ class Queue(Spout[Word]):
 
 
 class Ends(Queue):
-    """Says that it has finished when it has emitted all, as most do."""
+    """Calls `finish` when it has emitted all, as most spouts do."""
 
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
         super().next_tuple(out)
@@ -106,7 +106,7 @@ def test_a_batch_that_failed_has_the_same_rows_where_the_framework_replays() -> 
     assert queue.failed == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_batch_that_failed_is_asked_for_anew_where_the_spout_replays() -> None:
+def test_a_failed_batch_has_new_rows_where_the_spout_replays() -> None:
     queue = Queue("abcdef", replay=False)
     drive = Drive(polled(queue))
     assert text(drive.emit(1)) == "abc"
@@ -117,7 +117,7 @@ def test_a_batch_that_failed_is_asked_for_anew_where_the_spout_replays() -> None
     assert not queue.open_words
 
 
-def test_the_end_is_not_before_rows_that_an_earlier_attempt_has_drawn() -> None:
+def test_the_stream_does_not_end_before_rows_that_an_earlier_attempt_has_read() -> None:
     drive = Drive(polled(Ends("abcd")))
     assert [text(drive.emit(1)), text(drive.emit(2))] == ["abc", "d"]
     assert text(drive.batch(1, 1)) == "abc"
@@ -126,7 +126,7 @@ def test_the_end_is_not_before_rows_that_an_earlier_attempt_has_drawn() -> None:
     assert drive.is_last(2)
 
 
-def test_a_new_life_asks_anew_and_forgets_the_end_of_the_former_one() -> None:
+def test_a_restarted_task_polls_again_and_forgets_the_end_that_it_had_seen() -> None:
     queue = Ends("abcde")
     drive = Drive(polled(queue))
     assert [text(drive.emit(1)), text(drive.emit(2))] == ["abc", "de"]
@@ -139,19 +139,19 @@ def test_a_new_life_asks_anew_and_forgets_the_end_of_the_former_one() -> None:
     assert drive.is_last(3)
 
 
-def test_a_former_life_that_comes_late_does_not_end_the_stream() -> None:
+def test_a_late_call_of_a_former_life_does_not_end_the_stream() -> None:
     queue = Ends("abcdef")
     drive = Drive(polled(queue))
     (former,) = drive.emitters
     assert text(drive.emit(1)) == "abc"
     drive.restart()
     assert text(drive.emit(1, 1)) == "abc"
-    with pytest.raises(StaleAttempt, match="another life"):
-        former.emit_batch(Attempt(2, 0, 1), None, Taken())  # it reads to the end of its queue
+    with pytest.raises(StaleAttempt, match="another life"):  # it reads to the end of its queue
+        former.emit_batch(Attempt(2, 0, 1), None, CollectedRows())
     assert not drive.is_last(1)
 
 
-class Deaf(Queue):
+class RaisesInAck(Queue):
     def ack(self, message_id: int) -> None:
         super().ack(message_id)
         raise OSError("the channel is closed")
@@ -161,8 +161,8 @@ class Deaf(Queue):
         raise OSError("the channel is closed")
 
 
-def test_what_ack_and_fail_raise_stops_nobody() -> None:
-    queue = Deaf("abcdef", replay=False)
+def test_errors_that_ack_and_fail_raise_stop_nothing() -> None:
+    queue = RaisesInAck("abcdef", replay=False)
     drive = Drive(polled(queue))
     assert [text(drive.emit(1)), text(drive.emit(1, 1))] == ["abc", "def"]
     drive.success(1)
@@ -170,7 +170,7 @@ def test_what_ack_and_fail_raise_stops_nobody() -> None:
     assert queue.acked == [3, 4, 5]
 
 
-class Breaks(Queue):
+class RaisesOnce(Queue):
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
         super().next_tuple(out)
         if self.each == 1:
@@ -178,8 +178,8 @@ class Breaks(Queue):
             raise OSError("away")
 
 
-def test_what_was_emitted_before_next_tuple_raised_is_in_the_next_attempt() -> None:
-    drive = Drive(polled(Breaks("abcd")))
+def test_rows_that_were_emitted_before_next_tuple_raised_are_in_the_next_attempt() -> None:
+    drive = Drive(polled(RaisesOnce("abcd")))
     with pytest.raises(OSError, match="away"):
         drive.emit(1)
     assert text(drive.emit(1, 1)) == "abc"
@@ -194,7 +194,7 @@ class Elsewhere(Queue):
         out.emit_direct(3, Word("a"))
 
 
-def test_what_is_no_spout_with_one_stream_and_next_tuple_is_refused() -> None:
+def test_spouts_with_several_streams_or_without_next_tuple_are_refused() -> None:
     with pytest.raises(BadEmit, match=r"Elsewhere .* on stream 'other'"):
         Drive(polled(Elsewhere("a"))).emit(1)
     with pytest.raises(BadEmit, match="to task 3"):
@@ -228,7 +228,7 @@ def test_a_queue_in_a_program() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [Queue, Ends])
-def test_a_later_run_with_the_same_store_asks_for_all_that_is_there_then(
+def test_a_later_run_with_the_same_store_reads_all_that_is_in_the_queue_then(
     kind: type[Queue],
 ) -> None:
     store = InMemory()
@@ -243,7 +243,7 @@ def test_a_later_run_with_the_same_store_asks_for_all_that_is_there_then(
 @pytest.mark.filterwarnings("ignore")
 @seeds(6)
 @pytest.mark.parametrize("replay", [True, False])
-def test_whoever_is_killed_no_message_is_lost(seed: int, replay: bool) -> None:
+def test_no_message_is_lost_when_workers_are_killed(seed: int, replay: bool) -> None:
     settings = {"sweep_grace_s": 0.2, "peer_link_retry_s": 0.1, "restart_backoff_s": 0.05}
     topology, queue = Topology("t", **settings, deaths_max=99), Queue("abcabcab", replay=replay)
     state = program(topology, queue, not_exactly_once=True)

@@ -1,4 +1,4 @@
-"""One task of a stage by itself: counting, phases, and attempts that are over."""
+"""One task of a stage by itself: counts of parts, phases, and attempts that are over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COORD = "$coord-g"
 
 
 class FakeTuple:
-    """A tuple, and what became of it."""
+    """A tuple that records whether it was acked or failed."""
 
     def __init__(self, component: str, task: int, stream: str, record: Any) -> None:
         self.component, self.task, self.stream, self.record = component, task, stream, record
@@ -32,7 +32,7 @@ class FakeTuple:
 
 
 class FakeCollector:
-    """A collector that notes what it is asked for."""
+    """A collector that records its calls."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, str, Any]] = []
@@ -51,7 +51,7 @@ class FakeCollector:
 
 
 class Gather(Operator):
-    """An operator that hands on what it gathers when it finishes."""
+    """Collects its rows, and emits them when it finishes."""
 
     def __init__(self, *, commits: bool = False) -> None:
         self.commits = commits
@@ -93,7 +93,7 @@ class Task:
         self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=clock or ManualClock()))
         self.out = FakeCollector()
 
-    def hear(self, component: str, task: int, stream: str, record: Any) -> FakeTuple:
+    def receive(self, component: str, task: int, stream: str, record: Any) -> FakeTuple:
         tuple = FakeTuple(component, task, stream, record)
         try:
             self.bolt.execute(tuple, self.out)
@@ -102,23 +102,23 @@ class Task:
         return tuple
 
     def part(self, task: int, rows: Sequence[Any], txid: int = 1, attempt: int = 0) -> FakeTuple:
-        return self.hear("before", task, "rows", Part(txid, attempt, 1, list(rows)))
+        return self.receive("before", task, "rows", Part(txid, attempt, 1, list(rows)))
 
     def count(
         self, task: int, parts: int, txid: int = 1, attempt: int = 0, epoch: int = 1
     ) -> FakeTuple:
-        return self.hear("before", task, COORD, Count(txid, attempt, epoch, parts))
+        return self.receive("before", task, COORD, Count(txid, attempt, epoch, parts))
 
     def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> FakeTuple:
-        return self.hear("$mastercoord-g", 0, COMMIT, BatchCommand(txid, attempt, epoch, False))
+        return self.receive("$mastercoord-g", 0, COMMIT, BatchCommand(txid, attempt, epoch, False))
 
     @property
     def counts(self) -> list[int]:
-        """The parts told to the readers."""
+        """The numbers of parts that were reported to the readers."""
         return [record.parts for _, stream, record in self.out.sent if stream == COORD]
 
 
-def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
+def test_a_batch_ends_when_all_counts_and_all_parts_have_arrived() -> None:
     task = Task()
     first = task.part(1, [Row(0, 1), Row(1, 2)])
     assert first.state == "acked"
@@ -132,19 +132,19 @@ def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
     assert task.counts == [1, 1]
 
 
-def test_a_batch_of_which_parts_are_missing_fails_with_the_count_of_their_sender() -> None:
+def test_a_batch_with_missing_parts_fails_at_the_count_of_their_sender() -> None:
     task = Task()
     task.part(1, [Row(0, 1)])
     held = task.count(1, 1)
-    said = task.count(2, 1)
-    assert said.state == "raised"
-    assert said.reason == "task 2 has sent 1 parts of one attempt, and 0 have come"
+    last = task.count(2, 1)
+    assert last.state == "raised"
+    assert last.reason == "task 2 has sent 1 parts of one attempt, and 0 have come"
     assert task.part(2, [Row(0, 2)]).state == "failed", "the attempt is over here"
     assert task.operator.done == []
     task.count(1, 0, attempt=1)
     task.count(2, 0, attempt=1)
     assert task.operator.done == [(Attempt(1, 1, 1), 0)]
-    assert held.state == "open", "its tree has failed with that of the count"
+    assert held.state == "open", "its tree has failed already, with the count that raised"
 
 
 def test_an_empty_batch_is_counted_too() -> None:
@@ -155,7 +155,7 @@ def test_an_empty_batch_is_counted_too() -> None:
     assert task.counts == [0, 0]
 
 
-def test_rows_that_have_travelled_are_made_records_again() -> None:
+def test_rows_that_arrive_as_lists_become_records_again() -> None:
     task = Task()
     task.part(1, [[0, 1], [1, 2]])
     task.count(1, 1)
@@ -164,7 +164,7 @@ def test_rows_that_have_travelled_are_made_records_again() -> None:
     assert rows == [Row(0, 1), Row(1, 2)]
 
 
-def test_what_commits_waits_for_the_master() -> None:
+def test_a_committing_stage_waits_for_the_command_of_the_master() -> None:
     task = Task(commits=True)
     counts = [task.count(1, 0), task.count(2, 0)]
     assert [one.state for one in counts] == ["acked", "acked"], "the process phase is over here"
@@ -175,17 +175,17 @@ def test_what_commits_waits_for_the_master() -> None:
     assert task.counts == [0, 0]
 
 
-def test_a_commit_of_what_this_task_has_not_fully_seen_fails_at_once() -> None:
+def test_a_commit_of_a_batch_that_the_task_has_not_fully_received_fails_at_once() -> None:
     fresh = Task(commits=True)
     assert fresh.commit().state == "failed"
-    torn = Task(commits=True)
-    torn.part(1, [Row(0, 1)])
-    torn.count(2, 0)
-    said = torn.commit()
-    assert said.state == "failed"
-    assert "not seen all of the batch" in said.reason
-    assert torn.operator.done == fresh.operator.done == []
-    assert torn.count(1, 1).state == "failed", "and there is no way back"
+    incomplete = Task(commits=True)
+    incomplete.part(1, [Row(0, 1)])
+    incomplete.count(2, 0)
+    last = incomplete.commit()
+    assert last.state == "failed"
+    assert "not seen all of the batch" in last.reason
+    assert incomplete.operator.done == fresh.operator.done == []
+    assert incomplete.count(1, 1).state == "failed", "the attempt is over"
 
 
 def test_a_commit_of_another_attempt_fails() -> None:
@@ -196,7 +196,7 @@ def test_a_commit_of_another_attempt_fails() -> None:
     assert task.commit(attempt=1).state == "acked"
 
 
-def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails() -> None:
+def test_a_higher_attempt_ends_the_lower_one_at_once_and_late_tuples_fail() -> None:
     task = Task()
     held = task.count(1, 0)
     task.count(1, 0, attempt=1)
@@ -206,7 +206,7 @@ def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails()
     assert task.operator.done == [(Attempt(1, 1, 1), 0)]
 
 
-def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
+def test_a_higher_epoch_ends_all_attempts_of_the_lower_one() -> None:
     task = Task()
     held = task.count(1, 0, txid=2)
     task.count(1, 0, txid=1, epoch=2)
@@ -214,17 +214,17 @@ def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
     assert task.count(2, 1, txid=2, attempt=9).state == "failed"
 
 
-def test_what_raises_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
+def test_an_error_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
     task = Task()
     task.part(2, [Row(0, 4)])
-    said = task.part(1, [Row(0, -1)])
-    assert (said.state, said.reason) == ("raised", "no negatives")
+    last = task.part(1, [Row(0, -1)])
+    assert (last.state, last.reason) == ("raised", "no negatives")
     assert task.part(1, [Row(0, 1)]).state == "failed"
     assert task.count(1, 2).state == "failed"
     assert task.out.sent == []
 
 
-def test_books_of_batches_that_must_be_committed_are_closed() -> None:
+def test_the_counts_of_batches_that_must_be_committed_by_now_are_dropped() -> None:
     task = Task(max_batches=2)
     for txid in range(1, 50):
         for sender in FEEDERS:
@@ -243,18 +243,18 @@ def test_large_shares_are_cut_into_parts() -> None:
     assert task.counts == [3, 0]
 
 
-def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
-    books = PartCounter({1: False})
-    books.part(1)
-    books.count(1, 1)
+def test_surplus_parts_and_second_counts_are_refused() -> None:
+    counter = PartCounter({1: False})
+    counter.part(1)
+    counter.count(1, 1)
     with pytest.raises(BatchError, match="twice"):
-        books.count(1, 1)
+        counter.count(1, 1)
     with pytest.raises(BatchError, match="has sent 1 parts of one attempt, and 2 have come"):
-        books.part(1)
+        counter.part(1)
 
 
 def mixed_task() -> Task:
-    """It is fed by a stage that sends some rows early and some late."""
+    """A task whose source stage sends some rows early and some late."""
     task = Task()
     feeds = (StageNode(Gather()), StageNode(Gather(commits=True)))
     outputs = tuple(StageOutput(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
@@ -266,30 +266,30 @@ def mixed_task() -> Task:
     return task
 
 
-def hear_part(task: Task, sender: int, stream: str) -> FakeTuple:
-    return task.hear("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
+def receive_part(task: Task, sender: int, stream: str) -> FakeTuple:
+    return task.receive("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
 
 
-def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
-    return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
+def receive_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
+    return task.receive("before", sender, COORD, Count(1, 0, 1, parts, late))
 
 
-def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases() -> None:
+def test_early_and_late_rows_of_the_same_tasks_are_counted_in_both_phases() -> None:
     task = mixed_task()
-    hear_part(task, 1, "rows0")
-    counts = [hear_count(task, 1, 1, late=False)]
+    receive_part(task, 1, "rows0")
+    counts = [receive_count(task, 1, 1, late=False)]
     assert [one.state for one in counts] == ["open"], "a count is missing"
-    hear_part(task, 2, "rows0")
-    counts.append(hear_count(task, 2, 1, late=False))
+    receive_part(task, 2, "rows0")
+    counts.append(receive_count(task, 2, 1, late=False))
     assert [one.state for one in counts] == ["acked", "acked"]
     assert task.operator.done == []
-    hear_part(task, 1, "rows1")
-    hear_count(task, 1, 2, late=True)
-    hear_count(task, 2, 1, late=True)
+    receive_part(task, 1, "rows1")
+    receive_count(task, 1, 2, late=True)
+    receive_count(task, 2, 1, late=True)
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
 
 
-def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
-    """They were acked, so nobody would tell before the timeout."""
-    assert hear_count(mixed_task(), 1, 1, late=True).state == "raised"
-    assert hear_count(mixed_task(), 1, 0, late=True).state == "failed"
+def test_early_rows_that_were_lost_with_a_task_are_detected_in_the_commit() -> None:
+    """They were acked, so without this check only the timeout would detect the loss."""
+    assert receive_count(mixed_task(), 1, 1, late=True).state == "raised"
+    assert receive_count(mixed_task(), 1, 0, late=True).state == "failed"

@@ -1,4 +1,4 @@
-"""What each operation makes of the rows of a batch, against plain Python."""
+"""The result of each stream operation on a batch, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.ranking import top
-from tests.trident.rigs.one_process import Runner, given, plans, seen
+from tests.trident.rigs.one_process import Runner, collected, plans, stub_stream
 
 
 class Line(NamedTuple):
@@ -68,11 +68,11 @@ sales = st.lists(
 )
 
 
-def test_flat_map_map_filter_and_project_are_what_they_are_in_python() -> None:
-    topology, lines = given(Line)
+def test_flat_map_map_filter_and_project_work_as_in_python() -> None:
+    topology, lines = stub_stream(Line)
     words = lines.flat_map(split)
-    long = seen(words.filter(is_long))
-    lengths = seen(words.map(length, fields=("word", "length")).project("length"))
+    long = collected(words.filter(is_long))
+    lengths = collected(words.map(length, fields=("word", "length")).project("length"))
     runner = Runner(topology)
     runner.batch([Line("a quick brown fox"), Line(""), Line("jumps")])
     assert long == [Word("quick"), Word("brown"), Word("jumps")]
@@ -80,7 +80,7 @@ def test_flat_map_map_filter_and_project_are_what_they_are_in_python() -> None:
     assert [stage.id for stage in runner.group.stages] == ["given"]
 
 
-def test_a_step_may_have_a_life_of_its_own() -> None:
+def test_a_function_may_be_an_object_with_prepare() -> None:
     class Tagging:
         def prepare(self, context: Any) -> None:
             self.task = context.index
@@ -88,8 +88,8 @@ def test_a_step_may_have_a_life_of_its_own() -> None:
         def __call__(self, word: Word) -> Iterator[tuple[str, int]]:
             yield word.word, self.task
 
-    topology, words = given(Word, parallelism=2)
-    tagged = seen(words.flat_map(Tagging(), fields=("word", "task")))
+    topology, words = stub_stream(Word, parallelism=2)
+    tagged = collected(words.flat_map(Tagging(), fields=("word", "task")))
     Runner(topology).batch([Word("a"), Word("b")])
     assert sorted(tagged) == [("a", 0), ("b", 1)]
 
@@ -101,18 +101,18 @@ def test_a_batch_function_sees_columns(derived: bool) -> None:
         rows = pa.table({"twice": [value * 2 for value in table["price"].to_pylist()]})
         return Derived(rows, list(range(len(rows)))) if derived else rows
 
-    topology, stream = given(Sale)
-    twice = seen(stream.flat_map(double, fields=("twice",)))
+    topology, stream = stub_stream(Sale)
+    twice = collected(stream.flat_map(double, fields=("twice",)))
     Runner(topology).batch(SALES)
     assert twice == [(sale.price * 2,) for sale in SALES]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @hypothesis_given(rows=sales)
-def test_groups_come_to_what_a_dictionary_makes_of_them(rows: list[Sale], parallelism: int) -> None:
-    topology, stream = given(Sale, parallelism=2)
+def test_aggregated_groups_equal_those_of_a_dictionary(rows: list[Sale], parallelism: int) -> None:
+    topology, stream = stub_stream(Sale, parallelism=2)
     by = stream.group_by("shop", "item")
-    made = seen(
+    made = collected(
         by.aggregate(
             *(count(), sum_("price"), min_("price"), max_("price"), average("price")),
             collect("price"),
@@ -164,32 +164,34 @@ class Products(CombinerAggregator[Sale, int]):
         return 1
 
 
-def test_the_three_kinds_of_aggregators_go_together() -> None:
-    topology, stream = given(Sale, parallelism=2)
-    made = seen(stream.group_by("shop").aggregate(Longest(), Prices(), Products(), parallelism=2))
+def test_the_three_kinds_of_aggregators_can_be_combined() -> None:
+    topology, stream = stub_stream(Sale, parallelism=2)
+    made = collected(
+        stream.group_by("shop").aggregate(Longest(), Prices(), Products(), parallelism=2)
+    )
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5), Sale("a", "z", 3)])
     assert sorted(made) == [("a", "z", 2, 3, 6), ("b", "y", 5, 5, 5)]
 
 
-def test_a_chain_makes_each_row_of_one_with_each_of_another() -> None:
+def test_a_chain_of_aggregators_yields_all_combinations_of_their_rows() -> None:
     class Twice(Prices):
         fields = ("price",)
 
         def complete(self, state: list[int]) -> Iterator[tuple[int, ...]]:
             yield from ((price,) for price in state)
 
-    topology, stream = given(Sale)
-    made = seen(stream.aggregate(Twice(), count()))
+    topology, stream = stub_stream(Sale)
+    made = collected(stream.aggregate(Twice(), count()))
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5)])
     assert sorted(made) == [(2, 2), (5, 2)]
 
 
 def test_a_batch_without_rows_has_a_count_of_zero_once() -> None:
-    topology, stream = given(Sale, parallelism=3)
-    whole = seen(stream.aggregate(count(), min_("price"), average("price"), parallelism=2))
-    reduced = seen(stream.aggregate(Longest()))
-    parts = seen(stream.partition_aggregate(count()))
-    grouped = seen(stream.group_by("shop").aggregate(count()))
+    topology, stream = stub_stream(Sale, parallelism=3)
+    whole = collected(stream.aggregate(count(), min_("price"), average("price"), parallelism=2))
+    reduced = collected(stream.aggregate(Longest()))
+    parts = collected(stream.partition_aggregate(count()))
+    grouped = collected(stream.group_by("shop").aggregate(count()))
     runner = Runner(topology)
     runner.batch([])
     runner.batch([])
@@ -200,10 +202,10 @@ def test_a_batch_without_rows_has_a_count_of_zero_once() -> None:
 
 
 def test_partitions_are_aggregated_where_they_are() -> None:
-    topology, stream = given(Sale)
+    topology, stream = stub_stream(Sale)
     shared = stream.shuffle(parallelism=4)
-    counts = seen(shared.partition_aggregate(count()))
-    grouped = seen(shared.group_by("shop").partition_aggregate(count()))
+    counts = collected(shared.partition_aggregate(count()))
+    grouped = collected(shared.group_by("shop").partition_aggregate(count()))
     runner = Runner(topology)
     runner.batch(SALES)
     assert counts == [(10,)] * 4
@@ -212,9 +214,9 @@ def test_partitions_are_aggregated_where_they_are() -> None:
 
 
 def test_results_may_be_records_of_a_type() -> None:
-    topology, stream = given(Sale)
+    topology, stream = stub_stream(Sale)
     totals = stream.group_by("shop").aggregate(sum_("price"), fields=Total)
-    made = seen(totals.filter(lambda total: total.sum > 0))
+    made = collected(totals.filter(lambda total: total.sum > 0))
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 0)])
     assert made == [Total("a", 2)]
     assert type(made[0]) is Total
@@ -222,9 +224,9 @@ def test_results_may_be_records_of_a_type() -> None:
 
 @hypothesis_given(rows=sales)
 def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
-    topology, stream = given(Sale, parallelism=2)
-    best = seen(stream.aggregate(top(3, by="price")))
-    least, greatest = seen(stream.min_by("price")), seen(stream.max_by("price"))
+    topology, stream = stub_stream(Sale, parallelism=2)
+    best = collected(stream.aggregate(top(3, by="price")))
+    least, greatest = collected(stream.min_by("price")), collected(stream.max_by("price"))
     Runner(topology).batch(rows)
     prices = sorted(sale.price for sale in rows)
     assert [[row[2] for row in rows] for (rows,) in best] == [prices[::-1][:3]]
@@ -235,11 +237,11 @@ def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
 @pytest.mark.parametrize("how", ["inner", "left"])
 @hypothesis_given(left=sales, right=sales)
 def test_a_join_pairs_rows_of_one_batch(how: Any, left: list[Sale], right: list[Sale]) -> None:
-    topology, ours = given(Sale, "ours", group="g", parallelism=2)
-    _, theirs = given(Sale, "theirs", topology, group="g")
+    topology, ours = stub_stream(Sale, "ours", group="g", parallelism=2)
+    _, theirs = stub_stream(Sale, "theirs", topology, group="g")
     names = ("shop", "item", "price", "theirs")
     joined = ours.join(theirs, ["shop", "item"], how=how, parallelism=2, fields=names)
-    made = seen(joined)
+    made = collected(joined)
     runner = Runner(topology)
     runner.batch(ours=left, theirs=right)
     expected = Counter(
@@ -259,38 +261,38 @@ def test_a_join_pairs_rows_of_one_batch(how: Any, left: list[Sale], right: list[
 
 
 def test_keys_of_a_join_may_have_two_names() -> None:
-    topology, words = given(("word", "n"), "words", group="g")
-    _, texts = given(("text", "m"), "texts", topology, group="g")
+    topology, words = stub_stream(("word", "n"), "words", group="g")
+    _, texts = stub_stream(("text", "m"), "texts", topology, group="g")
     joined = words.join(texts, "word", "text")
-    made = seen(joined)
+    made = collected(joined)
     Runner(topology).batch(words=[("a", 1), ("b", 2)], texts=[("b", 3), ("b", 4)])
     assert joined.schema.fields == ("word", "n", "m")
     assert sorted(made) == [("b", 2, 3), ("b", 2, 4)]
 
 
-def test_merged_streams_are_read_where_their_rows_are() -> None:
-    topology, ours = given(Word, "ours", group="g")
-    _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
+def test_merged_streams_need_no_repartitioning() -> None:
+    topology, ours = stub_stream(Word, "ours", group="g")
+    _, theirs = stub_stream(Word, "theirs", topology, group="g", parallelism=2)
     merged = ours.merge(theirs, ours)
-    counts = seen(merged.filter(is_long).group_by("word").aggregate(count()))
+    counts = collected(merged.filter(is_long).group_by("word").aggregate(count()))
     runner = Runner(topology)
     runner.batch(ours=[Word("wind"), Word("ox")], theirs=[Word("wind"), Word("rain")])
     assert sorted(counts) == [("rain", 1), ("wind", 3)]
     assert [stage.id for stage in runner.group.stages] == ["ours", "theirs", "ours-2"]
 
 
-def test_merged_streams_meet_where_all_rows_of_a_task_count() -> None:
-    topology, ours = given(Word, "ours", group="g")
-    _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
-    counts = seen(ours.merge(theirs).partition_aggregate(count()))
+def test_merged_streams_meet_in_one_stage_for_a_partition_aggregate() -> None:
+    topology, ours = stub_stream(Word, "ours", group="g")
+    _, theirs = stub_stream(Word, "theirs", topology, group="g", parallelism=2)
+    counts = collected(ours.merge(theirs).partition_aggregate(count()))
     Runner(topology).batch(ours=[Word("wind")] * 3, theirs=[Word("rain")] * 3)
     assert counts == [(3,), (3,)]
 
 
-def test_a_diamond_within_a_stage_needs_no_journey() -> None:
-    topology, words = given(Word)
+def test_a_diamond_within_a_stage_needs_no_repartitioning() -> None:
+    topology, words = stub_stream(Word)
     short = words.filter(lambda word: not is_long(word))
-    both = seen(words.filter(is_long).merge(short).map(length, fields=("word", "length")))
+    both = collected(words.filter(is_long).merge(short).map(length, fields=("word", "length")))
     runner = Runner(topology)
     runner.batch([Word("wind"), Word("ox")])
     assert sorted(both) == [("ox", 2), ("wind", 4)]
@@ -298,8 +300,8 @@ def test_a_diamond_within_a_stage_needs_no_journey() -> None:
 
 
 def test_a_repartitioning_of_a_repartitioning_is_a_stage_between() -> None:
-    topology, words = given(Word)
-    twice = seen(words.broadcast(parallelism=2).shuffle(parallelism=3))
+    topology, words = stub_stream(Word)
+    twice = collected(words.broadcast(parallelism=2).shuffle(parallelism=3))
     runner = Runner(topology)
     runner.batch([Word("wind"), Word("ox")])
     assert Counter(twice) == {Word("wind"): 2, Word("ox"): 2}
@@ -310,14 +312,14 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
     def long_words(stream: Any) -> Any:
         return stream.flat_map(split).filter(is_long)
 
-    topology, lines = given(Line)
-    made = seen(lines.apply(long_words))
+    topology, lines = stub_stream(Line)
+    made = collected(lines.apply(long_words))
     Runner(topology).batch([Line("a long line")])
     assert made == [Word("long"), Word("line")]
 
 
 class Together(Operator):
-    """All rows of a batch, by input."""
+    """Emits how many rows of a batch each input had."""
 
     def start(self, attempt: Attempt) -> Any:
         return [], []
@@ -329,22 +331,22 @@ class Together(Operator):
         emit([(attempt.txid, len(batch[0]), len(batch[1]))])
 
 
-def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
-    topology, ours = given(Word, "ours", group="g", parallelism=2)
-    _, theirs = given(Line, "theirs", topology, group="g")
-    made = seen(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
-    alone = seen(ours.operate(Together(), fields=("txid", "words", "lines")))
+def test_a_custom_operator_may_have_several_inputs() -> None:
+    topology, ours = stub_stream(Word, "ours", group="g", parallelism=2)
+    _, theirs = stub_stream(Line, "theirs", topology, group="g")
+    made = collected(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
+    alone = collected(ours.operate(Together(), fields=("txid", "words", "lines")))
     ours.operate(Together(), fields=())
     Runner(topology).batch(ours=[Word("a"), Word("b"), Word("c")], theirs=[Line("d")])
     assert made == [(1, 3, 1)]
     assert alone == [(1, 2, 0), (1, 1, 0)]
 
 
-def test_stages_have_names_that_one_can_read() -> None:
-    topology, words = given(Word, "clicks")
+def test_stages_have_readable_names() -> None:
+    topology, words = stub_stream(Word, "clicks")
     words.shuffle().flat_map(split_again).group_by("word").aggregate(count()).named("totals")
     words.shuffle().filter(is_long)
-    words.shuffle()  # nobody reads it: it does not exist
+    words.shuffle()  # without a reader it becomes no stage
     (group,) = plans(topology)
     assert {stage.id for stage in group.stages} == {"clicks", "clicks-2", "totals", "clicks-4"}
     streams = {output.stream for stage in group.stages for output in stage.outputs}
@@ -364,7 +366,7 @@ class TwoTasks:
 
 
 def test_rows_go_where_the_repartitioning_says() -> None:
-    topology, words = given(Word)
+    topology, words = stub_stream(Word)
     ways = {
         "shuffle": words.shuffle(parallelism=4),
         "broadcast": words.broadcast(parallelism=4),
@@ -373,7 +375,7 @@ def test_rows_go_where_the_repartitioning_says() -> None:
         "custom": words.partition(TwoTasks(), parallelism=4),
         "fields": words.partition_by("word", parallelism=4),
     }
-    counts = {name: seen(way.partition_aggregate(count())) for name, way in ways.items()}
+    counts = {name: collected(way.partition_aggregate(count())) for name, way in ways.items()}
     runner = Runner(topology)
     runner.batch([Word("all"), *[Word("one")] * 9])
     found = {name: [row[0] for row in rows] for name, rows in counts.items()}

@@ -1,4 +1,4 @@
-"""Stages that wait for somebody else's work: others go on, trees do not time out, nobody blocks."""
+"""Stages that wait for work done elsewhere: other batches continue, and no tree times out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.trident.rigs.programs import SETTINGS, kill_three
 
 @dataclass
 class Work:
-    """What is done elsewhere for an attempt."""
+    """The work that is done elsewhere for an attempt."""
 
     attempt: Attempt
     rows: list[Any] = field(default_factory=list)
@@ -34,27 +34,27 @@ class Work:
     given_up: bool = False
 
 
-class Office(Shared):
-    """Where the work is done; one for all tasks, in all their lives."""
+class Service(Shared):
+    """The service that does the work, shared by all tasks and their restarts."""
 
     def __init__(self) -> None:
-        self.under_way: list[Work] = []
+        self.running: list[Work] = []
         self.most = 0
 
     def begin(self, work: Work) -> None:
-        self.under_way.append(work)
-        self.most = max(self.most, len(self.under_way))
+        self.running.append(work)
+        self.most = max(self.most, len(self.running))
 
     def end(self, work: Work) -> None:
         with suppress(ValueError):
-            self.under_way.remove(work)
+            self.running.remove(work)
 
 
 class Slow(Operator):
-    """Its work takes `seconds`; then it hands its rows on."""
+    """Emits its rows after its work, which takes `seconds`."""
 
-    def __init__(self, office: Office, seconds: float, *, commits: bool = False) -> None:
-        self.office, self.seconds, self.commits = office, seconds, commits
+    def __init__(self, service: Service, seconds: float, *, commits: bool = False) -> None:
+        self.service, self.seconds, self.commits = service, seconds, commits
         self.error: Exception | None = None
         self.finished: list[int] = []
 
@@ -70,19 +70,19 @@ class Slow(Operator):
     def ready(self, batch: Work, attempt: Attempt) -> bool:
         if batch.done_at_s is None:
             batch.done_at_s = self.clock.now() + self.seconds
-            self.office.begin(batch)
+            self.service.begin(batch)
         if self.error is not None:
             raise self.error
         return self.clock.now() >= batch.done_at_s
 
     def finish(self, batch: Work, attempt: Attempt, emit: Emit) -> None:
-        self.office.end(batch)
+        self.service.end(batch)
         self.finished.append(attempt.txid)
         if batch.rows:
             emit(batch.rows)
 
     def give_up(self, batch: Work) -> None:
-        self.office.end(batch)
+        self.service.end(batch)
         batch.given_up = True
 
     def cleanup(self) -> None: ...
@@ -102,14 +102,14 @@ class WaitingTask(Task):
     """A stage that waits, between two others, in one task."""
 
     def __init__(self, *, commits: bool = False) -> None:
-        self.clock, self.office = ManualClock(), Office()
-        self.slow = Slow(self.office, 10.0, commits=commits)
+        self.clock, self.service = ManualClock(), Service()
+        self.slow = Slow(self.service, 10.0, commits=commits)
         assert isinstance(self.slow, Waiting)
         super().__init__(operator=self.slow, kind=WaitingStageBolt, clock=self.clock)
         self.out = TimeoutCollector()
 
     def whole(self, txid: int) -> FakeTuple:
-        """All of a batch comes, and its last Count is returned."""
+        """Deliver all of a batch, and return its last Count."""
         self.part(1, [Row(0, txid)], txid)
         self.count(1, 1, txid)
         return self.count(2, 0, txid)
@@ -124,7 +124,7 @@ def test_a_batch_that_waits_is_not_over_and_others_begin_meanwhile() -> None:
     first = task.whole(1)
     task.tick(4.0)
     second = task.whole(2)
-    assert task.office.most == 2
+    assert task.service.most == 2
     assert (first.state, second.state, task.counts) == ("open", "open", [])
     task.tick(6.0)
     assert (first.state, second.state, task.counts) == ("acked", "open", [1, 0])
@@ -133,7 +133,7 @@ def test_a_batch_that_waits_is_not_over_and_others_begin_meanwhile() -> None:
     assert task.slow.finished == [1, 2]
 
 
-def test_what_waits_does_not_time_out() -> None:
+def test_a_waiting_batch_does_not_time_out() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.tick(0.2)
@@ -147,29 +147,29 @@ def test_what_waits_does_not_time_out() -> None:
     assert len(task.out.renewed) == 3
 
 
-def test_a_commit_waits_likewise() -> None:
+def test_a_commit_waits_in_the_same_way() -> None:
     task = WaitingTask(commits=True)
     assert task.whole(1).state == "acked"
-    assert task.office.most == 0
-    said = task.commit()
+    assert task.service.most == 0
+    command = task.commit()
     task.tick(9.0)
-    assert (said.state, task.counts) == ("open", [])
+    assert (command.state, task.counts) == ("open", [])
     task.tick(1.0)
-    assert (said.state, task.counts) == ("acked", [1, 0])
+    assert (command.state, task.counts) == ("acked", [1, 0])
 
 
-def test_what_goes_wrong_meanwhile_fails_the_batch_with_the_error() -> None:
+def test_an_error_of_the_work_fails_the_batch_with_that_error() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.slow.error = ValueError("no such column")
     task.tick(1.0)
     assert held.state == "failed"
     assert held.reason is task.slow.error
-    assert task.office.under_way == []
+    assert task.service.running == []
     assert task.count(1, 0).state == "failed", "the attempt is over here"
 
 
-def test_that_there_is_nobody_to_do_the_work_is_seen_beside_the_batch() -> None:
+def test_an_outage_of_the_service_fails_the_batch_and_is_raised_in_the_task() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.slow.error = SparkUnavailable("no room")
@@ -181,12 +181,12 @@ def test_that_there_is_nobody_to_do_the_work_is_seen_beside_the_batch() -> None:
 def test_a_later_attempt_gives_up_the_work_of_the_earlier_one() -> None:
     task = WaitingTask()
     held = task.whole(1)
-    (work,) = task.office.under_way
+    (work,) = task.service.running
     task.count(1, 0, attempt=1)
     assert (held.state, work.given_up) == ("failed", True)
     task.count(2, 0, attempt=1)
     task.tick(10.0)
-    assert [one.attempt for one in task.office.under_way] == []
+    assert [one.attempt for one in task.service.running] == []
     assert task.slow.finished == [1]
 
 
@@ -203,21 +203,21 @@ def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
 
 
 @pytest.mark.parametrize("commits", [False, True])
-def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) -> None:
-    """12 s each, where trees have 5 s and calls 3 s; side by side unless it is the commit."""
-    office, state = Office(), MemoryState()
-    slow = Slow(office, 12.0, commits=commits)
+def test_work_may_take_longer_than_the_limits_of_trees_and_calls(commits: bool) -> None:
+    """Each work takes 12 s; trees have 5 s, calls 3 s. Only commits run one at a time."""
+    service, state = Service(), MemoryState()
+    slow = Slow(service, 12.0, commits=commits)
     run = SimCluster(1, check=True).submit(program(slow, state).graph(), Layout.PACK)
     assert run.wait(12.0 * (8 if commits else 5)), run._describe()
     assert Counter(dict(state.items())) == Counter(row.number for row in NUMBERS)
     snapshot = run.snapshot()
     assert (snapshot.restarts, snapshot.component("$mastercoord-numbers").failed) == (0, 0)
-    assert office.most == (1 if commits else 3)
+    assert service.most == (1 if commits else 3)
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
-    slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
+def test_each_row_counts_once_when_workers_are_killed_during_the_work(seed: int) -> None:
+    slow, state = Slow(Service(), 2.0, commits=bool(seed % 2)), MemoryState()
     graph = program(slow, state, **SETTINGS).graph()
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
     run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(graph, layout)

@@ -1,4 +1,4 @@
-"""Batches on a real Ray with progress and counts in a real ZooKeeper: crashes, and a restart."""
+"""Batches on a real Ray, with progress and counts in a real ZooKeeper: crashes and a restart."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 TOTAL, SIZE = 250, 10
-KILLED_AT, AWAY_AT = 8, 16  # txids
+KILLED_AT, OUTAGE_AT = 8, 16  # txids
 
 
-class Notes(Hook):
-    """Notes each batch in a file, holds batches from `hold_at` on until the file `go` is there, and
+class Recorder(Hook):
+    """Records each batch in a file, holds batches from `hold_at` on until the file `go` exists, and
     kills its own worker in the middle of batch `kill_at`, once."""
 
     def __init__(self, folder: Path, kill_at: int = 0, hold_at: int = 0) -> None:
@@ -53,7 +53,7 @@ class Notes(Hook):
 
 
 def rig(hosts: str, hook: Hook) -> Rig:
-    """Numbers that are counted, with a password and a session time of their own."""
+    """Numbers that are counted, in a ZooKeeper with a password and a short session timeout."""
     mine = {"digest": ("me", "sesame"), "session_timeout_s": 6.0}
     return Rig(
         OpaqueNumbers(TOTAL, SIZE, Hook()),
@@ -66,18 +66,18 @@ def rig(hosts: str, hook: Hook) -> Rig:
 
 @pytest.fixture
 def hosts(zookeeper: ZooKeeper) -> str:
-    """Below a node of the test's own, which does not exist yet."""
+    """The address of the servers, with a new root node for this test."""
     return f"{zookeeper.connect}/{uuid.uuid4().hex}"
 
 
 @pytest.mark.long
-def test_a_worker_dies_within_a_batch_and_zookeeper_dies_and_each_row_counts_once(
+def test_each_row_counts_once_when_a_worker_and_zookeeper_die(
     ray_cluster: RayCluster, zookeeper: ZooKeeper, hosts: str, tmp_path: Path
 ) -> None:
-    made = rig(hosts, Notes(tmp_path, KILLED_AT, hold_at=AWAY_AT))
+    made = rig(hosts, Recorder(tmp_path, KILLED_AT, hold_at=OUTAGE_AT))
     run = ray_cluster.submit(made.topology("in-zookeeper").graph())
     try:
-        until(lambda: AWAY_AT in Notes(tmp_path).batches())
+        until(lambda: OUTAGE_AT in Recorder(tmp_path).batches())
         assert run.snapshot().restarts == 1
         zookeeper.kill()
         try:
@@ -93,16 +93,16 @@ def test_a_worker_dies_within_a_batch_and_zookeeper_dies_and_each_row_counts_onc
 
 
 @pytest.mark.long
-def test_a_topology_that_is_killed_and_submitted_again_goes_on_at_its_batch(
+def test_a_topology_that_is_killed_and_submitted_again_continues_at_its_batch(
     ray_cluster: RayCluster, hosts: str, tmp_path: Path
 ) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
     for folder in (first, second):
         folder.mkdir()
-    made = rig(hosts, Notes(first, hold_at=12))
+    made = rig(hosts, Recorder(first, hold_at=12))
     run = ray_cluster.submit(made.topology("in-zookeeper").graph())
     try:
-        until(lambda: 12 in Notes(first).batches())
+        until(lambda: 12 in Recorder(first).batches())
     finally:
         run.stop()
     with closing(ZooKeeperTree(hosts, digest=("me", "sesame"))) as tree:
@@ -110,7 +110,7 @@ def test_a_topology_that_is_killed_and_submitted_again_goes_on_at_its_batch(
     assert node
     following = int(node.value)
     assert 10 <= following <= 12
-    hook = Notes(second)
+    hook = Recorder(second)
     run = ray_cluster.submit(rig(hosts, hook).topology("in-zookeeper").graph())
     try:
         assert run.wait(150), run.snapshot()

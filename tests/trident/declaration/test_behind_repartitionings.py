@@ -1,4 +1,4 @@
-"""States behind a repartitioning, and declarations without fields."""
+"""Which states are accepted behind a repartitioning; declarations without fields are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sunshower.errors import TopologyError
 from sunshower.topologies.operators.port import Operator
 from sunshower.trident import StateKind, count, max_, sum_, tumbling
-from tests.trident.rigs.one_process import Kept, given
+from tests.trident.rigs.one_process import StateStub, stub_stream
 
 
 class Word(NamedTuple):
@@ -38,13 +38,13 @@ def merged(stream: Any) -> Any:
 
 
 def new_values(stream: Any) -> Any:
-    return stream.partition_by("word").aggregate(count(), state=Kept(), name="before")
+    return stream.partition_by("word").aggregate(count(), state=StateStub(), name="before")
 
 
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_behind_a_repartitioning_of_its_own_a_transactional_state_is_exact(spread: Any) -> None:
-    _, stream = given(Word)
-    transactional = Kept(StateKind.TRANSACTIONAL)
+def test_a_transactional_state_behind_a_repartitioning_by_its_keys_is_accepted(spread: Any) -> None:
+    _, stream = stub_stream(Word)
+    transactional = StateStub(StateKind.TRANSACTIONAL)
     words = spread(stream).filter(is_any)
     words.group_by("word").aggregate(count(), state=transactional, name="grouped")
     words.group_by("word").aggregate(max_("length"), state=transactional, name="reduced")
@@ -68,13 +68,13 @@ MADE_OF_SEVERAL: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("make", MADE_OF_SEVERAL)
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
+def test_results_of_several_rows_of_a_task_are_refused_after_any_repartitioning(
     spread: Any, make: Callable[[Any], Any]
 ) -> None:
-    _, stream = given(Word)
-    transactional = Kept(StateKind.TRANSACTIONAL)
+    _, stream = stub_stream(Word)
+    transactional = StateStub(StateKind.TRANSACTIONAL)
     made = make(spread(stream))
-    made.group_by("count").aggregate(sum_("count"), state=Kept(), name="opaque")
+    made.group_by("count").aggregate(sum_("count"), state=StateStub(), name="opaque")
     for rows in (made, made.partition_by("count"), made.global_()):
         with pytest.raises(TopologyError, match="what is made of several rows of a task"):
             rows.group_by("count").aggregate(sum_("count"), state=transactional)
@@ -84,17 +84,17 @@ def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
     rows.aggregate(sum_("count"), state=transactional)
 
 
-def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
-    """Which of several equal ones are first depends on who got which."""
-    _, stream = given(Word)
+def test_the_first_rows_of_a_shuffled_stream_are_refused() -> None:
+    """Which of several equal rows comes first depends on which task received which rows."""
+    _, stream = stub_stream(Word)
     with pytest.raises(TopologyError, match="what is made of several rows of a task"):
         shuffled(stream).max_by("length").group_by("word").aggregate(
-            count(), state=Kept(StateKind.TRANSACTIONAL)
+            count(), state=StateStub(StateKind.TRANSACTIONAL)
         )
 
 
 def state_of(stream: Any) -> Any:
-    return stream.group_by("word").aggregate(count(), state=Kept())
+    return stream.group_by("word").aggregate(count(), state=StateStub())
 
 
 NOTHING: list[Callable[[Any], Any]] = [
@@ -104,10 +104,10 @@ NOTHING: list[Callable[[Any], Any]] = [
     lambda s: s.aggregate(count(), fields=()),
     lambda s: s.partition_aggregate(count(), fields=[]),
     lambda s: s.group_by("word").aggregate(count(), fields=()),
-    lambda s: s.group_by("word").aggregate(count(), state=Kept(), fields=()),
-    lambda s: s.window(tumbling(count=2), count(), state=Kept(), fields=()),
+    lambda s: s.group_by("word").aggregate(count(), state=StateStub(), fields=()),
+    lambda s: s.window(tumbling(count=2), count(), state=StateStub(), fields=()),
     lambda s: s.join(s, "word", fields=()),
-    lambda s: s.partition_persist(Kept(), update_any, fields=()),
+    lambda s: s.partition_persist(StateStub(), update_any, fields=()),
     lambda s: s.state_query(state_of(s), fields=()),
     lambda s: s.group_by(),
     lambda s: s.partition_by(),
@@ -116,6 +116,6 @@ NOTHING: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("declare", NOTHING)
 def test_no_fields_are_refused_where_rows_need_some(declare: Callable[[Any], Any]) -> None:
-    _, stream = given(Word)
+    _, stream = stub_stream(Word)
     with pytest.raises(TopologyError, match=r"topology 't', batches 'given'.*(empty|field)"):
         declare(stream)

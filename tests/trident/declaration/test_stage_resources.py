@@ -1,4 +1,4 @@
-"""What each task of a stage of batches requests of its node."""
+"""The resources that each task of a stage of batches requests from its node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sunshower.records import Schema
 from sunshower.runtime.plan import make_plan
 from sunshower.topologies.operators.port import Operator
 from sunshower.trident import StaticState, count, tumbling
-from tests.trident.rigs.one_process import Kept, given
+from tests.trident.rigs.one_process import StateStub, stub_stream
 
 ONE = Resources(num_cpus=1)
 
@@ -41,7 +41,7 @@ def to_first_of_two(stream: Any) -> Any:
 
 
 def requested(topology: Any) -> dict[str, Resources]:
-    """Of each component that requests something: what its tasks request."""
+    """The request of a task, for each component that has one."""
     components = topology.graph().components.values()
     return {one.id: one.resources for one in components if one.resources}
 
@@ -55,41 +55,41 @@ BEGINS = [
     lambda s: s.partition(ByHand(), resources=ONE).filter(is_any),
     lambda s: s.aggregate(count(), resources=ONE),
     lambda s: s.group_by("word").aggregate(count(), resources=ONE),
-    lambda s: s.aggregate(count(), state=Kept(), resources=ONE),
-    lambda s: s.group_by("word").aggregate(count(), state=Kept(), resources=ONE),
-    lambda s: s.group_by("word").process(visits, state=Kept(), resources=ONE),
-    lambda s: s.window(tumbling(count=2), count(), state=Kept(), resources=ONE),
+    lambda s: s.aggregate(count(), state=StateStub(), resources=ONE),
+    lambda s: s.group_by("word").aggregate(count(), state=StateStub(), resources=ONE),
+    lambda s: s.group_by("word").process(visits, state=StateStub(), resources=ONE),
+    lambda s: s.window(tumbling(count=2), count(), state=StateStub(), resources=ONE),
     lambda s: s.group_by("word").state_query(StaticState({}), resources=ONE),
     lambda s: s.join(s, "word", resources=ONE, fields=("word", "one", "other")),
 ]
 
 
 @pytest.mark.parametrize("begin", BEGINS)
-def test_each_word_that_begins_a_stage_declares_what_its_tasks_request(
+def test_each_operation_that_begins_a_stage_declares_the_resources_of_its_tasks(
     begin: Callable[[Any], Any],
 ) -> None:
-    topology, stream = given(Word, "words")
+    topology, stream = stub_stream(Word, "words")
     begin(stream).named("made")
     assert requested(topology) == {"made": ONE}
 
 
-def test_the_tasks_of_a_batch_spout_and_of_records_declare_it_too() -> None:
-    topology, stream = given(Word, "words", resources=ONE)
+def test_a_batch_spout_and_records_declare_the_resources_of_their_tasks_too() -> None:
+    topology, stream = stub_stream(Word, "words", resources=ONE)
     stream.records("rows", resources=Resources(num_gpus=1))
     assert requested(topology) == {"words": ONE, "rows": Resources(num_gpus=1)}
 
 
 def test_a_worker_requests_the_sum_over_the_tasks_of_stages() -> None:
-    topology, stream = given(Word, "words", Topology("t", workers=1))
+    topology, stream = stub_stream(Word, "words", Topology("t", workers=1))
     stream.shuffle(parallelism=2, resources=ONE).filter(is_any)
     assert make_plan(topology.graph()).request_of(0) == Resources(num_cpus=2)
 
 
 def test_operations_that_begin_no_stage_of_their_own_request_nothing() -> None:
-    topology, stream = given(Word, "words")
+    topology, stream = stub_stream(Word, "words")
     other = stream.shuffle(resources=ONE).filter(is_any).named("own")
     to_first_of_two(stream)
-    stream.merge(other).add(Operator(), Schema(("a",)))  # the rows of both are gathered
+    stream.merge(other).add(Operator(), Schema(("a",)))  # a stage that collects the rows of both
     assert list(requested(topology)) == ["own"]
 
 
@@ -97,7 +97,7 @@ WRONG = [
     (lambda s: s.shuffle(resources=1), "topology 't', batches 'words': resources is 1; give"),
     (lambda s: s.shuffle(parallel=2), "no setting 'parallel'; the settings are: parallelism, res"),
     (
-        lambda s: s.state_query(s.aggregate(count(), state=Kept()), resources=ONE),
+        lambda s: s.state_query(s.aggregate(count(), state=StateStub()), resources=ONE),
         "begins no stage, so it has no resources=",
     ),
     (
@@ -108,9 +108,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("declare", "words"), WRONG)
-def test_settings_of_tasks_that_cannot_be_are_refused_where_they_are_declared(
+def test_invalid_settings_of_tasks_are_refused_where_they_are_declared(
     declare: Callable[[Any], Any], words: str
 ) -> None:
-    _, stream = given(Word, "words")
+    _, stream = stub_stream(Word, "words")
     with pytest.raises(TopologyError, match=words):
         declare(stream)

@@ -1,4 +1,4 @@
-"""Windows over batches: what is in which, and that repeats of a batch count once."""
+"""Windows over batches: which rows are in which window, and repeated batches that count once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.windows.window_kinds import sliding, tumbling
 from sunshower.trident.states.factories import MemoryState
-from tests.trident.rigs.one_process import Kept, Runner, given, seen
+from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 
 
 class Price(NamedTuple):
@@ -25,7 +25,7 @@ class Price(NamedTuple):
     price: int
 
 
-class Opened(Aggregator[Price, list[int]]):
+class FirstAndLast(Aggregator[Price, list[int]]):
     fields = ("first", "last")
 
     def init(self, attempt: Attempt) -> list[int]:
@@ -43,7 +43,7 @@ def prices(*values: int, share: str = "a") -> list[Price]:
 
 
 def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
-    made = seen(stream)
+    made = collected(stream)
     runner = Runner(topology)
     for batch in batches:
         runner.batch(batch)
@@ -51,65 +51,65 @@ def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
 
 
 def test_a_tumbling_window_of_rows_spans_batches() -> None:
-    topology, stream = given(Price)
-    windows = stream.window(tumbling(count=3), count(), sum_("price"), state=Kept())
+    topology, stream = stub_stream(Price)
+    windows = stream.window(tumbling(count=3), count(), sum_("price"), state=StateStub())
     made = run(windows, topology, prices(1, 2), prices(3, 4, 5, 6, 7), prices(8))
     assert windows.schema.fields == ("window", "count", "price_sum")
     assert made == [(0, 3, 6), (1, 3, 15)]
 
 
 def test_a_sliding_window_of_rows_begins_with_fewer() -> None:
-    topology, stream = given(Price)
-    windows = stream.window(sliding(count=4, every=2), sum_("price"), state=Kept())
+    topology, stream = stub_stream(Price)
+    windows = stream.window(sliding(count=4, every=2), sum_("price"), state=StateStub())
     made = run(windows, topology, prices(1, 2, 3), prices(4, 5, 6))
     assert made == [(0, 3), (1, 10), (2, 18)]
 
 
 def test_each_group_has_windows_of_its_own() -> None:
-    topology, stream = given(Price)
+    topology, stream = stub_stream(Price)
     grouped = stream.group_by("share")
-    windows = grouped.window(tumbling(count=2), Opened(), state=Kept(), parallelism=2)
+    windows = grouped.window(tumbling(count=2), FirstAndLast(), state=StateStub(), parallelism=2)
     made = run(windows, topology, prices(1, 2, 3), prices(9, 8, share="b"), prices(4))
     assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
 
 
-def test_a_batch_writes_the_windows_of_rows_of_its_groups_alone() -> None:
-    topology, stream = given(Price)
-    kept = Kept()
+def test_a_batch_writes_only_the_windows_of_its_own_groups() -> None:
+    topology, stream = stub_stream(Price)
+    kept = StateStub()
     stream.group_by("share").window(tumbling(count=3), sum_("price"), state=kept)
     runner = Runner(topology)
     for number in range(20):
         runner.batch(prices(1, 2, 3, share=f"s{number}"))
     sizes = {len(str(value)) for value in kept.plain().values()}
     assert len(kept.values) == 20
-    assert max(sizes) < 150, "what a batch writes does not grow with the groups there ever were"
+    assert max(sizes) < 150, "what a batch writes must not grow with the number of groups"
 
 
 def test_a_window_of_time_ends_when_later_rows_come() -> None:
-    topology, stream = given(Price)
+    topology, stream = stub_stream(Price)
     window = tumbling(seconds=10, field="at")
-    windows = stream.group_by("share").window(window, sum_("price"), state=Kept())
+    windows = stream.group_by("share").window(window, sum_("price"), state=StateStub())
     late = prices(5)
     made = run(windows, topology, prices(1, 9, 12), prices(11), prices(31), late)
     assert made == [("a", 10, 10), ("a", 20, 23)]
 
 
-def test_a_window_of_time_waits_for_what_may_be_late() -> None:
-    topology, stream = given(Price)
+def test_a_window_of_time_waits_for_late_rows() -> None:
+    topology, stream = stub_stream(Price)
     window = tumbling(seconds=10, field="at", late=5)
     made = run(
-        stream.window(window, sum_("price"), state=Kept()),
+        stream.window(window, sum_("price"), state=StateStub()),
         topology,
         *(prices(1, 12), prices(2), prices(15), prices(3)),
     )
     assert made == [(10, 3)]
 
 
-def test_windows_of_time_slide_over_each_other() -> None:
-    topology, stream = given(Price)
+def test_sliding_windows_of_time_overlap() -> None:
+    topology, stream = stub_stream(Price)
     window = sliding(seconds=20, every=10, field="at")
     made = run(
-        stream.window(window, sum_("price"), state=Kept()),
+        stream.window(window, sum_("price"), state=StateStub()),
         topology,
         *(prices(5), prices(15), prices(25), prices(55)),
     )
@@ -117,17 +117,17 @@ def test_windows_of_time_slide_over_each_other() -> None:
 
 
 def test_rows_that_come_too_late_are_counted() -> None:
-    topology, stream = given(Price)
-    kept = Kept()
+    topology, stream = stub_stream(Price)
+    kept = StateStub()
     window = stream.window(tumbling(seconds=10, field="at"), count(), state=kept)
     run(window, topology, prices(25), prices(3), prices(15, 26))
     assert kept.plain()["$windows"]["late"] == 2
 
 
-def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
-    topology, stream = given(Price)
-    kept = Kept()
-    made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
+def test_windows_by_the_time_of_batches_also_end_without_rows() -> None:
+    topology, stream = stub_stream(Price)
+    kept = StateStub()
+    made = collected(stream.window(tumbling(seconds=60), count(), state=kept))
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
@@ -135,16 +135,16 @@ def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
     runner.batch(prices(3))
     written = kept.values[0, "$windows"]
     runner.batch([])
-    assert kept.values[0, "$windows"] == written  # nothing ends, nothing is written
+    assert kept.values[0, "$windows"] == written, "no window has ended, so nothing is written"
     clock.advance(2)
     runner.batch([])
     assert made == [(60, 3)]
 
 
-def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
-    topology, stream = given(Price)
-    kept = Kept()
-    made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
+def test_windows_also_end_when_the_clock_starts_again_at_zero() -> None:
+    topology, stream = stub_stream(Price)
+    kept = StateStub()
+    made = collected(stream.window(tumbling(seconds=60), count(), state=kept))
     runner = Runner(topology, ManualClock(1000.0))
     runner.batch(prices(1))
     later = runner.clock = ManualClock(0.0)  # another machine
@@ -156,13 +156,13 @@ def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
-def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -> None:
-    """Another task's commit has failed; this one lives on, and has its clock and its state."""
-    topology, stream = given(Price)
+def test_a_batch_without_rows_and_its_repeat_fire_the_same_windows(kind: StateKind) -> None:
+    """The commit of another task has failed; this task was not restarted."""
+    topology, stream = stub_stream(Price)
     state, totals = MemoryState(kind), MemoryState(kind)
     windows = stream.window(tumbling(seconds=60), count(), state=state)
     windows.aggregate(sum_("count"), state=totals, name="totals")
-    made = seen(windows)
+    made = collected(windows)
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
@@ -192,10 +192,10 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
     kind: StateKind, window: Any, batches: list[list[Price]]
 ) -> None:
     def fired(repeats: int, *, combined: bool) -> list[list[Any]]:
-        topology, stream = given(Price)
-        aggregators = [sum_("price")] if combined else [sum_("price"), Opened()]
-        state = stream.group_by("share").window(window, *aggregators, state=Kept(kind))
-        made = seen(state.project("share", "window", "price_sum"))
+        topology, stream = stub_stream(Price)
+        aggregators = [sum_("price")] if combined else [sum_("price"), FirstAndLast()]
+        state = stream.group_by("share").window(window, *aggregators, state=StateStub(kind))
+        made = collected(state.project("share", "window", "price_sum"))
         runner, each = Runner(topology), []
         for batch in batches:
             runner.batch(batch)
@@ -213,7 +213,7 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (tumbling, "either count"),
         (lambda: tumbling(count=3, seconds=3), "either count"),
@@ -225,6 +225,6 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         (lambda: tumbling(seconds=3, field="at", late=-1), "at least 0"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused(make: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_windows_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""A wrong stream program dies where it is declared, and says what there is instead."""
+"""A wrong stream program is refused where it is declared, with an error that says what is valid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sunshower.trident import (
 )
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.stages.persisting import StateSlot
-from tests.trident.rigs.one_process import Kept, SpoutStub, given, plans
+from tests.trident.rigs.one_process import SpoutStub, StateStub, plans, stub_stream
 
 
 class Word(NamedTuple):
@@ -50,7 +50,7 @@ def one(word: Word) -> Word:
     return word
 
 
-def silent(word: Word) -> None: ...
+def returns_none(word: Word) -> None: ...
 
 
 def query_of_lines(state: Any, lines: Sequence[Line]) -> list[int]:
@@ -74,11 +74,11 @@ class Several(Aggregator[Word, list[int]]):
 
 
 def words() -> Any:
-    return given(Word, "words")[1]
+    return stub_stream(Word, "words")[1]
 
 
 def state_of(stream: Any) -> Any:
-    return stream.aggregate(count(), state=Kept())
+    return stream.aggregate(count(), state=StateStub())
 
 
 Wrong = Callable[[Any], Any]
@@ -89,11 +89,11 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         r"it reads Line, but the stream carries Word\(word",
     ),
     (RecordMismatch, lambda s: s.flat_map(one), "must yield its records"),
-    (RecordMismatch, lambda s: s.flat_map(silent), "makes nothing; .*peek"),
+    (RecordMismatch, lambda s: s.flat_map(returns_none), "makes nothing; .*peek"),
     (TopologyError, lambda s: s.flat_map("split"), "is not a function"),
     (TopologyError, lambda s: s.flat_map(lambda word: [word]), "nothing says which fields"),
     (RecordMismatch, lambda s: s.map(split), "reads"),
-    (RecordMismatch, lambda s: s.map(silent), "makes nothing"),
+    (RecordMismatch, lambda s: s.map(returns_none), "makes nothing"),
     (RecordMismatch, lambda s: s.map(many), "map makes one record"),
     (RecordMismatch, lambda s: s.map(one, fields=("word",)), "declared to emit"),
     (RecordMismatch, lambda s: s.filter(one), "returns Word; a filter says True"),
@@ -105,10 +105,10 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (UnknownField, lambda s: s.aggregate(sum_("wrod")), "aggregate: there is no field 'wrod'"),
     (
         UnknownField,
-        lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=Kept()),
+        lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=StateStub()),
         "at",
     ),
-    (TopologyError, lambda s: s.window(60, count(), state=Kept()), "60 is no window"),
+    (TopologyError, lambda s: s.window(60, count(), state=StateStub()), "60 is no window"),
     (TopologyError, lambda s: s.aggregate(), "needs an aggregator"),
     (TopologyError, lambda s: s.aggregate(count), r"count is no aggregator; .* count\(\)"),
     (RecordMismatch, lambda s: s.aggregate(count(), count()), "one name: count, count"),
@@ -120,12 +120,12 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     ),
     (
         TopologyError,
-        lambda s: s.aggregate(Several(), state=Kept()),
+        lambda s: s.aggregate(Several(), state=StateStub()),
         "kept by one ReducerAggregator",
     ),
     (
         TopologyError,
-        lambda s: s.aggregate(count(), state=Kept(), parallelism=2),
+        lambda s: s.aggregate(count(), state=StateStub(), parallelism=2),
         r"parallelism is 2, but without \.group_by",
     ),
     (TopologyError, lambda s: s.aggregate(count(), state="counts.db"), "is no state"),
@@ -134,10 +134,10 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         lambda s: (state_of(s), state_of(s.shuffle())),
         "there is a state 'count' already, of topology 't', batches 'words', aggregate",
     ),
-    (RecordMismatch, lambda s: s.partition_persist(Kept(), update_one), r"Sequence\[Word\]"),
+    (RecordMismatch, lambda s: s.partition_persist(StateStub(), update_one), r"Sequence\[Word\]"),
     (
         TopologyError,
-        lambda s: s.partition_persist(Kept(), one),
+        lambda s: s.partition_persist(StateStub(), one),
         "must take a state and the records",
     ),
     (RecordMismatch, lambda s: s.state_query(state_of(s), query_of_lines), "it reads Line"),
@@ -150,17 +150,17 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     ),
     (
         TopologyError,
-        lambda s: ask_in_a_circle(state_of(s)),
+        lambda s: query_in_a_cycle(state_of(s)),
         "have to go back",
     ),
     (
         TopologyError,
         lambda s: s.state_query(
-            s.group_by("word").aggregate(count(), state=Kept(), parallelism=2), query
+            s.group_by("word").aggregate(count(), state=StateStub(), parallelism=2), query
         ),
         "the state has 2 tasks",
     ),
-    (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
+    (RecordMismatch, lambda s: s.state_query(StateStub(), fields=Line), "its answer after"),
     (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
     (TopologyError, lambda s: s.aggregate(count(), state=kept_text()), "StateKind"),
     (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no Operator"),
@@ -181,11 +181,11 @@ class ByHand:
 
 
 def kept_text() -> Any:
-    return Kept("opaque")  # type: ignore[arg-type]
+    return StateStub("opaque")  # type: ignore[arg-type]
 
 
 def windows_of(stream: Any) -> Any:
-    return stream.window(tumbling(count=2), count(), state=Kept())
+    return stream.window(tumbling(count=2), count(), state=StateStub())
 
 
 def many(word: Word) -> list[Word]:
@@ -197,51 +197,53 @@ def query(state: Any, rows: Sequence[Word]) -> list[int]:
 
 
 def state_of_whole(stream: Any) -> Any:
-    return given(Word, "others")[1].aggregate(count(), state=Kept())
+    return stub_stream(Word, "others")[1].aggregate(count(), state=StateStub())
 
 
-def ask_in_a_circle(state: Any) -> Any:
+def query_in_a_cycle(state: Any) -> Any:
     return state.shuffle().state_query(state)
 
 
-@pytest.mark.parametrize(("error", "wrong", "said"), CASES)
-def test_wrong_words_are_refused(error: type[SunshowerError], wrong: Wrong, said: str) -> None:
-    with pytest.raises(error, match=f"(?s){said}") as refused:
+@pytest.mark.parametrize(("error", "wrong", "message"), CASES)
+def test_a_wrong_operation_is_refused_with_an_explanation(
+    error: type[SunshowerError], wrong: Wrong, message: str
+) -> None:
+    with pytest.raises(error, match=f"(?s){message}") as refused:
         wrong(words())
     assert "topology 't', batches 'words'" in str(refused.value)
 
 
 @pytest.mark.parametrize("word", ["merge", "join"])
-def test_streams_of_different_groups_have_nothing_to_do_with_each_other(word: str) -> None:
-    topology, ours = given(Word, "ours")
-    _, theirs = given(Word, "theirs", topology)
+def test_streams_of_different_groups_cannot_be_merged_or_joined(word: str) -> None:
+    topology, ours = stub_stream(Word, "ours")
+    _, theirs = stub_stream(Word, "theirs", topology)
     arguments = ["word"] if word == "join" else []
     with pytest.raises(TopologyError, match="'ours' and 'theirs' are of different groups") as error:
         getattr(ours, word)(theirs, *arguments)
     assert 'group="orders"' in str(error.value)
 
 
-def test_a_spout_that_is_none() -> None:
+def test_a_wrong_batch_spout_is_refused() -> None:
     with pytest.raises(TopologyError, match="makes no batches"):
         batches(Topology("t"), "lines", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="nothing says which fields"):
-        given(None)
+        stub_stream(None)
     spout: Any = SpoutStub(Word)
     spout.parallelism_max = 1
     with pytest.raises(TopologyError, match="parallelism is 2, but SpoutStub has at most 1"):
         batches(Topology("t"), "lines", spout, parallelism=2)
     with pytest.raises(DuplicateComponent, match="one of that id already"):
-        given(Word, "given", given(Word, "given")[0])
+        stub_stream(Word, "given", stub_stream(Word, "given")[0])
 
 
 @pytest.mark.parametrize(
     "write",
     [
-        lambda s, **more: s.aggregate(count(), state=Kept(StateKind.TRANSACTIONAL), **more),
+        lambda s, **more: s.aggregate(count(), state=StateStub(StateKind.TRANSACTIONAL), **more),
         lambda s, **more: s.window(
-            tumbling(count=2), count(), state=Kept(StateKind.TRANSACTIONAL), **more
+            tumbling(count=2), count(), state=StateStub(StateKind.TRANSACTIONAL), **more
         ),
-        lambda s, **more: s.partition_persist(Kept(StateKind.TRANSACTIONAL), update, **more),
+        lambda s, **more: s.partition_persist(StateStub(StateKind.TRANSACTIONAL), update, **more),
     ],
 )
 def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
@@ -253,15 +255,15 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
         write(opaque.shuffle(), not_exactly_once=True)
 
 
-def test_an_operator_that_commits_is_a_state_too() -> None:
+def test_an_operator_that_commits_is_checked_like_a_state() -> None:
     plain = batches(Topology("t"), "lines", SpoutStub(Word, SpoutKind.NON_TRANSACTIONAL))
     with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
-        plain.operate(Persist(StateSlot(Kept(), "own")), fields=())
+        plain.operate(Persist(StateSlot(StateStub(), "own")), fields=())
     with pytest.warns(UserWarning, match="do not count exactly once"):
-        plain.operate(Persist(StateSlot(Kept(), "own")), fields=(), not_exactly_once=True)
+        plain.operate(Persist(StateSlot(StateStub(), "own")), fields=(), not_exactly_once=True)
 
 
-def test_a_spout_whose_kind_is_none() -> None:
+def test_a_spout_with_a_wrong_kind_is_refused() -> None:
     spout: Any = BatchSpout()
     spout.emits, spout.kind = Word, "transactional"
     with pytest.raises(TopologyError, match=r"'lines'.*kind is 'transactional'.*SpoutKind"):
@@ -269,7 +271,7 @@ def test_a_spout_whose_kind_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"skip": "dead.jsonl"}, r"skip is 'dead.jsonl'.*Skip\(dead_letters"),
         ({"store": "x.db"}, r"store is 'x.db'.*InSqlite\("),
@@ -279,41 +281,43 @@ def test_a_spout_whose_kind_is_none() -> None:
         ({"interval_s": float("nan")}, "interval_s is nan"),
     ],
 )
-def test_nonsense_about_a_group(setting: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=f"(?s)batches 'words': {said}"):
-        given(Word, "words", **setting)
+def test_invalid_settings_of_a_group_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)batches 'words': {message}"):
+        stub_stream(Word, "words", **setting)
 
 
-def test_a_group_is_set_once() -> None:
+def test_the_settings_of_a_group_cannot_be_changed_later() -> None:
     store = InMemory()
-    topology, _ = given(Word, "ours", group="g", max_batches=3, store=store)
-    given(Word, "theirs", topology, group="g")
+    topology, _ = stub_stream(Word, "ours", group="g", max_batches=3, store=store)
+    stub_stream(Word, "theirs", topology, group="g")
     with pytest.raises(ConfigError, match="group 'g' has max_batches=3 already"):
-        given(Word, "others", topology, group="g", max_batches=2)
+        stub_stream(Word, "others", topology, group="g", max_batches=2)
     with pytest.raises(ConfigError, match="max_batches is 0"):
-        given(Word, max_batches=0)
+        stub_stream(Word, max_batches=0)
     with pytest.raises(ConfigError, match="interval_s is -1"):
-        given(Word, interval_s=-1.0)
+        stub_stream(Word, interval_s=-1.0)
 
 
-def test_two_stages_of_one_name() -> None:
-    topology, stream = given(Word)
+def test_two_stages_with_the_same_name_are_refused() -> None:
+    topology, stream = stub_stream(Word)
     for _ in range(2):
         stream.shuffle().map(one).named("same")
     with pytest.raises(DuplicateComponent, match="several stages are called 'same'"):
         plans(topology)
 
 
-def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
+def test_batches_that_may_be_skipped_need_states_that_can_undo() -> None:
     skip = Skip(dead_letters="dead.jsonl")
-    topology, stream = given(Word, skip=skip)
-    stream.aggregate(count(), state=Kept(StateKind.TRANSACTIONAL), name="sums")
+    topology, stream = stub_stream(Word, skip=skip)
+    stream.aggregate(count(), state=StateStub(StateKind.TRANSACTIONAL), name="sums")
     with pytest.raises(TopologyError, match="state 'sums' is of kind transactional, so what an"):
         plans(topology)
-    topology, stream = given(Word, skip=skip)
+    topology, stream = stub_stream(Word, skip=skip)
     with pytest.warns(UserWarning, match="do not count exactly once"):
-        stream.aggregate(count(), state=Kept(StateKind.NON_TRANSACTIONAL), not_exactly_once=True)
-    stream.aggregate(sum_("length"), state=Kept())
+        stream.aggregate(
+            count(), state=StateStub(StateKind.NON_TRANSACTIONAL), not_exactly_once=True
+        )
+    stream.aggregate(sum_("length"), state=StateStub())
     assert plans(topology)
 
 
@@ -326,20 +330,22 @@ def merged(stream: Any) -> Any:
 
 
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: Any) -> None:
-    _, stream = given(Word)
-    spread(stream).partition_persist(Kept(), update, name="opaque")
-    spread(stream).partition_by("word").partition_persist(Kept(StateKind.TRANSACTIONAL), update)
+def test_tasks_whose_rows_change_with_each_attempt_need_states_that_can_undo(spread: Any) -> None:
+    _, stream = stub_stream(Word)
+    spread(stream).partition_persist(StateStub(), update, name="opaque")
+    spread(stream).partition_by("word").partition_persist(
+        StateStub(StateKind.TRANSACTIONAL), update
+    )
     with pytest.raises(TopologyError, match="which task gets which rows"):
-        spread(stream).partition_persist(Kept(StateKind.TRANSACTIONAL), update, name="other")
+        spread(stream).partition_persist(StateStub(StateKind.TRANSACTIONAL), update, name="other")
     with pytest.warns(UserWarning, match="which task gets which rows"):
         spread(stream).partition_persist(
-            Kept(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
+            StateStub(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
         )
 
 
-def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
-    _, stream = given(Word)
-    stream.aggregate(count(), state=Kept(), name="Sums")
+def test_names_of_states_must_differ_in_more_than_case() -> None:
+    _, stream = stub_stream(Word)
+    stream.aggregate(count(), state=StateStub(), name="Sums")
     with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):
-        stream.aggregate(count(), state=Kept(), name="sums")
+        stream.aggregate(count(), state=StateStub(), name="sums")

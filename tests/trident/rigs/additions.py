@@ -1,4 +1,4 @@
-"""What tests of states use: a place, and batches that add numbers."""
+"""Helpers for tests of states: a place, and batches that add numbers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def plus(number: int) -> Callable[[Any], Any]:
     return lambda old: (old or 0) + number
 
 
-def kept(factory: MemoryState) -> dict[str, Any]:
-    """What stands in the store, as JSON."""
+def stored(factory: MemoryState) -> dict[str, Any]:
+    """The stored keys and values, decoded from JSON."""
     values = factory.shelf.values.get(Home("counts", 0), {})
     return {json.loads(key): json.loads(value) for key, value in values.items()}
 
@@ -35,7 +35,7 @@ def kept(factory: MemoryState) -> dict[str, Any]:
 def batch(
     state: MapState, txid: int, attempt: int = 0, epoch: int = 1, **numbers: int
 ) -> list[Any]:
-    """A whole batch that adds numbers."""
+    """Commit a batch that adds numbers, and return the new values."""
     at = Attempt(txid, attempt, epoch)
     state.begin_commit(at)
     new = state.multi_update([*numbers], [plus(number) for number in numbers.values()])

@@ -1,4 +1,4 @@
-"""A swarm for batch groups: each seed draws a group, and what hurts it and its store when."""
+"""Random tests of batch groups: each seed draws a group, its faults, and those of its store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Rig, Shar
 from tests.trident.rigs.real_states import InState
 
 TOTAL = 40
-HURTS = 6
+FAULT_COUNT = 6
 SETTINGS = {
     "sweep_grace_s": 0.2,
     "peer_link_retry_s": 0.2,
@@ -34,45 +34,45 @@ SETTINGS = {
 
 
 @dataclass
-class Shaky(Shared):
-    """A store in memory that does not answer, now and then, whether it has written or not."""
+class UnreliableStore(Shared):
+    """A store in memory that sometimes does not answer, before or after it has written."""
 
     draw: Random
     share: float = 0.0  # of the writes
     forest: MemoryForest = field(default_factory=MemoryForest)
 
     def __call__(self) -> Tree:
-        return ShakyTree(self)
+        return UnreliableTree(self)
 
-    def maybe(self) -> None:
+    def maybe_fail(self) -> None:
         if self.share and self.draw.random() < self.share:
             raise StoreUnreachable("the store does not answer")
 
 
-class ShakyTree(MemoryTree):
-    def __init__(self, store: Shaky) -> None:
+class UnreliableTree(MemoryTree):
+    def __init__(self, store: UnreliableStore) -> None:
         super().__init__(store.forest)
         self.store = store
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        self.store.maybe()
+        self.store.maybe_fail()
         super().create(path, value, ephemeral=ephemeral)
-        self.store.maybe()
+        self.store.maybe_fail()
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
-        self.store.maybe()
+        self.store.maybe_fail()
         written = super().set(path, value, version)
-        self.store.maybe()
+        self.store.maybe_fail()
         return written
 
     def delete(self, path: str, version: int | None = None) -> None:
-        self.store.maybe()
+        self.store.maybe_fail()
         super().delete(path, version)
-        self.store.maybe()
+        self.store.maybe_fail()
 
 
 class Pacing(Hook):
-    """Each call takes its time, so that faults hit the middle of things."""
+    """Makes each step take a while, so that faults hit the middle of batches."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -93,16 +93,16 @@ def slowness(run: SimRun, draw: Random) -> None:
 
 
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
-    **{kind: hurt for kind, hurt in ANY_FAULTS.items() if kind not in ("errors", "slowness")},
+    **{kind: fault for kind, fault in ANY_FAULTS.items() if kind not in ("errors", "slowness")},
     "errors": errors,
     "slowness": slowness,
 }
 
 
-def hurt(seed: int) -> tuple[SimRun, Rig]:
-    """A run with some faults, healed in the end; it has not been waited for."""
+def faulty_run(seed: int) -> tuple[SimRun, Rig]:
+    """A run that had some faults and has none any more; it need not have finished."""
     draw = Random(seed)
-    hook, store = Pacing(draw.choice((0.002, 0.02))), Shaky(Random(seed + 1))
+    hook, store = Pacing(draw.choice((0.002, 0.02))), UnreliableStore(Random(seed + 1))
     size = draw.choice((2, 3, 7))
     spout = Numbers(TOTAL, size, hook) if seed % 2 else OpaqueNumbers(TOTAL, size, hook)
     rig = Rig(spout, hook, store, draw.choice((1, 2, 4)), skip=Skip(attempts=1_000))
@@ -113,24 +113,24 @@ def hurt(seed: int) -> tuple[SimRun, Rig]:
     graph = rig.topology(workers=draw.choice((2, 3)), **SETTINGS).graph()
     run = cluster.submit(graph, draw.choice((Layout.PACK, Layout.PACK, Layout.ISOLATE)))
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
-    for _ in range(HURTS):
+    for _ in range(FAULT_COUNT):
         run.wait(draw.expovariate(4.0))
         store.share = draw.choice((0.0, 0.0, 0.1))
-        with suppress(ClusterError):  # whom it was meant for is dead
+        with suppress(ClusterError):  # the target of the fault is dead already
             FAULTS[draw.choice(faults)](run, draw)
     store.share = 0.0
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
-    with suppress(LifecycleError):  # it is finished
+    with suppress(LifecycleError):  # it has finished
         run.activate()
     return run, rig
 
 
 def judge(seed: int) -> str:
-    """What is wrong with a seed; empty if nothing is."""
+    """Run a seed, and return what was wrong; empty if nothing was."""
     try:
-        run, rig = hurt(seed)
+        run, rig = faulty_run(seed)
         if not run.wait(120.0):
             return "it does not end"
         rig.check()

@@ -1,4 +1,4 @@
-"""A batch spout that is run by hand: batch after batch, over a tree in memory."""
+"""Drives a batch spout by hand, batch after batch, with a store in memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sunshower.trident.spouts.adapting import as_trident_spout
 PATH = "/transactional/s"
 
 
-class Taken:
-    """Rows that were emitted."""
+class CollectedRows:
+    """Collects the rows that are emitted."""
 
     records_max: int | None = None
 
@@ -27,7 +27,7 @@ class Taken:
 
 
 class Drive:
-    """A coordinator, and the emitters of some tasks."""
+    """A coordinator and the emitters of some tasks, called as a batch group calls them."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Drive:
         return Context("t", component, index, index, tasks, clock=self.clock)
 
     def emitter(self, index: int) -> Any:
-        """A new life of a task; the former one is not told."""
+        """A new life of a task; the former one is not closed."""
         context = self.context("s", index, self.tasks)
         return self.spout.emitter(self.tree, f"{PATH}/user", context)
 
@@ -63,15 +63,15 @@ class Drive:
             emitter.close()
 
     def order(self, txid: int) -> Any:
-        """What the coordinator says of a batch."""
+        """The metadata that the coordinator gives a batch."""
         before = [at for at in self.metadata if at < txid]
         previous = self.metadata[max(before)] if before else None
         self.metadata[txid] = self.coordinator.initialize(txid, previous, self.metadata.get(txid))
         return self.metadata[txid]
 
     def emit(self, txid: int, attempt: int = 0) -> list[Any]:
-        """The rows of all tasks."""
-        metadata, taken = self.order(txid), Taken()
+        """Emit a batch in all tasks, and return its rows."""
+        metadata, taken = self.order(txid), CollectedRows()
         for emitter in self.emitters:
             emitter.emit_batch(Attempt(txid, attempt, 1), metadata, taken)
         return taken.rows
@@ -87,14 +87,14 @@ class Drive:
             emitter.success(Attempt(txid, attempt, 1))
 
     def batch(self, txid: int, attempt: int = 0) -> list[Any]:
-        """One from its beginning to its end."""
+        """Run a batch from beginning to end, and return its rows."""
         rows = self.emit(txid, attempt)
         self.commit(txid, attempt)
         self.success(txid, attempt)
         return rows
 
     def tree_says(self, txid: int) -> None:
-        """As the master does: this is the first that is not committed."""
+        """Store the first txid that is not committed, as the master does."""
         node = f"{PATH}/coordinator/currtx"
         if self.tree.get(node) is None:
             self.tree.create(node, str(txid).encode())
@@ -102,7 +102,7 @@ class Drive:
             self.tree.set(node, str(txid).encode())
 
     def is_last(self, txid: int) -> bool:
-        """What the master's instance says."""
+        """Ask a coordinator of its own, as the master has."""
         context = self.context("$mastercoord-g", 0, 1)
         asked = self.spout.coordinator(self.tree, f"{PATH}/coordinator", context)
         try:
@@ -111,7 +111,7 @@ class Drive:
             asked.close()
 
     def run(self, batches_max: int = 100) -> list[list[Any]]:
-        """All batches, to the last."""
+        """Run all batches to the last, and return the rows of each."""
         found = []
         for txid in range(1, batches_max + 1):
             found.append(self.batch(txid))

@@ -1,8 +1,8 @@
-"""A small batch group, made by hand: numbers, keyed and counted in an opaque state that all see.
+"""A small batch group, made by hand: numbers, counted by key in an opaque state.
 
     numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (writes late) ──▶ after
 
-What is written outlives the simulated processes, as a database would; so a test sees all of it.
+The state survives the simulated processes, as a database would, so a test can read all of it.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ KEYS = 5
 
 
 class Shared:
-    """One for all tasks, in all their lives."""
+    """An object that all tasks share, and that survives their restarts."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
 
 class Hook(Shared):
-    """Told of each step; a test may raise there, or kill somebody."""
+    """Called at each step; a test may raise there, or kill a process."""
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
-        """Nothing: tests say more."""
+        """Do nothing; tests override it."""
 
 
 @dataclass
 class Numbers:
-    """Transactional: batch n holds the numbers from where its metadata say, `size` at a time.
+    """A transactional spout: the metadata of a batch are a range of at most `size` numbers.
 
     Each task of the emitter takes every parallelism-th number. The source ends after `total`.
     """
@@ -127,7 +127,7 @@ class NumbersEmitter:
 
 
 class OpaqueNumbers(Numbers):
-    """The same numbers, cut anew in every attempt; how far it is is kept in the commit phase."""
+    """The same numbers, in batches whose size changes with the attempt; commits its positions."""
 
     def __init__(self, total: int, size: int, hook: Hook) -> None:
         super().__init__(total, size, hook, kind=SpoutKind.OPAQUE, commits=True)
@@ -155,7 +155,7 @@ class OpaqueCoordinator(NumbersCoordinator):
 
 
 class OpaqueEmitter(NumbersEmitter):
-    """Task i has the numbers n with n % tasks == i; it keeps the first one it has not emitted."""
+    """Task i emits the numbers n with n % tasks == i, and stores where its next batch begins."""
 
     def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
         super().__init__(spout, tree, path, context)
@@ -188,23 +188,23 @@ Writer = Callable[[Attempt, Sequence[Row]], None]
 
 
 class Database(Shared):
-    """Opaque values by key: (txid, value, value before), written whole for each part of a state.
+    """Opaque values by key: (txid, value, value before); each task writes all keys of its batch.
 
-    What an earlier attempt of the same batch has written is undone, also of keys that this attempt
-    does not have: those may come in the next batch.
+    What an earlier attempt of the same batch has written is undone, also for keys that this attempt
+    does not have: their rows may come in the next batch.
     """
 
     def __init__(self) -> None:
         self.values: dict[int, tuple[int, Counter[int], Counter[int]]] = {}
-        self.keys: dict[int, set[int]] = {}  # task index → all it has written
+        self.keys: dict[int, set[int]] = {}  # task index → all keys that it has written
         self.order: list[tuple[int, int, int]] = []  # (task index, txid, attempt) as written
 
     def open(self, context: Context) -> Writer:
-        """What one life of a task writes with."""
+        """The function with which one life of a task writes."""
         return partial(self.write, context.index)
 
     def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
-        """Raises StaleAttempt for one that comes after a later one."""
+        """Write a batch; raise StaleAttempt if a later batch was written already."""
         found: dict[int, Counter[int]] = {}
         for row in rows:
             found.setdefault(row.key, Counter())[row.number] += 1
@@ -229,7 +229,7 @@ class Database(Shared):
 
 
 class Pass(Operator):
-    """Hands rows on."""
+    """Emits its rows unchanged."""
 
     def __init__(self, hook: Hook, step: str = "in the middle") -> None:
         self.hook, self.step = hook, step
@@ -249,7 +249,7 @@ class Pass(Operator):
 
 
 class Write(Pass):
-    """Writes the rows of a batch to the database in the commit phase, and hands on how many."""
+    """Writes the rows of a batch to the database in the commit phase, and emits how many."""
 
     commits = True
 
@@ -275,7 +275,7 @@ class Write(Pass):
 
 
 class Mod:
-    """Rows to tasks by key."""
+    """Sends rows to tasks by key."""
 
     def prepare(self, targets: int, index: int) -> None:
         self.targets = targets
@@ -288,14 +288,14 @@ class Mod:
 
 
 class Tally(Shared):
-    """What the last stage has seen of each batch, when it finished there."""
+    """How many written rows the last stage has received of each batch that it finished."""
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
 
 
 class Sum(Pass):
-    """The last stage: it hears late how many rows were written."""
+    """The last stage: it receives in the commit phase how many rows were written."""
 
     def __init__(self, hook: Hook, tally: Tally) -> None:
         super().__init__(hook, "after all")
@@ -314,7 +314,7 @@ class Sum(Pass):
 
 @dataclass
 class Rig:
-    """A topology with one group, and all that it leaves."""
+    """A topology with one group, and the results of the group."""
 
     spout: Any
     hook: Hook = field(default_factory=Hook)
@@ -372,7 +372,7 @@ class Rig:
         )
 
     def check(self) -> None:
-        """Each number of the source was counted once."""
+        """Assert that each number was counted once, and that commits came in order."""
         assert self.database.counts == Counter(range(self.spout.total))
         order = self.database.order
         txids = [txid for _, txid, _ in order]

@@ -1,4 +1,4 @@
-"""The steps of a batch's life, each of them a place where a test may kill somebody."""
+"""Hooks for the steps of a batch and the writes of its store, where a test may kill a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trident.rigs.group_rig import Hook, Shared
 
 
 class Steps(Hook):
-    """Counts the steps, and does something at the `time`-th of one kind."""
+    """Counts the steps, and calls `what` at the `time`-th step of one kind."""
 
     def __init__(self, step: str = "", time: int = 1, what: Callable[[], None] = int) -> None:
         self.step, self.time, self.what = step, time, what
@@ -26,12 +26,12 @@ class Steps(Hook):
             self.what()
 
 
-NOBODY = Attempt(0, 0, 0)
+NO_ATTEMPT = Attempt(0, 0, 0)
 
 
 @dataclass
 class Watched(Shared):
-    """A store in memory whose every write is a step, before it and after it."""
+    """A store in memory that calls the hook before and after each write."""
 
     hook: Hook
     forest: MemoryForest = field(default_factory=MemoryForest)
@@ -46,22 +46,22 @@ class WatchedTree(MemoryTree):
         self.hook = store.hook
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        self.tell("before", path)
+        self.notify("before", path)
         super().create(path, value, ephemeral=ephemeral)
-        self.tell("after", path)
+        self.notify("after", path)
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
-        self.tell("before", path)
+        self.notify("before", path)
         written = super().set(path, value, version)
-        self.tell("after", path)
+        self.notify("after", path)
         return written
 
     def delete(self, path: str, version: int | None = None) -> None:
-        self.tell("before the removal of", path)
+        self.notify("before the removal of", path)
         super().delete(path, version)
-        self.tell("after the removal of", path)
+        self.notify("after the removal of", path)
 
-    def tell(self, when: str, path: str) -> None:
+    def notify(self, when: str, path: str) -> None:
         above, _, name = path.rpartition("/")
         name = f"{above.rpartition('/')[2]}/…" if name.isdecimal() else name
-        self.hook(f"{when} {name}", NOBODY, None)
+        self.hook(f"{when} {name}", NO_ATTEMPT, None)

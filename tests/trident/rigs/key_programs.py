@@ -1,4 +1,4 @@
-"""Values of every kind as keys of every grouping; and what each of them is to come to."""
+"""Values of every kind as keys, a program that groups by them in every way, and expected counts."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ KEYS: list[Any] = [
     Unit.METRE,
     Color.RED,
 ]
-STORED = [key for key in KEYS if key not in ("\ud800", Color.RED)]  # of UTF-8, and no Enums
+STORED = [key for key in KEYS if key not in ("\ud800", Color.RED)]  # states refuse these two
 ROWS = 2  # of each key
 
-Made = dict[str, Counter[Any]]
+KeyCounts = dict[str, Counter[Any]]
 
 
 def expected(keys: list[Any]) -> Counter[Any]:
     return Counter(key_of(key) for key in keys for _ in range(ROWS))
 
 
-def program(state: Callable[[str], StateFactory], seen: Made) -> Topology:
-    """Groups the same rows by all operations; `seen` gets what goes by."""
+def program(state: Callable[[str], StateFactory], seen: KeyCounts) -> Topology:
+    """Group the same rows with all operations, and count the rows of each in `seen`."""
     topology = Topology("keys")
     rows = [(key, number) for number, key in enumerate(STORED * ROWS)]
     spout = FixedBatchSpout(rows, 7, fields=("key", "n"))
@@ -113,7 +113,7 @@ def is_same(row: Any) -> bool:
 
 
 class Group(Bolt[Any, None]):
-    """Counts the rows of each key that come to its task."""
+    """Counts the rows of each key that its task receives."""
 
     def prepare(self, context: Any) -> None:
         self.seen: Counter[Any] = Counter()

@@ -1,4 +1,4 @@
-"""Rows that are in memory everywhere, in partitions: transactional, and opaque with a vengeance."""
+"""Partitioned spouts of rows in memory: a transactional one, and one whose repeats differ."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, Partiti
 
 
 class Item(NamedTuple):
-    """What `numbers` are made into."""
+    """A numbered row."""
 
     number: int  # 0 … total - 1
-    key: int  # one of so many; the same number always has the same one
+    key: int  # number % keys
 
 
 def items(total: int, keys: int = 16) -> list[Item]:
-    """Numbered rows, by which every loss and every repeat can be named."""
+    """Numbered rows, in which every loss and every repeat can be found."""
     return [Item(number, number % keys) for number in range(total)]
 
 
 class _Rows:
-    """Partition i of n has rows i, i + n, … A batch takes `size` of each at most."""
+    """Partition i of n has rows i, i + n, … A batch takes at most `size` rows of each partition."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class _Rows:
 
 
 class RowBatches(_Rows, PartitionedSpout):
-    """Rows of a list, which each task has a copy of: `type` or `fields` says what they are."""
+    """Rows of a list; `type` or `fields` declares what they are."""
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         return self._emit(partition, last, self._size, room)
@@ -71,8 +71,8 @@ class RowBatches(_Rows, PartitionedSpout):
 
 
 class OpaqueRowBatches(_Rows, OpaquePartitionedSpout):
-    """The same rows, but a batch that is emitted again has more of them than the first time, or
-    fewer: for tests of what is fed by an opaque spout."""
+    """The same rows, but a repeated batch has more or fewer of them than the first attempt, as
+    with an opaque spout."""
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         first = last["end"] if last else 0

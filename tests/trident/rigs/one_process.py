@@ -1,4 +1,4 @@
-"""A stream program in one process, without a topology: each stage's tasks one after the other."""
+"""Runs a stream program in one process, without the runtime: the tasks run one after another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sunshower.trident.stages.port import Waiting
 
 
 class SpoutStub:
-    """A batch spout that says what its records are, and leaves the batches to the runner."""
+    """A batch spout that only declares its records; the runner supplies the batches."""
 
     commits, parallelism_max = False, None
 
@@ -38,28 +38,28 @@ class SpoutStub:
 
 
 @dataclass
-class Kept:
-    """A state in memory by the opaque (or transactional) rules; its copies share their values."""
+class StateStub:
+    """A state in memory with the opaque (or transactional) rules; its copies share their values."""
 
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
     values: dict[tuple[int, Any], tuple[int, Any, Any]] = field(default_factory=dict)
-    failing: list[str] = field(default_factory=list)  # calls that raise, once each
+    failing: list[str] = field(default_factory=list)  # calls that raise once
 
-    def __deepcopy__(self, memo: Any) -> Kept:
+    def __deepcopy__(self, memo: Any) -> StateStub:
         return self
 
-    def make(self, place: Place) -> OneKept:
-        return OneKept(self, place)
+    def make(self, place: Place) -> StateStubPart:
+        return StateStubPart(self, place)
 
     def plain(self) -> dict[Any, Any]:
         return {key: value for (_, key), (_, value, _) in self.values.items()}
 
 
-class OneKept:
-    """The part of one task."""
+class StateStubPart:
+    """The part of the state that belongs to one task."""
 
-    def __init__(self, whole: Kept, place: Place) -> None:
+    def __init__(self, whole: StateStub, place: Place) -> None:
         self.all, self.place = whole, place
         self.written: dict[Any, tuple[int, Any, Any]] = {}
         self.txid = 0
@@ -103,7 +103,7 @@ class OneKept:
 
 
 class Task:
-    """One task of a stage: takes rows in, and keeps what it sends."""
+    """One task of a stage, which sends its rows through the runner."""
 
     def __init__(self, runner: Runner, stage: Stage, index: int) -> None:
         self.runner, self.stage = runner, deepcopy(stage)
@@ -133,7 +133,7 @@ class Task:
             node.operator.finish(self.batches[index], attempt, emit)
 
     def give(self, node: int | None, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:
-        assert rows, "nothing is worth no call"
+        assert rows, "an operator must not emit an empty list"
         self.feed(feeds, rows)
         for output in self.stage.outputs:
             if output.node == node:
@@ -158,7 +158,7 @@ class Runner:
         self.restart()
 
     def restart(self) -> None:
-        """New lives for all tasks."""
+        """Restart all tasks."""
         self.tasks = {
             id: [Task(self, stage, index) for index in range(stage.parallelism)]
             for id, stage in self.stages.items()
@@ -170,7 +170,7 @@ class Runner:
         self._run(rows, of_spouts)
 
     def again(self, rows: Sequence[Any] = (), **of_spouts: Sequence[Any]) -> None:
-        """Run the batch once more, as after a crash between its commit and the master's note."""
+        """Run the batch once more, as after a crash before the master stored its commit."""
         self.attempt += 1
         self._run(rows, of_spouts)
 
@@ -196,7 +196,7 @@ class Runner:
 
 
 def wired(output: StageOutput, rows: Sequence[Any]) -> list[list[Any]]:
-    """Rows as MessagePack brings them: lists."""
+    """Rows as they arrive from MessagePack: as lists."""
     return [list(row) for row in output.schema.rows(rows)]
 
 
@@ -211,16 +211,16 @@ def plans(topology: Topology) -> list[Group]:
     return [group.freeze() for group in program.groups.values()]
 
 
-def seen(stream: BatchStream[Any]) -> list[Any]:
-    """Everything that comes by, over all batches and tasks."""
+def collected(stream: BatchStream[Any]) -> list[Any]:
+    """A list that collects the rows of a stream, of all batches and tasks."""
     rows: list[Any] = []
     stream.peek(rows.append)
     return rows
 
 
-def given(
+def stub_stream(
     emits: Any, id: str = "given", topology: Topology | None = None, **options: Any
 ) -> tuple[Topology, BatchStream[Any]]:
-    """A topology, and a stream of it."""
+    """A topology, and a stream in it from a stub of a spout."""
     topology = topology or Topology("t")
     return topology, batches(topology, id, SpoutStub(emits), **options)

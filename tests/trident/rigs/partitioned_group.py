@@ -1,7 +1,8 @@
-"""A batch group around a partitioned spout, without any stages, disturbed by chance at every step.
+"""A batch group of a partitioned spout, without any stages, with random faults between its steps.
 
-Tasks have a line of orders each, which they take at their own pace; orders get lost, tasks and
-masters die, former lives go on for a while, commits fail half way, partitions come, go and move.
+Each task has a queue of commands, which it takes at its own pace. Commands get lost, tasks and
+masters restart, former lives continue for a while, commits fail half way, and partitions appear,
+vanish and move.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from tests.trident.rigs.emitting import PATH, Taken
+from tests.trident.rigs.emitting import PATH, CollectedRows
 
 Row = tuple[str, int]
 NAMES = [f"t@{number}" for number in range(5)]
 
 
 def put(tree: Tree, path: str, value: bytes) -> None:
-    """Write a node, whether it is there or not; nobody else does so meanwhile."""
+    """Write a node that may exist already; nothing else writes at the same time."""
     if tree.get(path) is None:
         tree.create(path, value)
     else:
@@ -36,7 +37,7 @@ def put(tree: Tree, path: str, value: bytes) -> None:
 
 
 class Logs:
-    """What all copies of the spout read: partitions that grow, some of which are listed."""
+    """The source that all copies of the spout read: partitions that grow; only some are listed."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
@@ -54,7 +55,7 @@ class Logs:
 
 
 class _Scripted:
-    """Batches of a size that is drawn anew each time."""
+    """Emits batches of a random size."""
 
     emits = ("partition", "number")
 
@@ -92,93 +93,93 @@ class Batch:
 
 
 class Group:
-    """`kind` is one of the two spouts above."""
+    """The group of a spout of the class `kind`, one of the two above."""
 
     def __init__(self, kind: type[Any], chance: Random) -> None:
         self.chance = chance
         self.logs = Logs(chance)
         self.spout = as_trident_spout(kind(self.logs))
         self.tree = MemoryTree(MemoryForest())
-        self.kept: dict[int, Any] = {}  # the coordinator's metadata, in its store
+        self.stored: dict[int, Any] = {}  # the coordinator's metadata, in its store
         self.attempts: dict[int, int] = {}
         self.current, self.epoch = 1, 0
         self.committed: list[list[Row]] = []
-        self.former: list[tuple[Any, list[Batch]]] = []
+        self.former_lives: list[tuple[Any, list[Batch]]] = []
         self.emitted: dict[tuple[int, str], set[tuple[int, ...]]] = {}
-        self.lines: list[list[Batch]] = []
+        self.queues: list[list[Batch]] = []
         self.restart_master()
 
-    # ---- what may happen ------------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------
 
     def restart_master(self) -> None:
-        """Perhaps with another number of tasks: then all of them are new."""
+        """Restart the master; half of the time all tasks too, in a new number."""
         self.epoch += 1
         self.active: dict[int, Batch] = {}
         self.coordinator = self.spout.coordinator(
             self.tree, f"{PATH}/coordinator", self._context("$spoutcoord-s", 0, 1)
         )
         if self.epoch == 1 or self.chance.random() < 0.5:
-            for index in range(len(self.lines)):
+            for index in range(len(self.queues)):
                 self.die(index)
             self.tasks = self.chance.randint(1, 3)
             self.emitters = [self._emitter(index) for index in range(self.tasks)]
-            self.lines = [[] for _ in range(self.tasks)]
+            self.queues = [[] for _ in range(self.tasks)]
 
     def begin(self) -> None:
-        """A batch, if there are fewer than four."""
+        """Begin a batch, if fewer than four are active."""
         txid = self.current
         while txid in self.active:
             txid += 1
         if len(self.active) >= 4:
             return
-        before = [one for one in self.kept if one < txid]
-        previous = self.kept[max(before)] if before else None
-        known = self.kept.get(txid)
-        self.kept[txid] = self.coordinator.initialize(txid, previous, known)
+        before = [one for one in self.stored if one < txid]
+        previous = self.stored[max(before)] if before else None
+        known = self.stored.get(txid)
+        self.stored[txid] = self.coordinator.initialize(txid, previous, known)
         if self.chance.random() < 0.2 and not (known and not self.spout.commits):
-            self.chance.shuffle(self.kept[txid]["partitions"])  # all may change hands
+            self.chance.shuffle(self.stored[txid]["partitions"])  # all may move to other tasks
         self.attempts[txid] = self.attempts.get(txid, -1) + 1
-        batch = Batch(Attempt(txid, self.attempts[txid], self.epoch), self.kept[txid])
+        batch = Batch(Attempt(txid, self.attempts[txid], self.epoch), self.stored[txid])
         self.active[txid] = batch
-        for line in self.lines:
-            line.append(batch)
+        for queue in self.queues:
+            queue.append(batch)
 
     def take(self, index: int) -> None:
-        """A task takes its next order."""
-        if self.lines[index]:
-            self._emit(self.emitters[index], self.lines[index].pop(0), index)
+        """Let a task take its next command."""
+        if self.queues[index]:
+            self._emit(self.emitters[index], self.queues[index].pop(0), index)
 
     def lose(self, index: int) -> None:
-        """An order is lost; its batch fails some time."""
-        if self.lines[index]:
-            self.lines[index].pop(self.chance.randrange(len(self.lines[index])))
+        """Lose a command; its batch fails later."""
+        if self.queues[index]:
+            self.queues[index].pop(self.chance.randrange(len(self.queues[index])))
 
     def die(self, index: int) -> None:
-        """A task begins another life; the former one is not dead, but nobody hears it any more."""
-        self.former = [*self.former, (self.emitters[index], self.lines[index])][-3:]
-        self.emitters[index], self.lines[index] = self._emitter(index), []
+        """Restart a task; its former life still runs, but its rows are ignored."""
+        self.former_lives = [*self.former_lives, (self.emitters[index], self.queues[index])][-3:]
+        self.emitters[index], self.queues[index] = self._emitter(index), []
 
-    def haunt(self) -> None:
-        """A former life does what it was told before it was given up."""
-        if not self.former:
+    def run_former_life(self) -> None:
+        """Let a former life execute a command from before the restart."""
+        if not self.former_lives:
             return
-        emitter, line = self.chance.choice(self.former)
-        heard = [*getattr(emitter, "_held", {}).values()]
+        emitter, queue = self.chance.choice(self.former_lives)
+        held = [*getattr(emitter, "_held", {}).values()]
         with suppress(BatchError):
-            if line and self.chance.random() < 0.5:
-                batch = line.pop(0)
-                emitter.emit_batch(batch.attempt, batch.metadata, Taken())
-            elif heard:
-                emitter.commit(self.chance.choice(heard).attempt)
+            if queue and self.chance.random() < 0.5:
+                batch = queue.pop(0)
+                emitter.emit_batch(batch.attempt, batch.metadata, CollectedRows())
+            elif held:
+                emitter.commit(self.chance.choice(held).attempt)
 
     def fail(self, txid: int) -> None:
-        """A batch fails, and so do those after it."""
+        """Fail a batch and those after it."""
         for later in [one for one in self.active if one >= txid]:
             del self.active[later]
 
     def commit(self, faulty: bool = True) -> None:
-        """The next batch, if all tasks have emitted it; the commit may fail before any of them,
-        or after the last."""
+        """Commit the next batch, if all tasks have emitted it; the commit may fail before any of
+        them, or after the last."""
         batch = self.active.get(self.current)
         if batch is None or len(batch.shares) < self.tasks:
             return None
@@ -197,27 +198,27 @@ class Group:
                 emitter.success(batch.attempt)
         return None
 
-    def calm(self) -> None:
-        """Nothing happens any more but batches, until all is committed."""
+    def finish(self) -> None:
+        """Run batches without faults, until all rows are committed."""
         for _ in range(500):
             if sum(map(len, self.committed)) >= sum(self.logs.length.values()):
                 return
             if all(batch.attempt.txid < self.current for batch in self.active.values()):
                 self.begin()
             for index in range(self.tasks):
-                while self.lines[index]:
+                while self.queues[index]:
                     self.take(index)
             before = self.current
             self.commit(faulty=False)
             if self.current == before:
                 self.fail(self.current)
 
-    # ---- how ------------------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------------
 
     def _emit(self, emitter: Any, batch: Batch, index: int) -> None:
         if self.active.get(batch.attempt.txid) is not batch and self.chance.random() < 0.7:
-            return  # mostly it is known that it was given up
-        taken = Taken()
+            return  # mostly the task knows that the attempt is over
+        taken = CollectedRows()
         try:
             emitter.emit_batch(batch.attempt, batch.metadata, taken)
         except BatchError:
@@ -244,8 +245,8 @@ class Group:
         return Context("t", component, index, index, tasks, clock=ManualClock())
 
 
-def disturbed(kind: type[Any], chance: Random, steps: int) -> Group:
-    """A group after so many steps, and a calm end with all partitions there."""
+def faulty_group(kind: type[Any], chance: Random, steps: int) -> Group:
+    """A group after `steps` random events, and an end without faults, with all partitions."""
     group = Group(kind, chance)
     for _ in range(steps):
         index = chance.randrange(group.tasks)
@@ -263,20 +264,20 @@ def disturbed(kind: type[Any], chance: Random, steps: int) -> Group:
             case 5 | 6 | 7:
                 group.begin()
             case 8:
-                group.haunt()
+                group.run_former_life()
             case 9 | 10 | 11 | 12:
                 group.commit()
             case _:
                 group.take(index)
     group.logs.listed = {*NAMES}
-    group.former = []
+    group.former_lives = []
     group.fail(group.current)
-    group.calm()
+    group.finish()
     return group
 
 
 def numbers_of(group: Group) -> Mapping[str, list[int]]:
-    """What is committed of each partition, in order."""
+    """The committed numbers of each partition, in order."""
     found: dict[str, list[int]] = {name: [] for name in NAMES}
     for rows in group.committed:
         for name, number in rows:

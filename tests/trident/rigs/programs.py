@@ -1,4 +1,4 @@
-"""How tests run stream programs: to the end in one process, or in the simulator under kills."""
+"""Runs stream programs for tests: in one process, or in the simulator while workers are killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sunshower.errors import ClusterError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.run import SimRun
 
-# A task whose process died continues soon, however often that happens.
+# Tasks restart soon, however often their processes die.
 SETTINGS = {
     "sweep_grace_s": 0.2,
     "peer_link_retry_s": 0.1,

@@ -1,4 +1,4 @@
-"""A database of the rig's that is a real state: numbers by key, in MemoryState or SqliteState."""
+"""A database for the rig that is a real state, such as MemoryState or SqliteState."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trident.rigs.group_rig import Database, Row, Writer
 
 
 class InState(Database):
-    """Each life of a task opens its part anew, and writes as `stages/persisting.py` does."""
+    """Each life of a task opens its part again, and writes as `stages/persisting.py` does."""
 
     def __init__(self, factory: KeptState) -> None:
         super().__init__()

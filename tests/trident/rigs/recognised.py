@@ -1,7 +1,8 @@
-"""A swarm for states that are recognised: each seed draws a program, its faults and its restarts.
+"""Random tests of recognised states: each seed draws a program, its faults and its restarts.
 
 Processes die between a state's write and its note, writes come late or twice, tasks move, and the
-program is stopped and started again with other numbers of tasks: none of that may be refused.
+program is stopped and started again with another number of tasks. In none of these cases may the
+state be refused.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from sunshower.simulation.worker import Killed
 from sunshower.state.tree import Tree
 from sunshower.trident import MemoryState, Skip, StateKind, batches, count
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
-from tests.trident.rigs.batch_swarm import SETTINGS, Shaky, ShakyTree
+from tests.trident.rigs.batch_swarm import SETTINGS, UnreliableStore, UnreliableTree
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.unsure import Troubles, UnsureState
 
 TOTAL, KEYS = 48, 5
 COUNTS = Counter(number % KEYS for number in range(TOTAL))
-FAULTS = {kind: hurt for kind, hurt in ANY_FAULTS.items() if kind not in ("errors", "slowness")}
-SHARE = 0.1  # of the notes, before or after which a process dies
+FAULTS = {kind: fault for kind, fault in ANY_FAULTS.items() if kind not in ("errors", "slowness")}
+SHARE = 0.1  # the probability that a process dies before or after it writes a note
 
 
 @dataclass
-class Mortal(Shaky):
-    """A store of batches in which processes die beside the notes of states."""
+class CrashingStore(UnreliableStore):
+    """A store of batches whose clients die before or after they write the note of a state."""
 
     deaths: int = 0
 
     def __call__(self) -> Tree:
-        return MortalTree(self)
+        return CrashingTree(self)
 
     def die(self, path: str) -> None:
         if "/states/" in path and self.share and self.draw.random() < SHARE:
@@ -47,8 +48,8 @@ class Mortal(Shaky):
             raise Killed
 
 
-class MortalTree(ShakyTree):
-    store: Mortal
+class CrashingTree(UnreliableTree):
+    store: CrashingStore
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
         self.store.die(path)
@@ -63,17 +64,17 @@ class MortalTree(ShakyTree):
 
 
 class Program:
-    """A program of a seed, which may be submitted several times."""
+    """The program of a seed, which may be submitted several times."""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.draw = seed, Random(seed)
         self.kind = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)[seed % 2]
         self.state = UnsureState(MemoryState(self.kind), Troubles(Random(seed), 0.2))
-        self.store = Mortal(Random(seed + 1))
+        self.store = CrashingStore(Random(seed + 1))
         self.tasks, self.size = self.draw.choice((1, 2, 3)), self.draw.choice((1, 2, 5))
 
     def submit(self) -> SimRun:
-        """Start it, with a number of spout tasks and workers that is drawn anew."""
+        """Start it, with random numbers of spout tasks and workers."""
         made = RowBatches if self.kind is StateKind.TRANSACTIONAL else OpaqueRowBatches
         spout = made(items(TOTAL, KEYS), self.size, partitions=3)
         draw, topology = self.draw, Topology("recognised", **self._settings())
@@ -96,12 +97,12 @@ class Program:
         return SETTINGS | {"workers": self.draw.choice((1, 2, 3))}
 
     def disturb(self, run: SimRun, times: int) -> None:
-        """Faults of the swarm of the core, and rebalances."""
+        """Cause random faults and rebalances, then end all faults."""
         draw = self.draw
         for _ in range(times):
             self.store.share = draw.choice((0.0, 0.05))
             run.wait(draw.expovariate(6.0))
-            with suppress(ClusterError):  # whom it was meant for is dead, or it is finished
+            with suppress(ClusterError):  # the target is dead, or the run has finished
                 if draw.random() < 0.2:
                     run.rebalance(draw.choice((1, 2, 3)), wait_s=0.5)
                 else:
@@ -113,7 +114,7 @@ class Program:
         for worker in run.plan.workers:
             run.resume_worker(worker)
         run.disturb(InjectedFaults())
-        with suppress(LifecycleError):  # it is finished
+        with suppress(LifecycleError):  # it has finished
             run.activate()
 
     @property
@@ -123,12 +124,12 @@ class Program:
 
 
 def judge(seed: int) -> str:
-    """What is wrong with a seed; empty if nothing is."""
+    """Run a seed, and return what was wrong; empty if nothing was."""
     program = Program(seed)
     try:
         run = program.submit()
         program.disturb(run, 4)
-        with suppress(ClusterError):  # it is finished
+        with suppress(ClusterError):  # it has finished
             run.kill(0.0)
         run = program.submit()
         program.disturb(run, 3)

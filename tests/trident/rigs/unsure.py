@@ -1,7 +1,7 @@
-"""A store that answers late, twice or not at all: for states whose batches must survive it.
+"""A state whose store loses answers, and executes writes late, twice or not at all.
 
 unsure = UnsureState(MemoryState(), Troubles(Random(7)))      in place of MemoryState()
-unsure.troubles.calm()      what is late happens, and nothing goes wrong any more
+unsure.troubles.calm()      executes the late writes, and ends all faults
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sunshower.trident.states.factories import KeptState
 
 
 class Trouble(Enum):
-    """What becomes of a put."""
+    """How a put fails."""
 
     NONE = "it happens"
     REFUSED = "it does not happen, and raises"
@@ -30,7 +30,7 @@ class Trouble(Enum):
 
 
 class Troubles:
-    """Which trouble comes next, for all clients of a store; and what is still on its way."""
+    """The random faults of all clients of a store, and the writes that are still late."""
 
     def __init__(self, random: Random, ratio: float = 0.3) -> None:
         self._random = random
@@ -57,7 +57,7 @@ class Troubles:
             raise StoreUnreachable("on purpose: no answer")
 
     def pass_by(self) -> None:
-        """Time passes: some of what is late happens."""
+        """Execute some of the late writes."""
         late, self._late = self._late, []
         for write in late:
             if self._random.random() < 0.3:
@@ -67,14 +67,14 @@ class Troubles:
                 self._late.append(write)
 
     def calm(self) -> None:
-        """All that is late happens, and nothing goes wrong any more."""
+        """Execute all late writes, and end all faults."""
         self._ratio = 0.0
         while self._late:
             self.pass_by()
 
 
 class UnsureBacking:
-    """A client of that store."""
+    """A client of the store, with faults."""
 
     def __init__(self, backing: Backing, troubles: Troubles) -> None:
         self._backing = backing
@@ -99,12 +99,12 @@ class UnsureBacking:
         return self._backing.count()
 
     def close(self) -> None:
-        pass  # what is late may still come
+        pass  # late writes may still be executed
 
 
 @dataclass(frozen=True)
 class UnsureState(KeptState):
-    """Any other state, with troubles. Copies share it."""
+    """Another state, with faults. Its copies share it."""
 
     inner: KeptState
     troubles: Troubles = field(compare=False, repr=False)

@@ -1,4 +1,4 @@
-"""Partitioned spouts whose tasks die, whose partitions move, and whose attempts are repeated."""
+"""Partitioned spouts: tasks that die, partitions that move, and attempts that are repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sunshower.trident.spouts.partition_log import (
     PartitionLog,
     _entry,
 )
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.partitioned_group import (
     Group,
@@ -30,7 +30,7 @@ from tests.trident.rigs.partitioned_group import (
     Opaque,
     Row,
     Transactional,
-    disturbed,
+    faulty_group,
     numbers_of,
 )
 
@@ -38,7 +38,7 @@ BOTH = pytest.mark.parametrize("kind", [Transactional, Opaque])
 
 
 def check(group: Group) -> None:
-    """Each row that there is, in one committed batch, in order; the same rows, if transactional."""
+    """Assert that each row is in one committed batch, in order; the same rows, if transactional."""
     for name, numbers in numbers_of(group).items():
         assert numbers == [*range(group.logs.length[name])], name
     if not group.spout.commits:
@@ -50,66 +50,64 @@ def check(group: Group) -> None:
 def test_each_row_is_in_one_committed_batch_whatever_happens(
     kind: type[Any], seed: int, steps: int
 ) -> None:
-    check(disturbed(kind, Random(seed), steps))
+    check(faulty_group(kind, Random(seed), steps))
 
 
-def commits_what_it_does_not_know(self: OpaqueEmitter, attempt: Attempt) -> None:
+def commit_unchecked(self: OpaqueEmitter, attempt: Attempt) -> None:
     held = self._held.get(attempt.txid)
     for name, metadata in held.metadata.items() if held else ():
         self._look(name).keep(attempt, metadata)
 
 
-def keeps_whatever_comes(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
+def keep_unchecked(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
     self._nodes()[attempt.txid] = node = JsonNode(self._tree, self._path_of(attempt.txid))
     node.read()
     node.write(_entry(attempt, metadata))
 
 
 RULES: dict[str, tuple[type[Any], Any, str, Any]] = {
-    "a new owner goes on from what is committed": (
+    "a new owner continues from what is committed": (
         *(Opaque, CommittedBatches, "includes"),
         lambda *_: True,
     ),
     "the same, transactional": (Transactional, CommittedBatches, "includes", lambda *_: True),
-    "a commit of what is not known": (
+    "a commit of unknown batches": (
         *(Opaque, OpaqueEmitter, "commit"),
-        commits_what_it_does_not_know,
+        commit_unchecked,
     ),
-    "an old attempt writes over a new one": (Opaque, PartitionLog, "keep", keeps_whatever_comes),
-    "a second life writes over the first": (
+    "an old attempt overwrites a new one": (Opaque, PartitionLog, "keep", keep_unchecked),
+    "a second life overwrites the first": (
         *(Transactional, PartitionLog, "keep_first"),
-        keeps_whatever_comes,
+        keep_unchecked,
     ),
 }
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_that_is_broken_on_purpose_is_noticed(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_breaking_a_rule_is_detected(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, where, name, broken = RULES[rule]
     monkeypatch.setattr(where, name, broken)
     for seed in range(150):
         try:
-            check(disturbed(kind, Random(seed), 150))
+            check(faulty_group(kind, Random(seed), 150))
         except AssertionError:
             return
-    pytest.fail("in 150 seeds nobody noticed")
+    pytest.fail("no seed of 150 has found it")
 
 
-# ---- one by one ---------------------------------------------------------------------------------
+# ---- single cases -------------------------------------------------------------------------------
 
 
-class Three(Random):
-    """No chance."""
+class AlwaysThree(Random):
+    """Always draws 3."""
 
     def randint(self, a: int, b: int) -> int:
         return 3
 
 
 def logs() -> Logs:
-    """One partition is listed, three rows of it are a batch."""
-    made = Logs(Three())
+    """One listed partition, with batches of three rows."""
+    made = Logs(AlwaysThree())
     made.listed = {"t@0"}
     return made
 
@@ -118,12 +116,12 @@ def numbers(rows: Sequence[Row]) -> list[int]:
     return [number for _, number in rows]
 
 
-def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_committed() -> None:
-    """In Storm the new owner reads the store, and emits again what is not committed yet."""
+def test_a_new_life_emits_nothing_until_the_batches_of_the_former_one_are_committed() -> None:
+    """In Storm, the new owner reads the store, and emits again what is not committed yet."""
     drive = Drive(Opaque(logs()))
     drive.emit(1)
     drive.restart()
-    assert drive.emit(2) == [], "where batch 1 ends, nobody knows"
+    assert drive.emit(2) == [], "the new life does not know where batch 1 ends"
     with pytest.raises(FailedBatch, match="started again and does not know"):
         drive.commit(1)
     first = drive.batch(1, 1)
@@ -132,7 +130,7 @@ def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_c
     assert second
 
 
-def test_a_new_life_goes_on_at_once_where_the_master_has_written_that_all_is_committed() -> None:
+def test_a_new_life_continues_at_once_if_the_master_has_stored_that_all_is_committed() -> None:
     drive = Drive(Opaque(logs()))
     before = drive.batch(1) + drive.batch(2)
     drive.restart()
@@ -143,12 +141,12 @@ def test_a_new_life_goes_on_at_once_where_the_master_has_written_that_all_is_com
 
 
 @BOTH
-def test_a_partition_that_changes_hands_while_batches_are_in_progress(kind: type[Any]) -> None:
+def test_a_partition_moves_to_another_task_while_batches_are_in_progress(kind: type[Any]) -> None:
     drive = Drive(kind(logs()), tasks=2)
     orders = [{"txid": txid, "partitions": ["t@0"], "gone": []} for txid in (1, 2, 3)]
     orders[1]["partitions"] = [None, "t@0"]  # from batch 2 on it is the other task's
     orders[2]["partitions"] = [None, "t@0"]
-    taken = [Taken(), Taken(), Taken()]
+    taken = [CollectedRows(), CollectedRows(), CollectedRows()]
     one, other = drive.emitters
     for emitter, txids in ((other, (1, 2)), (one, (1, 2))):  # `other` is faster
         for txid in txids:
@@ -183,7 +181,9 @@ def test_a_repeated_attempt_of_a_transactional_batch_has_the_same_partitions() -
 
 @BOTH
 @pytest.mark.parametrize("found", [3, [], {"txid": 1}])
-def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], found: Any) -> None:
+def test_invalid_metadata_are_refused_with_the_name_of_their_node(
+    kind: type[Any], found: Any
+) -> None:
     drive = Drive(kind(logs()))
     drive.metadata[1] = found
     with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
@@ -192,12 +192,12 @@ def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], f
         drive.order(1)
 
 
-def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_stand() -> None:
+def test_positions_that_an_earlier_attempt_wrote_for_a_vanished_partition_are_discarded() -> None:
     read = logs()
     read.length = {"t@0": 5, "t@1": 0}
     drive = Drive(Opaque(read))
     drive.emit(1)
-    drive.commit(1)  # but not by others: it fails
+    drive.commit(1)  # other tasks do not commit: the attempt fails
     read.listed = {"t@1"}
     assert drive.batch(1, 1) == []
     read.listed = {"t@0", "t@1"}
@@ -205,7 +205,7 @@ def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_sta
     assert rows == [("t@0", number) for number in range(5)]
 
 
-def test_a_former_life_writes_nothing_over_a_later_one() -> None:
+def test_a_former_life_cannot_overwrite_a_later_one() -> None:
     tree = MemoryTree(MemoryForest())
     former, later = PartitionLog(tree, "/s/user", "a/b"), PartitionLog(tree, "/s/user", "a/b")
     later.keep(Attempt(3, 1, 1), {"end": 9})
@@ -217,31 +217,31 @@ def test_a_former_life_writes_nothing_over_a_later_one() -> None:
     assert PartitionLog(tree, "/s/user", "a/b")[3] == {"end": 7}
 
 
-def test_what_storm_has_kept_is_read_and_written_over() -> None:
+def test_positions_that_storm_has_stored_are_read_and_overwritten() -> None:
     tree = MemoryTree(MemoryForest())
     tree.create("/s/user/topic@0/7", b'{"firstOffset": 5, "lastOffset": 9}')
     tree.create("/s/user/topic@0/8", b"null")
-    shelf = PartitionLog(tree, "/s/user", "topic@0")
-    assert shelf[8] is NOTHING
-    assert shelf.before(9) == {"firstOffset": 5, "lastOffset": 9}
-    shelf.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})
-    shelf.cleanup(8)
+    log = PartitionLog(tree, "/s/user", "topic@0")
+    assert log[8] is NOTHING
+    assert log.before(9) == {"firstOffset": 5, "lastOffset": 9}
+    log.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})
+    log.cleanup(8)
     assert tree.children("/s/user/topic@0") == ["8"]
 
 
-def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_attempt() -> None:
+def test_a_partition_without_new_rows_is_written_only_to_replace_an_earlier_attempt() -> None:
     read = logs()
     read.length["t@0"] = 3
     drive = Drive(Opaque(read))
     assert len(drive.batch(1)) == 3
     assert [drive.batch(txid) for txid in (2, 3, 4)] == [[], [], []]
-    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "it says that it has nothing"
+    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "the entry for no rows"
     drive.emit(5)
     assert drive.batch(5, 1) == []
     assert drive.tree.children("/transactional/s/user/t@0") == ["5"]
 
 
-def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
+def test_nothing_is_written_for_a_partition_at_its_end() -> None:
     for kind in (RowBatches, OpaqueRowBatches):
         drive = Drive(kind(items(5), 10, partitions=2))
         assert len(drive.batch(1)) == 5
@@ -252,7 +252,7 @@ def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
         assert drive.tree.children("/transactional/s/user/0") == ["1"]
 
 
-def test_an_opaque_batch_that_is_emitted_again_has_other_borders_and_all_rows_come_once() -> None:
+def test_repeats_of_an_opaque_batch_differ_and_all_rows_come_once() -> None:
     drive = Drive(OpaqueRowBatches(items(100), 10))
     assert len({len(drive.emit(1, attempt)) for attempt in range(5)}) > 2
     rows: list[Any] = []

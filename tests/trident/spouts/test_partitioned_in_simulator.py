@@ -1,4 +1,4 @@
-"""Partitioned spouts in whole topologies on virtual time, whose processes are killed."""
+"""Partitioned spouts in whole topologies in the simulator, while their processes are killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STEPS = {kind: all_steps(kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize(("kind", "step"), [(k, step) for k in STEPS for step in STEPS[k]])
-def test_whoever_dies_at_a_step_each_row_is_counted_once(kind: str, step: str) -> None:
+def test_each_row_is_counted_once_when_a_process_dies_at_any_step(kind: str, step: str) -> None:
     steps = Steps(step, 2, die)
     rig = rig_of(kind, steps, 3)
     layout = Layout.ISOLATE if len(step) % 2 else Layout.PACK

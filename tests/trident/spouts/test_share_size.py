@@ -1,4 +1,4 @@
-"""The size of batches follows the time that they take."""
+"""The number of rows in a batch is adapted to the time that batches take."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sunshower.trident import Bounds, MemoryState, Skip, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 
-TIMEOUT_S = 30.0  # so the goal is 5 s, and 10 s are too long
+TIMEOUT_S = 30.0  # so a batch should take 5 s, and 10 s are too long
 
 
 class Row(NamedTuple):
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Slow:
-    """Lets every row pass, after 0.1 s."""
+    """A filter that accepts every row, after 0.1 s."""
 
     def prepare(self, context: Context) -> None:
         self._clock = context.clock
@@ -37,8 +37,8 @@ class Slow:
         return True
 
 
-class Asked(Spout[Row]):
-    """An endless source that is asked for each row."""
+class EndlessSpout(Spout[Row]):
+    """An endless source that emits one row per call."""
 
     emits = Row
 
@@ -47,17 +47,17 @@ class Asked(Spout[Row]):
 
 
 def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took_s: float) -> int:
-    """The limit after a batch that has taken so long."""
+    """Commit a batch that has taken `took_s`, and return the limit after it."""
     size.read(txid, records)
     clock.advance(took_s)
     size.committed(txid)
     return size.records_max
 
 
-def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time(
+def test_a_slow_function_receives_by_default_only_as_many_rows_as_it_processes_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows in one batch would take 100 s: more than a call may take, and a tuple tree."""
+    """All rows in one batch would take 100 s, more than the limits of a call and of a tree."""
     monkeypatch.chdir(tmp_path)  # the default store is a file there
     topology, state = Topology("slow"), MemoryState()
     given = Records([Row(n % 7) for n in range(1_000)], type=Row)
@@ -71,7 +71,7 @@ def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes
 
 
 class Poisoned(Slow):
-    """Refuses one row."""
+    """Raises for one row."""
 
     def __call__(self, row: Row) -> bool:
         if row.key == 50:
@@ -79,7 +79,7 @@ class Poisoned(Slow):
         return super().__call__(row)
 
 
-def test_a_skipped_batch_says_nothing_about_the_time_of_rows(
+def test_a_skipped_batch_is_not_used_to_estimate_the_time_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -121,19 +121,19 @@ def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_mos
 
 
 def test_a_share_never_shrinks_below_the_first_one() -> None:
-    """What takes so long is not the rows: a slow store, for example."""
+    """The time is not due to the rows, but to a slow store, for example."""
     clock = ManualClock()
     assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 60.0) == 100
 
 
-def test_a_share_that_is_not_full_grows_to_what_its_rows_show() -> None:
+def test_a_share_that_is_not_full_grows_by_the_time_of_its_rows() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 1, 0.5) == 100, "ten rows in five seconds"
-    assert committed(size, clock, 2, 2, 0.02) == 499, "of a source that passes on few records"
+    assert committed(size, clock, 2, 2, 0.02) == 499, "the source has few records"
 
 
-def test_a_share_with_many_rows_for_each_record_follows_from_its_limit() -> None:
+def test_a_share_with_more_rows_than_its_limit_grows_from_the_limit() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 5_000, 2.5) == 200
@@ -144,11 +144,11 @@ def test_a_share_is_doubled_while_most_of_its_time_does_not_depend_on_the_rows()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 6.0) == 200
     assert committed(size, clock, 2, 200, 6.1) == 400
-    assert committed(size, clock, 3, 400, 9.5) == 400, "now it does"
+    assert committed(size, clock, 3, 400, 9.5) == 400, "now the time depends on the rows"
     assert committed(size, clock, 4, 400, 9.5) == 400
 
 
-def test_a_share_is_not_doubled_again_after_that_was_too_much() -> None:
+def test_a_share_is_not_doubled_again_after_doubling_was_too_much() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 6.0) == 200
@@ -163,7 +163,7 @@ def test_each_further_attempt_reads_half() -> None:
     assert committed(size, clock, 1, 1, 0.1) == 20
 
 
-def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
+def test_the_time_of_a_batch_is_measured_from_its_last_emit() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     size.read(1, 100)
@@ -175,16 +175,16 @@ def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
     "spout",
     [
         PlainSpout(Numbers(1_000)),
-        PolledSpout(Asked()),
+        PolledSpout(EndlessSpout()),
         RowBatches([Row(0)] * 1_000, 1_000, partitions=1),
         OpaqueRowBatches([Row(0)] * 1_000, 1_000, partitions=1),
     ],
     ids=["plain", "polled", "transactional", "opaque"],
 )
-def test_each_spout_with_bounds_keeps_to_what_is_processed_in_time(
+def test_each_spout_with_bounds_respects_the_limit_of_its_share(
     spout: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Taken, "records_max", 100)
+    monkeypatch.setattr(CollectedRows, "records_max", 100)
     drive = Drive(as_trident_spout(spout))
     assert len(drive.emit(1)) == 100
 

@@ -1,4 +1,4 @@
-"""Batch spouts without partitions, and what can be a batch spout at all."""
+"""Batch spouts without partitions, and which objects can be used as a batch spout."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ def test_a_cycle_starts_over_at_the_end_and_not_before() -> None:
     assert not any(drive.is_last(txid) for txid in range(1, 7))
 
 
-def test_a_fixed_batch_spout_that_cannot_be_is_refused() -> None:
+def test_an_invalid_fixed_batch_spout_is_refused() -> None:
     with pytest.raises(TopologyError, match="size is 0"):
         FixedBatchSpout(SEVEN, 0)
     with pytest.raises(TopologyError, match="it has no rows to repeat"):
         FixedBatchSpout([], 3, cycle=True)
 
 
-def test_what_a_feeder_is_fed_is_a_batch_each_for_all_its_copies() -> None:
+def test_each_feed_of_a_feeder_is_a_batch_for_all_its_copies() -> None:
     feeder = FeederBatchSpout(fields=["n"])
     drive = Drive(deepcopy(feeder))
     assert not drive.coordinator.is_ready(1)
     feeder.feed(SEVEN[:2])
     assert drive.coordinator.is_ready(1)
     assert drive.emit(1) == SEVEN[:2]
-    assert drive.coordinator.is_ready(1), "it failed, and is emitted again"
+    assert drive.coordinator.is_ready(1), "batch 1 is not committed, and may be emitted again"
     assert not drive.coordinator.is_ready(2)
     assert drive.batch(1, attempt=1) == SEVEN[:2]
     assert not drive.is_last(1)
@@ -96,22 +96,22 @@ class Counted(BatchSpout):
         return txid == 3
 
 
-def test_a_batch_spout_is_asked_by_txid_and_told_of_success() -> None:
+def test_a_batch_spout_emits_and_acks_by_txid() -> None:
     drive = Drive(Counted())
     assert [len(rows) for rows in drive.run()] == [1, 2, 3]
     assert drive.emitters[0]._spout.acked == [1, 2, 3]
     assert (drive.spout.kind, drive.spout.parallelism_max) == (SpoutKind.TRANSACTIONAL, 1)
 
 
-class Slow(Spout[Word]):
-    """Gives records while there are some; None in between; fails once, if it is told to."""
+class TextSpout(Spout[Word]):
+    """Yields its texts, and None for a pause; raises once before the text at `fail_at`."""
 
     def __init__(self, *texts: str | None, fail_at: int | None = None) -> None:
         self.texts = texts
         self.fails = [] if fail_at is None else [fail_at]
         self.lives: list[int] = []
 
-    def __deepcopy__(self, memo: Any) -> Slow:
+    def __deepcopy__(self, memo: Any) -> TextSpout:
         self.lives.append(0)
         return self
 
@@ -131,21 +131,21 @@ def plain(spout: Spout[Any], records: int = 3, **more: Any) -> PlainSpout:
     return PlainSpout(spout, bounds=Bounds(records=records), **more)
 
 
-def test_a_plain_spout_gives_batches_of_so_many_records_and_less_where_it_has_nothing() -> None:
-    drive = Drive(plain(Slow("a", "b", "c", "d", None, "e", None, None, "f")))
+def test_a_plain_spout_emits_full_batches_and_smaller_ones_when_it_has_no_records() -> None:
+    drive = Drive(plain(TextSpout("a", "b", "c", "d", None, "e", None, None, "f")))
     assert [words(rows) for rows in drive.run()] == ["abc", "d", "e", "", "f"]
     assert drive.spout.kind is SpoutKind.NON_TRANSACTIONAL
     assert drive.spout.emits is Word
 
 
-def test_a_plain_spout_emits_a_failed_batch_again_and_goes_on_after_it() -> None:
-    drive = Drive(plain(Slow(*"abcdefg")))
+def test_a_plain_spout_emits_a_failed_batch_again_and_continues_after_it() -> None:
+    drive = Drive(plain(TextSpout(*"abcdefg")))
     assert [words(drive.emit(txid)) for txid in (1, 2)] == ["abc", "def"]
     assert [words(drive.emit(txid, 1)) for txid in (1, 2, 3)] == ["abc", "def", "g"]
 
 
-def test_another_life_of_a_plain_spout_passes_over_what_was_emitted() -> None:
-    spout = Slow("a", None, *"bcdefg")
+def test_a_restarted_plain_spout_skips_the_records_that_were_emitted() -> None:
+    spout = TextSpout("a", None, *"bcdefg")
     drive = Drive(plain(spout))
     assert [words(drive.batch(txid)) for txid in (1, 2)] == ["a", "bcd"]
     drive.restart()
@@ -154,8 +154,8 @@ def test_another_life_of_a_plain_spout_passes_over_what_was_emitted() -> None:
     assert words(drive.emit(3, 1)) == "efg"
 
 
-def test_a_plain_spout_whose_records_raise_goes_on_where_it_was() -> None:
-    drive = Drive(plain(Slow(*"abcde", fail_at=4)))
+def test_a_plain_spout_whose_records_raise_continues_where_it_was() -> None:
+    drive = Drive(plain(TextSpout(*"abcde", fail_at=4)))
     assert words(drive.batch(1)) == "abc"
     with pytest.raises(OSError, match="away"):
         drive.emit(2)
@@ -163,8 +163,8 @@ def test_a_plain_spout_whose_records_raise_goes_on_where_it_was() -> None:
     assert drive.is_last(2)
 
 
-def test_a_plain_spout_that_has_lost_records_says_so() -> None:
-    spout = Slow(*"abcde")
+def test_lost_records_of_a_plain_spout_are_reported() -> None:
+    spout = TextSpout(*"abcde")
     drive = Drive(plain(spout))
     drive.emit(1)
     spout.texts = ("a",)
@@ -179,7 +179,7 @@ class Tables(Spout[Word]):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (Tables(), r"Tables has no records\(\)"),
         (Counted, "the class Counted makes no batches"),
@@ -187,12 +187,14 @@ class Tables(Spout[Word]):
         (Topology("t"), "makes no batches"),
     ],
 )
-def test_what_makes_no_batches_is_refused_with_what_does(given: Any, said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_an_object_that_makes_no_batches_is_refused_with_the_alternatives(
+    given: Any, message: str
+) -> None:
+    with pytest.raises(TopologyError, match=message):
         as_trident_spout(given)
 
 
-def test_what_is_a_trident_spout_stays_itself(tmp_path: Any) -> None:
+def test_a_trident_spout_is_not_wrapped(tmp_path: Any) -> None:
     fixed = FixedBatchSpout(SEVEN, 3)
     assert as_trident_spout(fixed) is fixed
     assert as_trident_spout(Records([Word("a")])).kind is SpoutKind.NON_TRANSACTIONAL
@@ -201,7 +203,7 @@ def test_what_is_a_trident_spout_stays_itself(tmp_path: Any) -> None:
 
 
 class Live(Spout[Word]):
-    """Gives what has come; None for ever where there is no more."""
+    """Yields the texts there are, and after them None without end."""
 
     def __init__(self) -> None:
         self.texts = list("abcde")
@@ -236,7 +238,7 @@ def test_a_live_source_that_has_less_than_before_is_not_waited_for(repeats: bool
     assert live.asked < 1_000
 
 
-def test_a_batch_that_a_live_source_does_not_give_again_is_incomplete_in_the_end() -> None:
+def test_a_batch_that_a_live_source_cannot_repeat_is_reported_as_incomplete() -> None:
     live = Live()
     drive = Drive(plain(live, repeats=True))
     drive.batch(1)

@@ -1,4 +1,4 @@
-"""Text files in batches: the same lines as TextFiles gives, by their bytes, again and again."""
+"""Text files in batches: the same lines as TextFiles, and the same bytes in each repeat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines(rows: list[Any]) -> list[str]:
 
 
 @given(TEXTS, st.integers(1, 7), st.integers(1, 30), st.integers(1, 3), st.integers(1, 3))
-def test_all_lines_come_once_in_whatever_batches(
+def test_all_lines_come_once_with_batches_of_any_size(
     tmp_path_factory: Any, texts: list[str], records: int, size: int, shares: int, tasks: int
 ) -> None:
     folder = tmp_path_factory.mktemp("texts")
@@ -45,7 +45,7 @@ def test_all_lines_come_once_in_whatever_batches(
     assert drive.is_last(len(batches))
 
 
-def test_a_batch_has_so_many_lines_and_is_the_same_again(tmp_path: Path) -> None:
+def test_a_batch_has_as_many_lines_as_its_bound_and_repeats_are_equal(tmp_path: Path) -> None:
     (path,) = files(tmp_path, "".join(f"{number}\n" for number in range(100)))
     drive = Drive(TextFileBatches(path, bounds=Bounds(records=40)))
     first, second = drive.emit(1), drive.emit(2)
@@ -86,7 +86,7 @@ def test_a_store_of_another_list_of_files_is_refused(tmp_path: Path) -> None:
     assert len(former.emit(2)) == 2
 
 
-def test_bytes_that_make_no_text_are_named(tmp_path: Path) -> None:
+def test_the_error_names_bytes_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "bad"
     path.write_bytes(b"good\nb\xffd\n")
     with pytest.raises(SourceError, match="bad, byte 6: invalid start byte"):

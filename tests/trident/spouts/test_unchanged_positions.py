@@ -1,6 +1,6 @@
-"""A partition whose position a batch does not change has no rows in it, also when it is repeated.
+"""A partition whose position a batch does not change has no rows in it, nor in its repeats.
 
-The contract of every partitioned spout, of users and our own, whatever it returns for "nothing".
+This holds for every partitioned spout, ours and those of users, whatever it returns for "no rows".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCHES = 8
 
 
 class Reader:
-    """Two rows of each partition in a batch, until there are no more; the stream never ends."""
+    """Emits two rows of each partition in a batch, while there are any; the stream never ends."""
 
     emits = ("row",)
 
@@ -47,25 +47,25 @@ class Reader:
         return {"at": at, "end": end, "pair": (at, end)}
 
 
-class Again(PartitionedSpout):
+class Transactional(PartitionedSpout):
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
         room.emit([(row,) for row in ROWS[partition][metadata["at"] : metadata["end"]]])
         metadata["at"] = "changed in place"
 
 
-class Anew(OpaquePartitionedSpout):
+class Opaque(OpaquePartitionedSpout):
     pass
 
 
 class Equal(Reader):
-    """Returns an equal value of its own."""
+    """Returns a new, equal value if there are no rows."""
 
     def nothing(self, last: Any) -> Any:
         return last and {"pair": (last["at"], last["end"]), "end": last["end"], "at": last["at"]}
 
 
 class Changing(Reader):
-    """Changes the metadata that it got."""
+    """Changes the metadata that it receives, and returns them."""
 
     def moved(self, last: Any, at: int, end: int) -> Any:
         last = {} if last is None else last
@@ -73,7 +73,7 @@ class Changing(Reader):
         return last
 
 
-class Together(Reader):
+class AllAtOnce(Reader):
     """Reads all partitions at once, and returns an entry for each."""
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
@@ -81,10 +81,13 @@ class Together(Reader):
 
 
 def kinds(how: type[Reader]) -> list[Any]:
-    return [type(f"{how.__name__}{base.__name__}", (how, base), {})() for base in (Again, Anew)]
+    return [
+        type(f"{how.__name__}{base.__name__}", (how, base), {})()
+        for base in (Transactional, Opaque)
+    ]
 
 
-SPOUTS: list[Any] = [spout for how in (Reader, Equal, Changing, Together) for spout in kinds(how)]
+SPOUTS: list[Any] = [spout for how in (Reader, Equal, Changing, AllAtOnce) for spout in kinds(how)]
 
 
 def names(rows: list[Any]) -> list[str]:
@@ -122,7 +125,7 @@ def test_each_row_is_in_one_batch_though_batches_overlap(spout: Any) -> None:
 
 
 class Cyclic(PartitionedSpout):
-    """Has the same rows under the same metadata in each batch: these are rows, and not nothing."""
+    """Has the same row and the same metadata in each batch, which is not the same as no rows."""
 
     emits = ("row",)
 
@@ -158,7 +161,7 @@ OURS: list[Callable[[Path], Any]] = [
 
 
 @pytest.mark.parametrize("made", OURS)
-def test_of_our_own_spouts_nothing_is_emitted_twice_at_the_end(made: Any, tmp_path: Path) -> None:
+def test_our_own_spouts_emit_nothing_twice_at_the_end(made: Any, tmp_path: Path) -> None:
     drive, found = Drive(made(tmp_path)), list[str]()
     for txid in range(1, BATCHES):
         drive.emit(txid)

@@ -1,4 +1,4 @@
-"""Any value as a key: the same group before and after a journey, in one process and in several."""
+"""Any value as a key: the same group before and after transport, in one process and in several."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from sunshower.trident.states.texts import key_of as key_from
 from sunshower.trident.states.texts import text_of_key
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color
-from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, Made, expected, program
+from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, KeyCounts, expected, program
 
 STREAM = PlannedStream(0, "a", StreamSpec("default", Schema(("key",))), SCHEMA.classes)
 
 
 def has_no_surrogate(value: Any) -> bool:
-    """Whether UTF-8 has all characters of a text: others are refused by stored states."""
+    """Whether a text can be encoded as UTF-8; stored states refuse others."""
     return not isinstance(value, str) or value.encode(errors="ignore").decode() == value
 
 
@@ -54,8 +54,8 @@ values = st.recursive(
 )
 
 
-def travelled(value: Any) -> Any:
-    """A value as another process gets it."""
+def transported(value: Any) -> Any:
+    """A value as another process receives it."""
     fields = encode(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
     frame = decode(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
     assert frame.error is None
@@ -63,9 +63,9 @@ def travelled(value: Any) -> Any:
 
 
 @given(values)
-def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
+def test_a_key_is_the_same_after_transport_and_in_a_state(value: Any) -> None:
     key = key_of(value)
-    after = key_of(travelled(value))
+    after = key_of(transported(value))
     assert {key: 1}[after] == 1
     assert stable_hash(value) == stable_hash(after)
     assert key_of(key) == key or "nan" in repr(key).lower()
@@ -76,7 +76,7 @@ def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
 
 
 @given(st.lists(values, min_size=1, max_size=8))
-def test_equal_keys_are_one_in_groups_tasks_and_states(rows: list[Any]) -> None:
+def test_equal_keys_have_the_same_group_task_and_state(rows: list[Any]) -> None:
     texts, hashes = dict[Any, str](), dict[Any, int]()
     for key in Schema(("key",)).keys(["key"], [(row,) for row in rows]):
         assert texts.setdefault(key, text_of_key(key)) == text_of_key(key)
@@ -84,7 +84,7 @@ def test_equal_keys_are_one_in_groups_tasks_and_states(rows: list[Any]) -> None:
     assert len({*texts.values()}) == len(texts)
 
 
-def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
+def check(seen: KeyCounts, counts: MemoryState, pairs: MemoryState) -> None:
     every = expected(STORED)
     assert dict(counts.items("counts")) == every
     assert sum(number for _, number in pairs.items("pairs")) == every.total()
@@ -94,8 +94,8 @@ def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
 
 
 @pytest.mark.parametrize("layout", [None, *Layout])
-def test_every_grouping_of_a_batch_program_takes_every_key(layout: Layout | None) -> None:
-    seen: Made = defaultdict(Counter)
+def test_every_grouping_of_a_batch_program_accepts_every_key(layout: Layout | None) -> None:
+    seen: KeyCounts = defaultdict(Counter)
     states = {name: MemoryState() for name in ("counts", "pairs", "windows")}
     topology = program(states.__getitem__, seen)
     if layout is None:
@@ -131,7 +131,7 @@ def check_core(results: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", [None, *Layout])
-def test_fields_and_partial_key_take_every_key(layout: Layout | None) -> None:
+def test_fields_and_partial_key_accept_every_key(layout: Layout | None) -> None:
     if layout is None:
         run = run_inline(core().graph(), clock=ManualClock(), steps_max=50_000)
         check_core(run.results.__getitem__)

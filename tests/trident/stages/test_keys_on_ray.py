@@ -30,7 +30,8 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     run = ray_cluster.submit(topology.graph())
     try:
         assert run.wait(120.0)
-        # The key of a key is itself, with the NaN of this process: only that one equals itself.
+        # key_of() leaves keys as they are, but replaces NaN by the NaN object of this process,
+        # which is the only one that equals itself as a key.
         tasks = [Counter({key_of(k): n for k, n in found}) for found in run.results("group")]
     finally:
         run.stop()
@@ -39,7 +40,7 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     assert not tasks[0].keys() & tasks[1].keys()
 
 
-def test_classes_of_a_function_travel_between_processes(ray_cluster: RayCluster) -> None:
+def test_classes_defined_in_a_function_are_sent_between_processes(ray_cluster: RayCluster) -> None:
     class Color(Enum):
         RED = "red"
 

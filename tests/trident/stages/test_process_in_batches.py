@@ -1,4 +1,4 @@
-"""`process` in batches: the state of each key is that of a plain program, exactly once."""
+"""`process` in batches: each key has the state that a plain program computes, exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sunshower.trident import (
     sum_,
 )
 from tests.seeds import seeds
-from tests.trident.rigs.one_process import given
+from tests.trident.rigs.one_process import stub_stream
 from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
 
@@ -57,7 +57,7 @@ def visits(click: Click, state: KeyState[Visit]) -> Iterator[Numbered]:
 
 
 def plain() -> tuple[dict[str, Visit], int]:
-    """The states in the end, and the sum of the numbers that were emitted."""
+    """The expected states, and the expected sum of the emitted numbers."""
     states: dict[str, KeyState[Visit]] = {}
     numbers = 0
     for click in CLICKS:
@@ -76,7 +76,7 @@ def declare(topology: Topology, state: Any, numbers: Any, **options: Any) -> Bat
 
 
 def read(state: Any) -> dict[str, Visit]:
-    """The states as a reader without their classes finds them."""
+    """The states, decoded from what a reader without their classes sees."""
     found = {user: stored["<Visit>"] for user, stored in state.items()}
     return {user: Visit(set(one["pages"]), one["clicks"]) for user, one in found.items()}
 
@@ -91,7 +91,7 @@ def test_states_and_rows_are_those_of_a_plain_program(max_batches: int) -> None:
 
 
 @seeds(40)
-def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
+def test_a_batch_changes_a_state_once_when_workers_are_killed(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology = Topology("clicks", **SETTINGS)
     state, numbers = MemoryState(), MemoryState(name="numbers")
@@ -104,7 +104,7 @@ def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
     assert (read(state), dict(numbers.items())) == (expected, {"$GLOBAL$": total})
 
 
-def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_later_run_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     state, store = SqliteState(tmp_path / "visits.db"), InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = Topology("clicks")
@@ -114,7 +114,7 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
 
 
 def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() -> None:
-    def touchy(click: Click, state: KeyState[int]) -> None:
+    def raising(click: Click, state: KeyState[int]) -> None:
         state.value = (state.value or 0) + 1
         if click.page == "/6":
             raise ValueError("odd")
@@ -122,13 +122,13 @@ def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() ->
     topology, state = Topology("clicks"), MemoryState()
     spout = FixedBatchSpout(CLICKS, 6, type=Click)
     clicks = batches(topology, "clicks", spout, store=InMemory())
-    clicks.group_by("user").process(touchy, state=state)
+    clicks.group_by("user").process(raising, state=state)
     with pytest.raises(TopologyFailed, match="ValueError: odd"):
         run(topology)
     assert sum(count for _, count in state.items()) == 6, "batch 1 and no other"
 
 
-def test_a_program_asks_for_the_state_of_a_key() -> None:
+def test_a_program_can_query_the_state_of_a_key() -> None:
     answers: list[Any] = []
 
     def note(answer: Any) -> None:
@@ -165,6 +165,6 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
     ],
 )
 def test_wrong_declarations(settings: Any, error: Any, says: str) -> None:
-    _, clicks = given(Click)
+    _, clicks = stub_stream(Click)
     with pytest.raises(error, match=says):
         clicks.group_by("user").process(visits, **settings)

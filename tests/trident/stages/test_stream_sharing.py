@@ -1,4 +1,4 @@
-"""How rows are shared out among tasks, repartitioning by repartitioning."""
+"""How each repartitioning distributes rows among tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def shared(sharing: Sharing, rows: Sequence[Any], targets: int = 3, txid: int = 
 
 
 @given(st.lists(st.integers(0, 20), max_size=20), st.integers(1, 5), st.integers(0, 7))
-def test_even_is_never_more_than_one_row_apart(sizes: list[int], targets: int, index: int) -> None:
+def test_round_robin_shares_differ_by_at_most_one_row(
+    sizes: list[int], targets: int, index: int
+) -> None:
     sharing, got = RoundRobin(), [0] * targets
     sharing.prepare(targets, index)
     for size in sizes:
@@ -46,12 +48,12 @@ def test_even_is_never_more_than_one_row_apart(sizes: list[int], targets: int, i
         shares = sharing.split(1, rows)
         assert sorted(row for _, share in shares for row in share) == rows
         for target, share in shares:
-            assert share, "nobody is sent nothing"
+            assert share, "no task is sent an empty share"
             got[target] += len(share)
         assert max(got) - min(got) <= 1
 
 
-def test_equal_keys_go_where_their_hash_says() -> None:
+def test_equal_keys_go_to_the_task_of_their_hash() -> None:
     rows = [(f"w{i % 10}", i) for i in range(100)]
     found = shared(ByFields(WORDS, ("word",)), rows)
     assert found == {
@@ -62,13 +64,13 @@ def test_equal_keys_go_where_their_hash_says() -> None:
         assert all(stable_hash((count, word)) % 3 == index for word, count in share)
 
 
-def test_objects_are_shared_by_their_attributes() -> None:
+def test_objects_are_distributed_by_their_attributes() -> None:
     rows = [Sale("a", 1), Sale("b", 2), Sale("a", 3)]
     found = shared(ByFields(Schema.of(Sale), ("shop",)), rows)
     assert [rows[0], rows[2]] in [[s for s in share if s.shop == "a"] for share in found.values()]
 
 
-def test_one_task_and_no_rows_cost_nothing() -> None:
+def test_one_task_receives_all_rows_and_no_rows_make_no_shares() -> None:
     rows = [("a", 1)]
     assert shared(ByFields(WORDS, ("word",)), rows, targets=1) == {0: rows}
     for sharing in (ByFields(WORDS, ("word",)), RoundRobin(), ToAll(), ToFirst(), ByBatch()):
@@ -86,7 +88,7 @@ def test_all_first_and_by_batch() -> None:
     ]
 
 
-def test_a_grouping_that_names_no_task_of_ours_is_told() -> None:
+def test_a_grouping_that_chooses_an_unknown_task_is_reported() -> None:
     class Wrong:
         def prepare(self, targets: Sequence[int]) -> None: ...
 
@@ -97,6 +99,6 @@ def test_a_grouping_that_names_no_task_of_ours_is_told() -> None:
         shared(ByGrouping(Wrong()), [("a", 1)])
 
 
-def test_a_key_without_a_hash_is_told() -> None:
+def test_a_key_without_a_hash_is_reported() -> None:
     with pytest.raises(BadEmit, match="type object"):
         shared(ByFields(WORDS, ("word",)), [(object(), 1)])

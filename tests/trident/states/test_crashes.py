@@ -1,4 +1,4 @@
-"""A process dies at every step of a batch's life, and each row counts exactly once all the same."""
+"""Each row counts exactly once when a process dies at any step of a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rig_of(kind: str, steps: Steps, max_batches: int, *, real: bool = False) -> 
 
 
 def all_steps(kind: str) -> dict[str, int]:
-    """The steps of a run without deaths, and how often each is done."""
+    """The steps of a run without crashes, and how often each occurs."""
     steps = Steps()
     rig = rig_of(kind, steps, 3)
     run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=50_000)
@@ -53,21 +53,21 @@ def submitted(rig: Rig, seed: int, layout: Layout) -> SimRun:
     return cluster.submit(rig.topology(**SETTINGS).graph(), layout)
 
 
-HOW = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
+WAYS = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
 
 
 def crashes() -> Iterator[ParameterSet]:
-    """Each step in each way; in `make test` in one way in which it is done often enough to die."""
+    """Each step in each way; without the mark `long` one possible way for each step."""
     steps = [(kind, step, times) for kind in STEPS for step, times in STEPS[kind].items()]
     for place, (kind, step, times) in enumerate(steps):
-        possible = [way for way in HOW if way[0] <= times]
+        possible = [way for way in WAYS if way[0] <= times]
         short = possible[place % len(possible)]
-        for way in HOW:
+        for way in WAYS:
             yield pytest.param(kind, step, *way, marks=[] if way == short else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), crashes())
-def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(
+@pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), list(crashes()))
+def test_nothing_is_lost_or_counted_twice_when_a_process_dies_at_any_step(
     kind: str, step: str, time: int, max_batches: int, layout: Layout
 ) -> None:
     steps = Steps(step, time, die)
@@ -78,9 +78,11 @@ def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(
     assert run.snapshot().restarts == (steps.seen[step] >= time)
 
 
-def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
-    """Between the last ack and the commit: while a topology rests batches are processed, and
-    nothing is committed. Then the worker of a component dies."""
+def killed_while_inactive(component: str, seed: int) -> tuple[Rig, SimRun]:
+    """A run in which the worker of a component dies between the last ack and the commit.
+
+    While a topology is inactive, the batches in progress are processed, but none is committed.
+    """
     steps = Steps()
     rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3, real=True)
     rig.spout.total = 60
@@ -98,13 +100,15 @@ COMPONENTS = ("$mastercoord-g", "$spoutcoord-numbers", "numbers", "middle", "cou
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_whoever_dies_between_the_last_ack_and_the_commit(component: str) -> None:
+def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit(
+    component: str,
+) -> None:
     causes: set[str] = set()
     for seed in range(2):
-        rig, run = dies_at_rest(component, seed)
+        rig, run = killed_while_inactive(component, seed)
         assert run.wait(120.0), run._describe()
         rig.check()
         causes |= set(run.snapshot().component("$mastercoord-g").causes)
-    assert "timeout" not in causes, "nobody had to wait for it"
+    assert "timeout" not in causes, "the failure must be detected before the timeout"
     if component == "counts":
-        assert "failed by bolt" in causes, "who has not seen all of a batch does not commit it"
+        assert "failed by bolt" in causes, "a task without all of a batch does not commit it"

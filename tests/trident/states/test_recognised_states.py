@@ -1,4 +1,4 @@
-"""A state that was rolled back, replaced or emptied is refused, and no other one ever is."""
+"""A state that was rolled back, replaced or emptied is refused, and no other state is."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from tests.trident.rigs.recognised import COUNTS, Program, judge
 BEHIND = "state 'count', task 0 (was last written by batch|is empty).* but it had batch"
 
 
-# ---- nothing legitimate is refused --------------------------------------------------------------
+# ---- valid states are not refused ---------------------------------------------------------------
 
 
 @seeds(200)
-def test_restarts_moves_repeats_and_deaths_beside_the_note_are_never_refused(seed: int) -> None:
+def test_restarts_moves_repeats_and_crashes_around_a_note_are_never_refused(seed: int) -> None:
     assert not judge(seed)
 
 
-def test_processes_die_beside_the_note() -> None:
+def test_processes_die_before_and_after_they_write_a_note() -> None:
     deaths = 0
     for seed in range(5):
         program = Program(seed)
@@ -62,7 +62,7 @@ def test_processes_die_beside_the_note() -> None:
     assert deaths > 1
 
 
-def test_a_check_that_is_too_strict_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_is_too_strict_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def strict(self: LastWrite, found: Attempt | None, state: str) -> None:
         if found != self.attempt:
             raise StateMismatch(f"{state} is not as noted")
@@ -76,7 +76,7 @@ def _short(wait: Callable[..., bool]) -> Callable[..., bool]:
     return lambda run, timeout_s=None: wait(run, min(timeout_s or 5.0, 5.0))
 
 
-# ---- everything else is -------------------------------------------------------------------------
+# ---- all others are refused ---------------------------------------------------------------------
 
 
 def shelf_of(program: Program) -> MemoryShelf:
@@ -85,7 +85,7 @@ def shelf_of(program: Program) -> MemoryShelf:
 
 
 def behind(program: Program) -> list[int]:
-    """The tasks whose state is behind its note."""
+    """The tasks whose state is older than its note."""
     counted = CountedIn(program.store, ("/transactional/numbers/coordinator",))
     found = []
     for task in range(program.tasks):
@@ -99,12 +99,12 @@ def behind(program: Program) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "lives",
+    "running",
     [False, pytest.param(True, marks=pytest.mark.long)],
     ids=["between two runs", "while it runs"],
 )
-def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
-    """If only what was not noted yet is lost, the batch is repeated, and nothing is refused."""
+def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(running: bool) -> None:
+    """If only a batch without a note is lost, it is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
     for seed in range(12):
         program, draw = Program(seed), Random(seed)
@@ -113,8 +113,8 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
         run.wait(draw.random())
         former = {**shelf.marks}, deepcopy(shelf.values)
         run.wait(draw.random() / 2)
-        if not lives:
-            with suppress(ClusterError):  # it is finished
+        if not running:
+            with suppress(ClusterError):  # it has finished
                 run.kill(0.0)
         program.state.troubles.calm()
         shelf.marks.clear()
@@ -122,10 +122,10 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
         shelf.values.clear()
         shelf.values.update(former[1])
         refused = behind(program)
-        if not lives:
+        if not running:
             run = program.submit()
         has_ended = run.wait(4.0)
-        if refused and not (lives and has_ended):
+        if refused and not (running and has_ended):
             assert {*refused} <= {*behind(program)}, f"seed {seed}: task {refused} was written on"
             assert not has_ended
             assert Counter(program.counts) <= COUNTS
@@ -137,7 +137,7 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
 
 
 def numbers(folder: Path, total: int, name: str | None = None) -> dict[object, object]:
-    """Count rows of one key, `total` of them in all runs together, two in a batch."""
+    """Count rows of one key, two in a batch, up to `total` rows in all runs together."""
     topology = Topology("rolled-back")
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
     rows = batches(topology, "rows", spout, store=InSqlite(folder / "batches.db"))
@@ -162,7 +162,7 @@ def removed(files: list[Path]) -> None:
         file.unlink()
 
 
-def test_a_restored_backup_is_refused_and_the_ways_out_lead_out(tmp_path: Path) -> None:
+def test_a_restored_backup_is_refused_and_the_remedies_work(tmp_path: Path) -> None:
     backup, now = tmp_path / "backup", tmp_path / "now"
     assert numbers(tmp_path, 4) == {"k": 4}
     copied(files(tmp_path, "counts"), backup)
@@ -179,7 +179,7 @@ def test_a_restored_backup_is_refused_and_the_ways_out_lead_out(tmp_path: Path) 
     assert numbers(tmp_path, 12) == {"k": 12}
 
 
-def test_a_removed_state_is_refused_and_the_ways_out_lead_out(tmp_path: Path) -> None:
+def test_a_removed_state_is_refused_and_the_remedies_work(tmp_path: Path) -> None:
     assert numbers(tmp_path, 8) == {"k": 8}
     removed(files(tmp_path, "counts"))
     with pytest.raises(TopologyFailed, match=r"task 0 is empty, but it had batch 4"):
@@ -202,7 +202,7 @@ def test_a_state_in_memory_is_refused_by_a_store_that_outlives_it(tmp_path: Path
         run(8)
 
 
-# ---- step by step -------------------------------------------------------------------------------
+# ---- single cases -------------------------------------------------------------------------------
 
 CONTEXT = Context("words", "counts", 0, 0, 1, clock=ManualClock())
 STORE = "/transactional/lines/coordinator"
@@ -222,7 +222,7 @@ def write(slot: StateSlot, attempt: Attempt, **counts: int) -> None:
 
 
 @pytest.mark.parametrize("kind", StateKind)
-def test_a_task_that_lives_on_refuses_what_was_rolled_back_beneath_it(kind: StateKind) -> None:
+def test_a_running_task_refuses_a_state_that_was_rolled_back(kind: StateKind) -> None:
     factory, store = MemoryState(kind), InMemory()
     task = slot(factory, store)
     write(task, Attempt(1, 0, 1), storm=1)
@@ -250,12 +250,11 @@ def test_a_rollback_to_an_earlier_attempt_of_the_same_batch_is_refused() -> None
 
 
 def test_a_state_without_notes_is_adopted_as_it_is() -> None:
-    """As one of an earlier version is, and one that is ahead of its note after a crash."""
+    """Such as a state of an earlier version, or one that is newer than its note after a crash."""
     factory, store = MemoryState(), InMemory()
     write(slot(factory, InMemory()), Attempt(1, 0, 1), storm=1)
-    batches_of = (
-        store().get
-    )  # another store: the incarnation differs, so only the note is looked at
+    # In another store the incarnation differs, so only the note is checked.
+    batches_of = store().get
     assert batches_of(f"{STORE}/states/count/0") is None
     one = StateSlot(factory, "count")
     one._written = CountedIn(store, (STORE,)).last_write("count", 0)
@@ -265,7 +264,7 @@ def test_a_state_without_notes_is_adopted_as_it_is() -> None:
         one._written.check(None, "state 'count', task 0")
 
 
-def test_the_note_of_a_former_life_is_not_written_over_a_later_one() -> None:
+def test_a_former_life_cannot_overwrite_the_note_of_a_later_one() -> None:
     store = InMemory()
     counted = CountedIn(store, (STORE,))
     former, later = counted.last_write("count", 0), counted.last_write("count", 0)
@@ -276,7 +275,7 @@ def test_the_note_of_a_former_life_is_not_written_over_a_later_one() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"7", b"{}", b'{"txid": "7", "attempt": 0, "epoch": 1}', b"x"])
-def test_a_note_that_is_corrupt_is_named(bad: bytes) -> None:
+def test_the_error_names_a_corrupt_note(bad: bytes) -> None:
     store = InMemory()
     store().create(f"{STORE}/states/count/0", bad)
     with pytest.raises(StateMismatch, match=r"states/count/0 holds"):
@@ -284,7 +283,7 @@ def test_a_note_that_is_corrupt_is_named(bad: bytes) -> None:
 
 
 class OwnState:
-    """A state of a user's, which says who wrote it last."""
+    """A state that a user has written, with the attempt that wrote it last."""
 
     kind = StateKind.OPAQUE
 
@@ -319,7 +318,7 @@ class OwnState:
         return iter(self.values.items())
 
 
-def test_a_state_of_users_is_recognised_if_it_says_who_wrote_it_last() -> None:
+def test_a_state_of_a_user_is_recognised_if_it_has_last_attempt() -> None:
     store = InMemory()
     write(slot(OwnState(), store), Attempt(1, 0, 1), storm=1)
     with pytest.raises(StateMismatch, match="is empty, but it had batch 1"):
@@ -360,7 +359,7 @@ def test_a_file_of_another_machine_is_refused_where_it_is_opened(
         (partial(SqliteOffsets, id="words"), "StormOffsets"),
     ],
 )
-def test_a_file_is_that_of_the_declaration_in_every_process_and_on_no_other_machine(
+def test_a_file_is_the_declared_one_in_every_process_and_refused_on_other_machines(
     made: Any, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

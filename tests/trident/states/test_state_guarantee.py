@@ -1,4 +1,4 @@
-"""Which pairs are exactly once, and what becomes of the others; static values."""
+"""Which pairs of spout and state are exactly once, and that others are refused; static values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_pairs_that_are_exactly_once_are_those_of_storm(
 
 
 @pytest.mark.parametrize(("spout", "state"), sorted(EXACTLY_ONCE, key=str))
-def test_a_pair_that_is_exactly_once_passes_in_silence(spout: SpoutKind, state: StateKind) -> None:
+def test_a_pair_that_is_exactly_once_causes_no_warning(spout: SpoutKind, state: StateKind) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_kinds(spout, state, "state 'counts'")

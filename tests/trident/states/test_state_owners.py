@@ -1,4 +1,4 @@
-"""Who may write a state, what it refuses, and what comes back as it was."""
+"""Which attempts may write a state, which states are refused, and which values can be stored."""
 
 from __future__ import annotations
 
@@ -25,16 +25,24 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState
 from tests.runtime.field_values import Color
-from tests.trident.rigs.additions import OPAQUE, PLACE, TRANSACTIONAL, batch, every_kind, kept, plus
+from tests.trident.rigs.additions import (
+    OPAQUE,
+    PLACE,
+    TRANSACTIONAL,
+    batch,
+    every_kind,
+    plus,
+    stored,
+)
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
-# ---- who may write ------------------------------------------------------------------------------
+# ---- which attempts may write -------------------------------------------------------------------
 
 
 @every_kind
 @pytest.mark.parametrize("late", [Attempt(5, 1, 2), Attempt(4, 9, 2), Attempt(9, 9, 1)])
-def test_who_comes_late_writes_nothing(kind: StateKind, late: Attempt) -> None:
+def test_a_late_attempt_writes_nothing(kind: StateKind, late: Attempt) -> None:
     factory = MemoryState(kind)
     batch(factory.make(PLACE), 5, attempt=2, epoch=2, storm=3)
     with pytest.raises(
@@ -45,7 +53,7 @@ def test_who_comes_late_writes_nothing(kind: StateKind, late: Attempt) -> None:
 
 
 @every_kind
-def test_who_was_thought_dead_in_the_middle_of_a_batch_writes_nothing(kind: StateKind) -> None:
+def test_a_task_that_was_thought_dead_within_a_batch_writes_nothing(kind: StateKind) -> None:
     factory = MemoryState(kind)
     dead, alive = factory.make(PLACE), factory.make(PLACE)
     dead.begin_commit(Attempt(1, 0, 1))
@@ -56,7 +64,7 @@ def test_who_was_thought_dead_in_the_middle_of_a_batch_writes_nothing(kind: Stat
     assert dict(factory.items()) == {"storm": 3}
 
 
-def test_what_was_read_before_an_earlier_attempt_wrote_is_not_written() -> None:
+def test_values_read_before_an_earlier_attempt_committed_are_not_written() -> None:
     factory = MemoryState(OPAQUE)
     late, now = factory.make(PLACE), factory.make(PLACE)
     late.begin_commit(Attempt(1, 0, 1))
@@ -70,7 +78,7 @@ def test_what_was_read_before_an_earlier_attempt_wrote_is_not_written() -> None:
     assert dict(factory.items()) == {"storm": 1}
 
 
-def test_batches_that_are_counted_anew_are_refused() -> None:
+def test_batches_that_are_numbered_from_the_start_again_are_refused() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 500, epoch=3, storm=3)
     with pytest.raises(StaleAttempt, match="the store of the batches was removed"):
@@ -88,14 +96,14 @@ def test_batches_that_are_counted_anew_are_refused() -> None:
         (PLACE, TRANSACTIONAL, "kind 'opaque', and this is 'transactional'"),
     ],
 )
-def test_a_state_of_somebody_else_is_not_opened(place: Place, kind: StateKind, what: str) -> None:
+def test_a_state_of_another_owner_is_not_opened(place: Place, kind: StateKind, what: str) -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     with pytest.raises(StateMismatch, match=what):
         MemoryState(kind, shelf=factory.shelf).make(place)
 
 
-def test_fewer_tasks_are_told_also_where_only_those_that_are_gone_had_rows() -> None:
+def test_fewer_tasks_are_reported_even_if_only_the_removed_ones_had_rows() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(Place("words", "counts", 3, 4)), 1, storm=3)
     batch(factory.make(Place("words", "others", 3, 4)), 1, storm=3)
@@ -113,7 +121,7 @@ def test_fewer_tasks_are_told_also_where_only_those_that_are_gone_had_rows() -> 
         Mark('{"txid": 1, "attempt": 0}', "{}"),
     ],
 )
-def test_a_mark_that_is_corrupt_is_told(mark: Mark) -> None:
+def test_a_corrupt_mark_is_reported(mark: Mark) -> None:
     factory = MemoryState(OPAQUE)
     factory.shelf.marks[Home("counts", 0)] = mark
     with pytest.raises(StateMismatch, match="task 0: its mark cannot be read"):
@@ -123,7 +131,7 @@ def test_a_mark_that_is_corrupt_is_told(mark: Mark) -> None:
 @pytest.mark.parametrize(
     "value", ["", "7", "[1,2]", '["a",1,2]', "[1,2],[1,2,3]", "[1,2,3", b"[1,2,3]", "[0,2,3]"]
 )
-def test_a_value_that_is_corrupt_is_told_with_its_key(value: Any) -> None:
+def test_a_corrupt_value_is_reported_with_its_key(value: Any) -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3, ray=1)
     factory.shelf.values[Home("counts", 0)]['"ray"'] = value
@@ -132,8 +140,10 @@ def test_a_value_that_is_corrupt_is_told_with_its_key(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("call", "what"), [("mark", "its mark"), ("get", "a value")])
-def test_what_is_no_text_is_told(call: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Redis and ZooKeeper tell it, when somebody else has written bytes there."""
+def test_bytes_that_are_not_text_are_reported(
+    call: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the clients of Redis and ZooKeeper, if another program has written bytes."""
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     monkeypatch.setattr(MemoryBacking, call, lambda *_: b"\xff".decode())
@@ -141,7 +151,7 @@ def test_what_is_no_text_is_told(call: str, what: str, monkeypatch: pytest.Monke
         batch(factory.make(PLACE), 2, storm=3)
 
 
-def test_a_value_of_a_later_batch_is_told() -> None:
+def test_a_value_of_a_later_batch_is_reported() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     factory.shelf.values[Home("counts", 0)]['"storm"'] = "[7,2,1]"
@@ -149,28 +159,28 @@ def test_a_value_of_a_later_batch_is_told() -> None:
         batch(factory.make(PLACE), 2, storm=1)
 
 
-# ---- what can be kept ---------------------------------------------------------------------------
+# ---- which values can be stored -----------------------------------------------------------------
 
 
 @every_kind
 @pytest.mark.parametrize(
     "bad", [{1j}, object(), [1j], {1: 2}, "\ud800", Attempt(1, 1, 1), Color.RED, (Color.RED,)]
 )
-def test_a_value_that_cannot_be_kept_is_named_and_nothing_is_written(
+def test_the_error_names_a_value_that_cannot_be_stored_and_nothing_is_written(
     kind: StateKind, bad: object
 ) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
-    before = kept(factory)
+    before = stored(factory)
     state.begin_commit(Attempt(2, 0, 1))
     with pytest.raises(Unserialisable, match=r"state 'counts' .* the value of key 'ray' cannot be"):
         state.multi_update(["storm", "ray"], [plus(1), lambda _: bad])
     state.abort()
-    assert kept(factory) == before
+    assert stored(factory) == before
 
 
-def test_a_key_that_cannot_be_kept_is_named() -> None:
+def test_the_error_names_a_key_that_cannot_be_stored() -> None:
     state = MemoryState().make(PLACE)
     with pytest.raises(
         Unserialisable, match=r"a key cannot be kept: .*Color is not for JSON: keep its"
@@ -206,7 +216,7 @@ def test_values_and_keys_come_back_as_they_were(kind: StateKind) -> None:
     assert dict(factory.items()) == values
 
 
-def test_an_update_that_changes_what_it_is_handed_changes_nothing_else() -> None:
+def test_an_update_may_change_its_argument_in_place() -> None:
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
 
@@ -221,10 +231,10 @@ def test_an_update_that_changes_what_it_is_handed_changes_nothing_else() -> None
         new.append("not mine")
         state.multi_update(["storm"], [grown])
         state.commit(Attempt(txid, 0, 1))
-    assert kept(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
+    assert stored(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
 
 
-# ---- releases -----------------------------------------------------------------------------------
+# ---- versions -----------------------------------------------------------------------------------
 
 
 def test_a_state_of_another_release_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:

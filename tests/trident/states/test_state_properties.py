@@ -1,4 +1,4 @@
-"""Any operations in any order, and any number of repeats: the state is what a dictionary is."""
+"""Random operations on a state, and repeated batches, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Operations = list[tuple[str, Any, int]]
 def run(
     state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, int]
 ) -> dict[Any, int]:
-    """Do all of it to the state and to a dictionary; each step must say the same."""
+    """Apply the operations to the state and to a dictionary, and compare after each."""
     model = dict(base)
     state.begin_commit(attempt)
     for what, key, number in todo:
@@ -44,7 +44,7 @@ def run(
 
 
 @given(st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans())
-def test_of_an_opaque_state_the_last_attempt_counts(
+def test_the_last_attempt_counts_in_an_opaque_state(
     batches: list[list[Operations]], reopened: bool
 ) -> None:
     factory = MemoryState(OPAQUE)
@@ -60,7 +60,7 @@ def test_of_an_opaque_state_the_last_attempt_counts(
 
 
 @given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]))
-def test_without_repeats_every_state_is_a_dictionary(
+def test_without_repeats_every_state_behaves_like_a_dictionary(
     batches: list[Operations], kind: StateKind
 ) -> None:
     factory = MemoryState(kind)
@@ -71,7 +71,7 @@ def test_without_repeats_every_state_is_a_dictionary(
 
 
 @given(st.lists(st.tuples(operations, st.integers(1, 3)), max_size=5))
-def test_of_a_transactional_state_the_first_attempt_counts(
+def test_the_first_attempt_counts_in_a_transactional_state(
     batches: list[tuple[Operations, int]],
 ) -> None:
     factory = MemoryState(TRANSACTIONAL)

@@ -1,4 +1,4 @@
-"""What a state holds after a batch, its repeats and its removals: Storm's rules, case by case."""
+"""Storm's rules for states, case by case: the values after batches, repeats and removals."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.trident.rigs.additions import (
     TRANSACTIONAL,
     batch,
     every_kind,
-    kept,
     plus,
+    stored,
 )
 
 # ---- Storm's rules ------------------------------------------------------------------------------
@@ -34,13 +34,13 @@ from tests.trident.rigs.additions import (
     ("kind", "first", "second"),
     [(NON, 3, 8), (TRANSACTIONAL, [1, 3], [2, 8]), (OPAQUE, [1, 3, None], [2, 8, 3])],
 )
-def test_what_is_stored_is_what_storm_stores(kind: StateKind, first: Any, second: Any) -> None:
+def test_the_stored_values_are_those_of_storm(kind: StateKind, first: Any, second: Any) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     assert batch(state, 1, storm=3) == [3]
-    assert kept(factory) == {"storm": first}
+    assert stored(factory) == {"storm": first}
     assert batch(state, 2, storm=5) == [8]
-    assert kept(factory) == {"storm": second}
+    assert stored(factory) == {"storm": second}
 
 
 def test_a_repeat_of_a_batch_counts_twice_in_a_non_transactional_state() -> None:
@@ -55,7 +55,7 @@ def test_a_repeat_of_a_batch_changes_nothing_in_a_transactional_state() -> None:
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
     assert batch(state, 1, attempt=1, storm=3) == [3]
-    assert kept(factory) == {"storm": [1, 3]}
+    assert stored(factory) == {"storm": [1, 3]}
 
 
 def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state() -> None:
@@ -64,17 +64,17 @@ def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state(
     batch(state, 1, storm=3)
     batch(state, 2, storm=5)
     assert batch(state, 2, attempt=1, storm=7) == [10]
-    assert kept(factory) == {"storm": [2, 10, 3]}
+    assert stored(factory) == {"storm": [2, 10, 3]}
 
 
-def test_keys_that_only_the_earlier_attempt_had_go_back() -> None:
-    """In Storm they stay, and what it has counted is counted again in the batch that has it."""
+def test_keys_that_only_the_earlier_attempt_had_are_restored() -> None:
+    """In Storm they keep the new value, and their rows count twice when a later batch has them."""
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
     batch(state, 2, storm=5, ray=1)
     batch(factory.make(PLACE), 2, attempt=1, sun=1)
-    assert kept(factory) == {"storm": [2, 3, 3], "sun": [2, 1, None]}
+    assert stored(factory) == {"storm": [2, 3, 3], "sun": [2, 1, None]}
     assert batch(factory.make(PLACE), 3, storm=5, ray=1) == [8, 1]
 
 
@@ -82,7 +82,7 @@ def test_a_repeat_without_rows_undoes_the_earlier_attempt() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     batch(factory.make(PLACE), 1, attempt=1)
-    assert kept(factory) == {}
+    assert stored(factory) == {}
     assert batch(factory.make(PLACE), 2, storm=3) == [3]
 
 
@@ -91,7 +91,7 @@ def test_a_first_attempt_without_rows_writes_nothing() -> None:
     state = factory.make(PLACE)
     batch(state, 1)
     assert factory.homes() == []
-    batch(state, 2, attempt=1)  # an earlier one may still write: it is kept out
+    batch(state, 2, attempt=1)  # writes the mark, since an earlier attempt might still write
     assert factory.homes() == [Home("counts", 0)]
 
 
@@ -107,11 +107,11 @@ def test_one_batch_may_write_a_key_several_times(kind: StateKind) -> None:
         state.multi_update(["storm"], [plus(1)])
         assert state.multi_get(["storm"]) == [6]
         state.commit(at)
-        assert kept(factory)["storm"][:2] == [2, 6]
+        assert stored(factory)["storm"][:2] == [2, 6]
 
 
 @every_kind
-def test_a_batch_reads_what_it_has_written_and_others_what_is_kept(kind: StateKind) -> None:
+def test_a_batch_reads_its_own_writes_and_others_the_committed_values(kind: StateKind) -> None:
     state = MemoryState(kind).make(PLACE)
     state.begin_commit(Attempt(1, 0, 1))
     state.multi_put(["storm", "ray"], [1, 2])
@@ -120,7 +120,7 @@ def test_a_batch_reads_what_it_has_written_and_others_what_is_kept(kind: StateKi
     assert state.multi_get(["ray", "storm"]) == [None, None]
 
 
-def test_an_opaque_state_shows_a_repeat_what_was_before_and_others_what_is_now() -> None:
+def test_an_opaque_state_shows_a_repeat_the_values_before_and_others_the_current_ones() -> None:
     state = MemoryState(OPAQUE).make(PLACE)
     batch(state, 1, storm=3)
     batch(state, 2, storm=5)
@@ -130,7 +130,7 @@ def test_an_opaque_state_shows_a_repeat_what_was_before_and_others_what_is_now()
 
 
 @every_kind
-def test_what_is_put_replaces_whatever_was_there(kind: StateKind) -> None:
+def test_put_replaces_the_value(kind: StateKind) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
@@ -141,11 +141,11 @@ def test_what_is_put_replaces_whatever_was_there(kind: StateKind) -> None:
         state.commit(at)
     assert dict(factory.items()) == {"storm": "put 1"}
     if kind is OPAQUE:
-        assert kept(factory) == {"storm": [2, "put 1", 3]}
+        assert stored(factory) == {"storm": [2, "put 1", 3]}
 
 
 @every_kind
-def test_what_is_removed_is_gone_for_the_next_batch(kind: StateKind) -> None:
+def test_a_removed_key_is_gone_for_the_next_batch(kind: StateKind) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3, ray=1)
@@ -156,11 +156,11 @@ def test_what_is_removed_is_gone_for_the_next_batch(kind: StateKind) -> None:
     state.commit(at)
     assert dict(factory.items()) == {"ray": 1}
     batch(state, 3, ray=1)
-    assert {*kept(factory)} == {"ray"}  # nothing of it stays behind
+    assert {*stored(factory)} == {"ray"}
     assert batch(state, 4, storm=1) == [1]
 
 
-def test_a_repeat_of_a_removal_finds_what_was_before_it() -> None:
+def test_a_repeat_of_a_removal_finds_the_value_before_it() -> None:
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
@@ -170,7 +170,7 @@ def test_a_repeat_of_a_removal_finds_what_was_before_it() -> None:
         assert state.multi_get(["storm"]) == [3]
         state.multi_remove(["storm"])
         state.commit(at)
-    assert batch(factory.make(PLACE), 2, attempt=3, ray=1) == [1]  # this one removes nothing
+    assert batch(factory.make(PLACE), 2, attempt=3, ray=1) == [1]  # this attempt removes nothing
     assert dict(factory.items()) == {"storm": 3, "ray": 1}
 
 
@@ -187,7 +187,7 @@ def test_a_key_that_comes_back_in_the_repeat_of_its_removal_stays() -> None:
     assert dict(factory.items()) == {"storm": 7, "ray": 1}
 
 
-# ---- how it is used -----------------------------------------------------------------------------
+# ---- use ----------------------------------------------------------------------------------------
 
 
 def test_writing_outside_of_a_batch_is_refused() -> None:
@@ -212,7 +212,7 @@ def test_copies_of_a_memory_state_share_it_and_other_processes_cannot() -> None:
         pickle.dumps(factory)
 
 
-def test_whoever_reads_a_store_with_several_states_says_which() -> None:
+def test_readers_of_a_store_with_several_states_must_name_one() -> None:
     factory = MemoryState()
     assert dict(factory.items()) == {}
     batch(factory.make(PLACE), 1, storm=3)

@@ -1,4 +1,4 @@
-"""The same state in every store: kept as Storm keeps it, pickled, opened again, read, refused."""
+"""The same rules in every store: Storm's format, pickling, opening again, and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Make = Callable[[StateKind], KeptState]
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes factories of one store; its states have a name of this test's."""
+    """Makes factories for one store; their states have a name of their own in each test."""
     made: Make = request.getfixturevalue(request.param)
     return made
 
@@ -147,7 +147,7 @@ def stored_in_postgres(factory: Any, name: str) -> str:
     indirect=["make"],
 )
 @pytest.mark.parametrize(("kind", "wanted"), [(OPAQUE, [2, 8, 3]), (TRANSACTIONAL, [2, 8])])
-def test_values_stand_there_as_storms_json(
+def test_values_are_stored_as_storms_json(
     make: Make, stored: Callable[[Any, str], str], name: str, kind: StateKind, wanted: list[int]
 ) -> None:
     factory = make(kind)
@@ -158,7 +158,7 @@ def test_values_stand_there_as_storms_json(
     assert json.loads(stored(factory, name)) == wanted
 
 
-def test_a_file_stays_where_it_was_meant_to_be(
+def test_a_relative_path_is_resolved_where_it_is_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,18 +179,18 @@ def test_a_file_stays_where_it_was_meant_to_be(
         (PostgresState("postgresql://name:secret@127.0.0.1:1/x"), "PostgreSQL .* cannot be used"),
     ],
 )
-def test_a_server_that_is_not_there_is_told_without_the_password(
+def test_an_unreachable_server_is_reported_without_the_password(
     factory: KeptState, what: str
 ) -> None:
     pytest.importorskip("redis")
     pytest.importorskip("psycopg")
-    with pytest.raises(StoreUnreachable, match=what) as told:
+    with pytest.raises(StoreUnreachable, match=what) as caught:
         factory.make(Place("words", "counts", 0, 1))
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("factory", [RedisState("http://x"), PostgresState("what?")])
-def test_what_is_no_address_is_told(factory: KeptState) -> None:
+def test_an_invalid_address_is_reported(factory: KeptState) -> None:
     pytest.importorskip("redis")
     pytest.importorskip("psycopg")
     with pytest.raises(ConfigError, match="is no address of a"):
@@ -201,13 +201,13 @@ def test_what_is_no_address_is_told(factory: KeptState) -> None:
     ("factory", "extra"),
     [(RedisState("redis://x"), "redis"), (PostgresState("postgresql://x"), "postgres")],
 )
-def test_a_client_that_is_missing_is_told(
+def test_a_missing_client_is_reported(
     factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StoreError, match=re.escape(install_command(extra))) as told:
+    with pytest.raises(StoreError, match=re.escape(install_command(extra))) as caught:
         factory.make(Place("words", "counts", 0, 1))
-    assert not isinstance(told.value, Unavailable), "it does not come by waiting"
+    assert not isinstance(caught.value, Unavailable), "waiting does not install it"
 
 
 @every_store

@@ -1,4 +1,4 @@
-"""States that streams are written into, and what is asked of them and new in them."""
+"""States of streams: aggregates, updates, queries, and the stream of new values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sunshower.topologies.operators.aggregators import ReducerAggregator, averag
 from sunshower.topologies.operators.states import MapState, StateKind
 from sunshower.trident import BatchStream
 from sunshower.trident.states.factories import MemoryState
-from tests.trident.rigs.one_process import Kept, Runner, given, seen
+from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 
 
 class Click(NamedTuple):
@@ -50,8 +50,8 @@ clicks = st.lists(
 def test_a_state_counts_each_batch_once_however_often_it_is_committed(
     kind: StateKind, given_batches: list[tuple[list[Click], int]]
 ) -> None:
-    topology, stream = given(Click, parallelism=2)
-    kept = Kept(kind)
+    topology, stream = stub_stream(Click, parallelism=2)
+    kept = StateStub(kind)
     stream.group_by("page", "user").aggregate(count(), state=kept, parallelism=2)
     stream.aggregate(sum_("ms"), state=kept)
     runner = Runner(topology)
@@ -68,9 +68,9 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
 
 
 def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
-    topology, stream = given(Click)
-    kept = Kept()
-    new = seen(stream.group_by("page").aggregate(count(), state=kept))
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
+    new = collected(stream.group_by("page").aggregate(count(), state=kept))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1)])
     runner.batch([Click("a", "x", 1)] * 5)
@@ -79,18 +79,18 @@ def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
     assert new == [("a", 1), ("a", 6), ("a", 3)]
 
 
-def test_rows_shrink_before_they_travel() -> None:
-    topology, stream = given(Click)
-    stream.group_by("page").aggregate(count(), state=Kept(), parallelism=2)
+def test_rows_are_combined_before_they_are_sent() -> None:
+    topology, stream = stub_stream(Click)
+    stream.group_by("page").aggregate(count(), state=StateStub(), parallelism=2)
     (source, stage) = Runner(topology).group.stages
     assert isinstance(source.nodes[0].operator, Combine)
     assert (stage.parallelism, stage.commits, source.commits) == (2, True, False)
 
 
-def test_what_a_batch_changed_is_a_stream_like_any_other() -> None:
-    topology, stream = given(Click)
-    state = stream.group_by("page").aggregate(count(), state=Kept(), fields=Total)
-    best = seen(state.named("totals").max_by("times"))
+def test_new_values_are_a_stream_like_any_other() -> None:
+    topology, stream = stub_stream(Click)
+    state = stream.group_by("page").aggregate(count(), state=StateStub(), fields=Total)
+    best = collected(state.named("totals").max_by("times"))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("b", "x", 1), Click("a", "y", 1)])
     runner.batch([Click("b", "x", 1)] * 3)
@@ -98,9 +98,9 @@ def test_what_a_batch_changed_is_a_stream_like_any_other() -> None:
     assert "totals" in runner.stages
 
 
-def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
-    topology, stream = given(Click)
-    kept = Kept()
+def test_a_reducer_receives_all_rows_of_its_group() -> None:
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
     stream.group_by("page").aggregate(LastUser(), state=kept, parallelism=2)
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("b", "z", 1), Click("a", "y", 1)])
@@ -108,12 +108,12 @@ def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
     assert kept.plain() == {"a": "y", "b": "z"}
 
 
-def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
-    topology, stream = given(Click)
-    kept = Kept()
+def test_a_state_stores_the_combinable_value_and_returns_the_result() -> None:
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
     state = stream.group_by("page").aggregate(average("ms"), state=kept)
-    new = seen(state)
-    asked = seen(stream.group_by("page").state_query(state, fields="mean"))
+    new = collected(state)
+    asked = collected(stream.group_by("page").state_query(state, fields="mean"))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
     assert kept.plain() == {"a": [5, 2]}
@@ -121,11 +121,11 @@ def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
     assert asked == [("a", "x", 1, 2.5), ("a", "x", 4, 2.5)]
 
 
-def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
-    topology, stream = given(Click, parallelism=2)
-    _, questions = given(("q",), "questions", topology, group="given")
-    state = stream.group_by("page").aggregate(count(), state=Kept(), parallelism=3)
-    answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
+def test_a_query_in_the_program_sees_the_values_written_so_far() -> None:
+    topology, stream = stub_stream(Click, parallelism=2)
+    _, questions = stub_stream(("q",), "questions", topology, group="given")
+    state = stream.group_by("page").aggregate(count(), state=StateStub(), parallelism=3)
+    answers = collected(questions.group_by("q").state_query(state, fields=("times",)))
     runner = Runner(topology)
     runner.batch(given=[Click("a", "x", 1)] * 4, questions=[("a",), ("b",)])
     runner.batch(questions=[("a",)])
@@ -136,11 +136,11 @@ def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
 
 @pytest.mark.parametrize("lives", [1, 2])
 def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> None:
-    """It stands after what writes the state, which undoes that attempt, also without rows."""
-    topology, stream = given(Click)
-    _, questions = given(("q",), "questions", topology, group="given")
+    """The query runs after the state's writer, which undoes that attempt, even without rows."""
+    topology, stream = stub_stream(Click)
+    _, questions = stub_stream(("q",), "questions", topology, group="given")
     state = stream.group_by("page").aggregate(count(), state=MemoryState(), parallelism=2)
-    answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
+    answers = collected(questions.group_by("q").state_query(state, fields=("times",)))
     runner = Runner(topology)
     asked = [("a",), ("b",)]
     runner.batch(given=[Click("a", "x", 1)], questions=asked)
@@ -152,35 +152,35 @@ def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> N
     assert sorted(answers, key=str) == [("a", 1), ("b", None)]
 
 
-def test_a_query_of_the_whole_needs_no_group() -> None:
-    topology, stream = given(Click)
-    _, questions = given(("q",), "questions", topology, group="given")
-    state = stream.aggregate(count(), state=Kept())
-    answers = seen(questions.state_query(state))
+def test_a_query_of_a_state_without_groups_needs_no_group() -> None:
+    topology, stream = stub_stream(Click)
+    _, questions = stub_stream(("q",), "questions", topology, group="given")
+    state = stream.aggregate(count(), state=StateStub())
+    answers = collected(questions.state_query(state))
     Runner(topology).batch(given=[Click("a", "x", 1)] * 4, questions=[("?",)])
     assert answers == [("?", 4)]
 
 
-def test_a_static_state_is_looked_up_where_rows_are_or_by_their_group() -> None:
-    names = Kept(values={(0, "x"): (1, "Xenia", None)})
+def test_a_static_state_is_queried_by_group_or_by_a_function() -> None:
+    names = StateStub(values={(0, "x"): (1, "Xenia", None)})
 
     def two(state: MapState, rows: Sequence[Click]) -> list[tuple[Any, int]]:
         return [(name, 1) for name in state.multi_get([row.user for row in rows])]
 
-    topology, stream = given(Click)
-    grouped = seen(stream.group_by("user").state_query(names, fields="name"))
-    by_code = seen(stream.state_query(names, two, fields=("name", "one")))
+    topology, stream = stub_stream(Click)
+    grouped = collected(stream.group_by("user").state_query(names, fields="name"))
+    by_code = collected(stream.state_query(names, two, fields=("name", "one")))
     Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
     assert grouped == [("a", "x", 1, "Xenia"), ("a", "y", 2, None)]
     assert by_code == [("a", "x", 1, "Xenia", 1), ("a", "y", 2, None, 1)]
 
 
-def test_a_query_that_answers_too_little_fails_its_batch() -> None:
+def test_a_query_with_too_few_answers_fails_its_batch() -> None:
     def forgetful(state: MapState, rows: Sequence[Click]) -> list[int]:
         return [1]
 
-    topology, stream = given(Click)
-    stream.state_query(Kept(), forgetful)
+    topology, stream = stub_stream(Click)
+    stream.state_query(StateStub(), forgetful)
     with pytest.raises(BatchError, match="1 answers to 2 rows"):
         Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
 
@@ -196,11 +196,11 @@ def name_of(state: BatchStream[Any]) -> str:
     return state.written.slot.name
 
 
-def test_an_updater_writes_what_it_likes() -> None:
-    topology, stream = given(Click)
-    kept = Kept()
+def test_an_updater_may_write_any_keys() -> None:
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
     state = stream.partition_by("page", parallelism=2).partition_persist(kept, longest)
-    made = seen(state.filter(lambda total: total.times > 1))
+    made = collected(state.filter(lambda total: total.times > 1))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
     runner.batch([])
@@ -208,15 +208,15 @@ def test_an_updater_writes_what_it_likes() -> None:
     assert made == [Total("a", 4)]
     assert name_of(state) == "longest"
     unnamed = stream.partition_persist(
-        Kept(), lambda state, rows: state.multi_put(["n"], [len(rows)])
+        StateStub(), lambda state, rows: state.multi_put(["n"], [len(rows)])
     )
     assert name_of(unnamed) == "lambda"
 
 
-def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
-    topology, stream = given(Click)
-    kept = Kept(failing=["commit"])
-    new = seen(stream.group_by("page").aggregate(count(), state=kept))
+def test_a_batch_whose_commit_fails_is_written_by_the_next_attempt() -> None:
+    topology, stream = stub_stream(Click)
+    kept = StateStub(failing=["commit"])
+    new = collected(stream.group_by("page").aggregate(count(), state=kept))
     runner = Runner(topology)
     with pytest.raises(OSError, match="full"):
         runner.batch([Click("a", "x", 1)])
@@ -225,9 +225,9 @@ def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
     assert (new, kept.plain()) == ([("a", 1)], {"a": 1})
 
 
-def test_a_batch_without_rows_touches_no_state() -> None:
-    topology, stream = given(Click)
-    kept = Kept()
+def test_a_batch_without_rows_writes_no_state() -> None:
+    topology, stream = stub_stream(Click)
+    kept = StateStub()
     stream.aggregate(count(), state=kept)
     Runner(topology).batch([])
     assert kept.values == {}
@@ -235,8 +235,8 @@ def test_a_batch_without_rows_touches_no_state() -> None:
 
 @pytest.mark.parametrize("rest", [[], [Click("b", "x", 1)]])
 def test_an_attempt_without_rows_undoes_what_an_earlier_one_wrote(rest: list[Click]) -> None:
-    """Of an opaque spout: the row is in the next batch instead, and Storm counts it twice."""
-    topology, stream = given(Click, parallelism=2)
+    """With an opaque spout the row may be in the next batch instead; Storm counts it twice."""
+    topology, stream = stub_stream(Click, parallelism=2)
     state = MemoryState()
     stream.group_by("page").aggregate(count(), state=state, parallelism=2)
     runner = Runner(topology)

@@ -1,4 +1,4 @@
-"""A value of a state is read back equal and of its type; its JSON is what the page says."""
+"""The JSON texts of the values of states: round trips, the documented format, corrupt texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong stream program: `mypy --strict` objects to exactly the lines that say so."""
+"""A wrong stream program: `mypy --strict` reports exactly the lines that a comment marks."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def is_short(word: Word) -> bool:
 def declare(spout: TridentSpout) -> None:
     lines = batches(Topology("wrong"), "lines", spout)
     words = lines.flat_map(split)
-    words.filter(is_many)  # wrong: it wants Total, these are Word
-    _, _ = words.branch(is_short, is_short)  # wrong: a third one has the rest
-    words.map(split)  # wrong: it wants Line
-    words.flat_map(is_many)  # wrong: it makes no records
+    words.filter(is_many)  # wrong: it takes Total, and these are Word
+    _, _ = words.branch(is_short, is_short)  # wrong: it returns a third stream with the rest
+    words.map(split)  # wrong: it takes Line
+    words.flat_map(is_many)  # wrong: it returns no records
     totals: BatchStream[Line] = words.group_by("word").aggregate(
         count(),
         fields=Total,  # wrong: they are Total
     )
-    totals.filter(is_many)  # wrong: says Line
-    words.aggregate(count(), state="counts.db")  # wrong: no state
-    words.group_by("word").aggregate("count")  # wrong: no aggregator
+    totals.filter(is_many)  # wrong: totals are declared as Line
+    words.aggregate(count(), state="counts.db")  # wrong: not a state
+    words.group_by("word").aggregate("count")  # wrong: not an aggregator

@@ -4,10 +4,10 @@
 //   wc    the count emits nothing
 //   wcb   the count emits a total for each word
 //
-// All lines are counted `repeats` times by one job, so that the just-in-time compiler has done its
-// work; a repeat begins when all words of the one before are counted. The state is on the heap,
-// objects are reused, a checkpoint is made each second. Prints one line of JSON about the last
-// repeat. Its times are those of the machine's monotonic clock.
+// All lines are counted `repeats` times by one job, so that the just-in-time compiler has compiled
+// the code; a repeat begins when all words of the previous one are counted. The state is on the
+// heap, objects are reused, and there is a checkpoint each second. Prints one line of JSON about the
+// last repeat. Its times are those of the machine's monotonic clock.
 
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
@@ -43,7 +43,7 @@ public final class FlinkPeer {
     // Written by the tasks.
     static final AtomicInteger ready = new AtomicInteger();
     static final AtomicLong begun = new AtomicLong();
-    static final Queue<AtomicLong> counts = new ConcurrentLinkedQueue<>(); // one of each task
+    static final Queue<AtomicLong> counts = new ConcurrentLinkedQueue<>(); // one for each task
 
     /** The lines of a file; each task has its share. */
     static class Lines extends RichParallelSourceFunction<String> {
@@ -92,7 +92,7 @@ public final class FlinkPeer {
         }
     }
 
-    /** Counts words, and emits each total if it should. */
+    /** Counts words, and emits each total if `emits`. */
     static class Count extends KeyedProcessFunction<String, String, Tuple2<String, Integer>> {
         private final boolean emits;
         private transient ValueState<Integer> total;
@@ -120,7 +120,7 @@ public final class FlinkPeer {
             if (emits) {
                 out.collect(Tuple2.of(word, now));
             }
-            counted.lazySet(counted.get() + 1); // by this thread alone
+            counted.lazySet(counted.get() + 1); // written only by this thread
         }
     }
 
@@ -158,7 +158,7 @@ public final class FlinkPeer {
         System.out.println(told);
     }
 
-    /** Counts all words once. Returns what was done as JSON. */
+    /** Counts all words once. Returns the result as JSON. */
     private static String run(int number, long words, CompletableFuture<?> job) throws Exception {
         var system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         long before = counted();
@@ -178,7 +178,7 @@ public final class FlinkPeer {
 
     private static void pause(CompletableFuture<?> job, long end) throws Exception {
         if (job.isCompletedExceptionally()) {
-            job.get(); // raises what went wrong
+            job.get(); // throws the error of the job
         }
         if (System.nanoTime() > end) {
             throw new IllegalStateException("too slow: " + counted() + " words are counted");

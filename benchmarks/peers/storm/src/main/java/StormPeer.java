@@ -1,14 +1,14 @@
-// Apache Storm in one process (LocalCluster): word counts, and numbers into nothing, all acked.
+// Apache Storm in one process (LocalCluster): word counts, and numbers that are discarded; all acked.
 //
 // Arguments: workload, input, tasks of each component, batch size, pending tuples, repeats.
 //   wc    input is a file of lines; the count emits nothing
 //   wcb   input is a file of lines; the count emits a total for each word
 //   null  input is a number of seconds: numbers from a spout to a sink
-//   id    the same through a bolt that emits what it gets
+//   id    the same through a bolt that emits its input
 //
-// The workload runs `repeats` times in one topology, so that the just-in-time compiler has done its
-// work; a repeat begins when everything of the one before is acked. Prints one line of JSON about
-// the last repeat. Its times are those of the machine's monotonic clock.
+// The workload runs `repeats` times in one topology, so that the just-in-time compiler has compiled
+// the code; a repeat begins when all tuples of the previous one are acked. Prints one line of JSON
+// about the last repeat. Its times are those of the machine's monotonic clock.
 
 import com.sun.management.OperatingSystemMXBean;
 import java.io.IOException;
@@ -42,8 +42,8 @@ public final class StormPeer {
     private static final long TIMEOUT_NS = 120_000_000_000L;
 
     // Written by the main thread between two repeats.
-    static volatile int repeat = -1; // spouts emit while it is larger than the last they have done
-    static volatile long goal; // how many tuples of spouts make a repeat; -1: not known yet
+    static volatile int repeat = -1; // the repeat that spouts may emit
+    static volatile long goal; // the tuples of spouts in a repeat; -1: not known yet
 
     // Written by the tasks.
     static final AtomicInteger ready = new AtomicInteger();
@@ -161,7 +161,7 @@ public final class StormPeer {
             if ((next & 63) != 0 || System.nanoTime() < end) {
                 return true;
             }
-            goal = next; // acks are heard by this thread, so none is missed
+            goal = next; // the same thread receives the acks, so it misses none
             return false;
         }
 
@@ -203,7 +203,7 @@ public final class StormPeer {
         }
     }
 
-    /** Counts words, and emits each total if it should. */
+    /** Counts words, and emits each total if `emits`. */
     static class Count extends Step {
         private final boolean emits;
         private transient Map<String, Integer> totals;
@@ -239,7 +239,7 @@ public final class StormPeer {
         }
     }
 
-    /** Emits what it gets. */
+    /** Emits its input. */
     static class Id extends Step {
         @Override
         public void execute(Tuple tuple) {
@@ -253,7 +253,7 @@ public final class StormPeer {
         }
     }
 
-    /** Does nothing with what it gets. */
+    /** Discards its input. */
     static class Sink extends Step {
         @Override
         public void execute(Tuple tuple) {
@@ -285,7 +285,7 @@ public final class StormPeer {
             }
             System.out.println(told);
             System.out.flush();
-            Runtime.getRuntime().halt(0); // an orderly end of the cluster takes seconds
+            Runtime.getRuntime().halt(0); // closing the cluster would take seconds
         }
     }
 
@@ -324,7 +324,7 @@ public final class StormPeer {
         return conf;
     }
 
-    /** Runs the workload once. Returns what it has done as JSON. `lines`: -1 for numbers. */
+    /** Runs the workload once. Returns its result as JSON. `lines`: -1 for numbers. */
     private static String run(int number, long lines) throws InterruptedException {
         var system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         long countedBefore = counted();

@@ -1,0 +1,103 @@
+"""Kills actors of a run: draws the victims by a seed, and sends a SIGKILL by process id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+
+from benchmarks.endurance.deliveries import Kill
+from benchmarks.measure import Log
+from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.actors.run import RayRun
+from sunshower.errors import ClusterError
+from sunshower.runtime.plan import ACKER, Layout, Plan
+
+KINDS = ("bolt", "spout", "acker", "worker", "master")
+_PATIENCE_S = 20.0  # for an actor that is starting
+_POLL_S = 0.1  # not more often, to keep the load of the master low
+
+
+@dataclass(frozen=True)
+class Victim:
+    """An actor that may be killed. `worker` is None for the master."""
+
+    kind: str
+    worker: int | None
+    label: str
+
+
+def victims(plan: Plan, kinds: Sequence[str]) -> list[Victim]:
+    """All actors of those kinds. In the layout pack, each worker has the kind `worker`."""
+    spouts = {spout.component for spout in plan.spouts}
+    found = [Victim("master", None, "the master")]
+    for worker in plan.workers:
+        if plan.layout is Layout.PACK:
+            found.append(Victim("worker", worker, f"worker {worker}"))
+            continue
+        (task,) = plan.tasks_on(worker)
+        kind = {ACKER: "acker"}.get(task.component, "bolt")
+        kind = "spout" if task.component in spouts else kind
+        found.append(Victim(kind, worker, f"{task.component}[{task.index}]"))
+    return [victim for victim in found if victim.kind in kinds]
+
+
+def draw_victims(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
+    """The next victims, endlessly: all kinds in a random order, then again; a random actor each."""
+    kinds = sorted({victim.kind for victim in found})
+    while kinds:
+        for kind in generator.permutation(kinds).tolist():
+            of_kind = [victim for victim in found if victim.kind == kind]
+            yield of_kind[int(generator.integers(len(of_kind)))]
+
+
+def kill_victim(run: RayRun, victim: Victim, log: Log) -> Kill:
+    """Kill the victim, and wait until its successor has registered with the master."""
+    name = master_name(run.id) if victim.worker is None else worker_name(run.id, victim.worker)
+    restarts = _restarts(run)
+    pid = _pid(name)
+    at_ns = time.monotonic_ns()
+    os.kill(pid, signal.SIGKILL)
+    back_s = _wait_for_successor(run, name, pid if victim.worker is None else None, restarts, at_ns)
+    log(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
+    return Kill(victim.kind, victim.label, at_ns, back_s)
+
+
+def _wait_for_successor(
+    run: RayRun, name: str, master: int | None, restarts: int, at_ns: int
+) -> float:
+    """Seconds until a worker's successor has registered, or until the new master answers."""
+    end_s = time.monotonic() + _PATIENCE_S
+    while _pid(name) == master if master is not None else _restarts(run) <= restarts:
+        if time.monotonic() > end_s:
+            raise ClusterError(f"{name} did not come back in {_PATIENCE_S:g} s")
+        time.sleep(_POLL_S)
+    return (time.monotonic_ns() - at_ns) / 1e9
+
+
+def _restarts(run: RayRun) -> int:
+    return int(run.snapshot().restarts)
+
+
+def _pid(name: str) -> int:
+    """The process id of an actor; waits for one that is restarting."""
+    end_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            actor = ray.get_actor(name, namespace=NAMESPACE)
+            call = actor.__ray_call__.remote(_own_pid)
+            return int(ray.get(call, timeout=_PATIENCE_S))
+        except ray.exceptions.ActorUnavailableError:  # dead, and Ray has not detected it yet
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _own_pid(_: Any) -> int:
+    return os.getpid()

@@ -1,0 +1,57 @@
+"""Dropped Kafka clients end at once, with their threads, also without a garbage collection."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.producer import Producer
+
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "none"}
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def threads() -> int:
+    return len([*Path("/proc/self/task").iterdir()])
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) -> None:
+    settings = UNREACHABLE if kind is Consumer else {"bootstrap.servers": "127.0.0.1:1"}
+    kind(settings)  # the first client starts threads that all clients share
+    before = threads()
+    client = kind(settings)
+    assert threads() > before
+    gone = weakref.ref(client)
+    del client
+    assert gone() is None
+    assert threads() == before
+
+
+def test_abandoned_producer_with_messages_keeps_no_reference_to_its_sender() -> None:
+    class Sender:
+        def __init__(self) -> None:
+            self.producer = Producer({"bootstrap.servers": "127.0.0.1:1"})
+            self.producer._known["t"] = 1
+            assert self.producer.send(Message("t", b"x", None, None, 0), self.delivered)
+
+        def delivered(self, error: object, message: object) -> None: ...
+
+    sender = Sender()
+    sender.producer.abandon()
+    gone = weakref.ref(sender)
+    del sender
+    assert gone() is None

@@ -1,0 +1,209 @@
+"""What Spark needs to start, and how its errors are classified and shortened, without Spark."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sunshower.errors import (
+    ConfigError,
+    SparkLost,
+    SparkMissing,
+    SparkUnavailable,
+    TransformFailed,
+    Unavailable,
+    WriteFailed,
+)
+from sunshower.installed import install_command
+from sunshower.spark_integration.error_report import is_outage, spark_error, write_failure
+from sunshower.spark_integration.job import from_bytes, to_bytes
+from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.raydp_session import check_java, check_room
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
+from tests.spark.everything import EVERYTHING
+
+GIB = 1 << 30
+PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with Spark's overhead
+
+
+def test_a_cluster_with_enough_resources_is_accepted() -> None:
+    check_room(PLACE, {"CPU": 6, "memory": 5 * GIB}, {"CPU": 8, "memory": 8 * GIB})
+
+
+@pytest.mark.parametrize(
+    "free", [{"CPU": 5, "memory": 5 * GIB}, {"CPU": 6, "memory": 4 * GIB}, {"memory": 9 * GIB}]
+)
+def test_the_error_for_a_cluster_without_room_has_the_needed_sum(free: dict[str, float]) -> None:
+    with pytest.raises(SparkUnavailable) as caught:
+        check_room(PLACE, free, {"CPU": 8, "memory": 8 * GIB})
+    message = str(caught.value)
+    assert "2 executors × 3 CPU = 6 CPU and 2 × 2.4 GiB = 4.8 GiB" in message
+    assert f"of the cluster's 8 CPU and 8.0 GiB there are {free.get('CPU', 0)} CPU" in message
+
+
+def test_executors_need_a_java_that_ray_finds(tmp_path: Path) -> None:
+    with pytest.raises(SparkMissing, match="before Ray is started"):
+        check_java(str(tmp_path))
+    (tmp_path / "java").touch(mode=0o755)
+    check_java(str(tmp_path))
+
+
+def test_memory_is_given_in_the_format_of_java() -> None:
+    assert memory_bytes("512m") == GIB // 2
+    assert memory_bytes("2G") == 2 * GIB
+    for wrong in ("2", "2gb", "", "g", "-1g", "1.5g"):
+        with pytest.raises(ConfigError, match=r"memory is '.*'; give an amount .* 512m, or 2g"):
+            LocalSpark(memory=wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: LocalSpark(in_flight=0),
+        lambda: LocalSpark(cores=-1),
+        lambda: LocalSpark(memory="2x"),
+        lambda: RayDPSpark(executors=0),
+        lambda: RayDPSpark(cores=1.5),
+        lambda: RayDPSpark(driver_memory="much"),
+    ],
+)
+def test_an_invalid_place_is_refused_where_it_is_declared(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError, match=r"it must be a whole number|an amount of memory"):
+        wrong()
+
+
+def test_the_error_for_a_missing_package_has_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = re.escape(install_command("spark"))
+    with pytest.raises(SparkMissing, match=rf"no_such_spark, .*, is missing: {command}"):
+        prepare("no_such_spark")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SparkMissing, match=rf"there is none\. {command}"):
+        spark_java()
+
+
+def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "other")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert prepare()["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_process_has_one_local_session() -> None:
+    one = LocalSpark(cores=1).open()
+    same = LocalSpark(cores=1).open()
+    with pytest.raises(ConfigError, match="one session alone"):
+        LocalSpark(cores=2).open()
+    one.close()
+    one.close()
+    with pytest.raises(ConfigError, match="one session alone"):
+        LocalSpark(cores=2).open()
+    same.close()
+    LocalSpark(cores=2).open().close()
+
+
+def test_ray_is_for_topologies_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(ConfigError, match=r"there is no Ray in this process: use LocalSpark"):
+        RayDPSpark().open()
+
+
+def test_a_table_is_equal_after_conversion_to_bytes_and_back() -> None:
+    table = EVERYTHING.table([])
+    assert from_bytes(to_bytes(table)) == table
+
+
+JAVA = """An error occurred while calling o233.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:56)
+Caused by: org.apache.spark.SparkException: Job aborted: task 0 (localhost executor driver): \
+java.lang.RuntimeException: no price
+\tat org.apache.spark.sql.Dataset.x(Dataset.scala:1)
+\t... 1 more
+Caused by: java.lang.RuntimeException: no price
+\tat org.apache.spark.sql.Dataset.x(Dataset.scala:1)
+"""
+PYTHON = """Job aborted: org.apache.spark.PythonException: Traceback (most recent call last):
+  File "sales.py", line 46, in halve
+    return price / 0
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:572)
+"""
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as found:
+        return found
+
+
+def test_a_java_stack_is_reduced_to_its_cause() -> None:
+    error = spark_error(raised(RuntimeError(JAVA)), "totals", alive=True)
+    assert isinstance(error, TransformFailed)
+    assert str(error).splitlines()[0].endswith("RuntimeError: no price")
+    assert "SparkThreadUtils" not in str(error)
+
+
+def test_the_error_of_a_udf_has_only_its_python_traceback() -> None:
+    error = spark_error(raised(RuntimeError(PYTHON)), "totals", alive=True)
+    assert isinstance(error, TransformFailed)
+    assert str(error).splitlines() == [
+        "totals failed in a function of its own: ZeroDivisionError: division by zero",
+        *PYTHON.splitlines()[0][-34:].splitlines(),
+        *PYTHON.splitlines()[1:3],
+    ]
+
+
+def test_every_error_after_java_has_died_means_that_the_job_is_lost() -> None:
+    error = spark_error(raised(ConnectionRefusedError("[Errno 111]")), "totals", alive=False)
+    assert isinstance(error, SparkLost)
+    assert "Spark died while it ran totals (ConnectionRefusedError: [Errno 111])" in str(error)
+    error = spark_error(WriteFailed("broken pipe"), "totals", alive=False)
+    assert isinstance(error, SparkLost)
+
+
+class CatalogUnreachable(Unavailable):
+    """An error that a user has defined."""
+
+
+def test_an_outage_that_user_code_raises_stays_an_outage() -> None:
+    error = spark_error(raised(CatalogUnreachable("no answer")), "totals", alive=True)
+    assert isinstance(error, Unavailable)
+    assert str(error) == "totals waits: CatalogUnreachable: no answer"
+
+
+FULL = JAVA.replace("no price", "java.io.IOException: No space left on device")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError(FULL), OSError(errno.ENOSPC, "No space left on device"), ConnectionError("x")],
+    ids=["in Java", "in Python", "a service"],
+)
+def test_a_full_disk_or_an_unavailable_service_is_an_outage(error: Exception) -> None:
+    assert is_outage(error)
+    assert isinstance(spark_error(raised(error), "totals", alive=True), Unavailable)
+    assert isinstance(spark_error(raised(error), "totals", alive=False), SparkLost)
+
+
+DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")
+
+
+def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> None:
+    assert write_failure(RuntimeError(DISK)) == "IOException: No space left"
+    assert write_failure(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
+    others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))
+    assert [write_failure(one) for one in others] == ["", "", "", ""]
