@@ -1,4 +1,4 @@
-"""Valid calls of what topologies, batches, runs and tests of them are declared with."""
+"""Valid calls of the functions and classes that declare topologies and batches."""
 
 from __future__ import annotations
 

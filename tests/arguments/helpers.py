@@ -1,4 +1,4 @@
-"""What the tables of valid calls are made of: small topologies, streams, functions, runs."""
+"""Helpers for the tables of valid calls: small topologies, streams, functions and runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store(Bolt[Word, None]):
 
 
 class FirstTask:
-    """A grouping of its own."""
+    """A custom grouping."""
 
     def prepare(self, targets: Sequence[int]) -> None: ...
 
@@ -114,12 +114,12 @@ def keyed() -> Any:
 
 
 def on(make: Callable[[], Any], word: str, *given: Any) -> Call:
-    """A method of what `make` makes; `given` come first."""
+    """The method `word` of the object that `make` returns; `given` are its first arguments."""
     return lambda *more, **named: getattr(make(), word)(*given, *more, **named)
 
 
 def first(function: Call, name: str) -> Call:
-    """Where the argument has no name: it is called `name` here."""
+    """A function whose first argument is positional: in the table it is called `name`."""
     return lambda **named: function(named.pop(name), **named)
 
 

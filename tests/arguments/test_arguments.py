@@ -1,4 +1,4 @@
-"""Whatever is given for an argument is valid, or refused by an error of ours that names it."""
+"""Tests that each argument is valid, or refused by a SunshowerError that names it."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ POSSIBLE = [
     nothing,
     Word,
 ]
-# Arguments that take some of the nonsense: the first value of a fold, a request, a key, an option
-# of Spark, any collection; a timeout below 0 has passed.
+# Arguments for which some of the nonsense is valid: the first value of a fold, a request, a key, an
+# option of Spark, any collection; a negative timeout, which has passed.
 LENIENT = {"checkers", "initial", "value", "key", "url", "rows", "source", "plan", "timeout_s"}
-# How messages call an argument that they do not name.
+# The words in messages for arguments that they do not name.
 OTHER_WORDS = {
     "bolt": "no component",
     "event_time": "no field",
@@ -94,7 +94,7 @@ def _names(argument: str, message: str) -> bool:
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_an_argument_is_valid_or_refused_by_an_error_of_ours(
+def test_an_argument_is_valid_or_refused_by_a_sunshower_error(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,10 +150,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "said"), REFUSED)
-def test_the_likeliest_slips_are_told_what_to_write(slip: Callable[[], Any], said: str) -> None:
-    with pytest.raises(SunshowerError, match=said):
-        slip()
+@pytest.mark.parametrize(("mistake", "expected"), REFUSED)
+def test_likely_mistakes_are_refused_with_the_correct_form(
+    mistake: Callable[[], Any], expected: str
+) -> None:
+    with pytest.raises(SunshowerError, match=expected):
+        mistake()
 
 
 def test_a_missing_or_unknown_argument_is_refused_with_the_name_of_the_function() -> None:

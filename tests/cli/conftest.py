@@ -1,4 +1,4 @@
-"""Topology files for the command line to load, and commands as processes."""
+"""Fixtures for tests of the command line: topology files, and commands with their output."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def printed_by(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> Prin
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start `sunshower …` as a process; when the test is over nothing of it may be running."""
+    """Start `sunshower …` as a process; at the end of the test none of its processes may run."""
     environments = []
     processes = []
 
@@ -97,16 +97,16 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def command(ray_cluster: RayCluster) -> Iterator[Command]:
-    """`sunshower …` against the Ray of this test; when it is over nothing may be left there."""
+    """Run `sunshower …` on the Ray of this test; at the end its topologies are stopped."""
     import ray
 
     address = ray.get_runtime_context().gcs_address
 
     def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
+        argv = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
         done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env=environment, timeout=120
+            argv, capture_output=True, text=True, check=False, env=environment, timeout=120
         )
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
@@ -122,7 +122,7 @@ def here(
     command: Command, ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Command:  # fmt: skip
-    """The same in this process, which saves the start of another one."""
+    """The same in this process, which saves the start of another process."""
     import ray
 
     monkeypatch.setenv("COLUMNS", "150")
@@ -147,7 +147,7 @@ def read_until(file: IO[str] | None, mark: str) -> str:
         seen.append(line)
         if mark in line:
             return "".join(seen)
-    raise AssertionError(f"the command never said {mark!r}, but:\n{''.join(seen)}")
+    raise AssertionError(f"the command did not print {mark!r}, but:\n{''.join(seen)}")
 
 
 def signal_like_a_terminal(process: subprocess.Popen[str]) -> None:

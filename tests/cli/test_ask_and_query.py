@@ -1,4 +1,4 @@
-"""`sunshower query` and `sunshower ask` on a real Ray: what they print, and what they refuse."""
+"""Tests of `sunshower query` and `sunshower ask` on a real Ray: their output and their errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATES = """
 
 
 @pytest.mark.ray
-def test_a_value_is_a_line_of_json_and_a_key_that_is_not_there_an_error(
+def test_a_value_is_a_line_of_json_and_a_missing_key_is_an_error(
     here: Command, command: Command, write: Write
 ) -> None:
     here("submit", write(STATES))
@@ -57,12 +57,12 @@ def test_a_value_is_a_line_of_json_and_a_key_that_is_not_there_an_error(
         {"key": ["a b", 3], "value": 2},
     ]
     assert len(here("query", "states", "count", "--limit", 1).stdout.splitlines()) == 1
-    for key, says in (
+    for key, message in (
         (("count", "a", 3), "'count' of topology 'states' has no value for a 3"),
         (("count", "a"), "the key of 'count' has 2 values (shop, day), and it is not 'a'"),
         (("sales", "a"), "'sales' has no keyed state; those with a keyed state are: count, keep"),
     ):
-        assert says in here("query", "states", *key, status=1).stderr.replace("\n", " ")
+        assert message in here("query", "states", *key, status=1).stderr.replace("\n", " ")
 
 
 LENGTHS = """
@@ -86,21 +86,21 @@ LENGTHS = """
 
 
 @pytest.mark.ray
-def test_an_answer_is_a_line_of_json_for_each_row_and_a_failure_an_error(
+def test_an_answer_is_a_line_of_json_for_each_row_and_a_failure_is_an_error(
     here: Command, command: Command, write: Write
 ) -> None:
     here("submit", write(LENGTHS))
-    said = command("ask", "lengths", "words", '{"text": "the whale"}').stdout
-    assert [json.loads(line) for line in said.splitlines()] == [
+    printed = command("ask", "lengths", "words", '{"text": "the whale"}').stdout
+    assert [json.loads(line) for line in printed.splitlines()] == [
         {"text": "the", "length": 3},
         {"text": "whale", "length": 5},
     ]
     assert not here("ask", "lengths", "words", '{"text": ""}').stdout
-    for value, says in (
+    for value, message in (
         ('{"text": "none"}', "exception in measure[0]: ValueError: no such word"),
         ('{"word": "none"}', "a request of 'words' is Word(text, day)"),
     ):
-        said = here("ask", "lengths", "words", value, "--timeout", 30, status=1).stderr
-        assert says in said.replace("\n", " ")
+        printed = here("ask", "lengths", "words", value, "--timeout", 30, status=1).stderr
+        assert message in printed.replace("\n", " ")
     assert "no JSON" in here("ask", "lengths", "words", "{a", status=1).stderr
     assert "it takes: words" in here("ask", "lengths", "verbs", "a", status=1).stderr

@@ -1,4 +1,4 @@
-"""Commands of the command line that start nothing."""
+"""Tests of commands that start nothing: help, `describe`, and errors before a start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_help_lists_the_commands(printed_by: PrintedBy) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself(command: str, printed_by: PrintedBy) -> None:
+def test_each_command_has_a_help_text(command: str, printed_by: PrintedBy) -> None:
     assert "Usage:" in printed_by(command, "-h").out
 
 
@@ -66,13 +66,13 @@ def test_wrong_usage_is_status_2(arguments: tuple[str, ...], printed_by: Printed
 # ---- bad input that is found before Ray is started ----------------------------------------------
 
 
-def complaint(capsys: Capture) -> str:
-    """The one paragraph on standard error."""
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1, "one paragraph"
-    assert said.err.startswith("sunshower: ")
-    return said.err
+def error_message(capsys: Capture) -> str:
+    """The error message, which must be a single paragraph on standard error."""
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1, "one paragraph"
+    assert output.err.startswith("sunshower: ")
+    return output.err
 
 
 @pytest.mark.parametrize("command", ["run", "describe"])
@@ -80,11 +80,11 @@ def test_a_missing_file(
     command: str, sunshower: Sunshower, tmp_path: Path, capsys: Capture
 ) -> None:
     assert sunshower(command, tmp_path / "nowhere.py") == 1
-    assert "nowhere.py does not exist" in complaint(capsys)
+    assert "nowhere.py does not exist" in error_message(capsys)
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "output"),
     [
         ("import nowhere_to_be_found", "line 6: ModuleNotFoundError"),
         ('Topology("t").spout("lines", TextFiles("none/*.txt"))', "no file matches 'none/*.txt'"),
@@ -92,18 +92,18 @@ def test_a_missing_file(
     ],
 )
 def test_a_wrong_file(
-    code: str, said: str, write: Write, sunshower: Sunshower, capsys: Capture
+    code: str, output: str, write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     assert sunshower("run", write(code)) == 1
-    assert said in complaint(capsys)
+    assert output in error_message(capsys)
 
 
 def test_a_full_disk_behind_the_output(write: Write) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "sunshower", "describe", str(write(WORDS))]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    said = "sunshower: the output cannot be written: No space left on device\n"
-    assert (ended.returncode, ended.stderr) == (1, said)
+    output = "sunshower: the output cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, output)
 
 
 def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy) -> None:
@@ -111,6 +111,6 @@ def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy)
     assert "window_records_max" in printed_by("run", write(WORDS), *settings, status=2).err
 
 
-def test_an_address_where_nobody_listens(write: Write, printed_by: PrintedBy) -> None:
+def test_an_address_without_a_ray(write: Write, printed_by: PrintedBy) -> None:
     printed = printed_by("run", write(WORDS), "--address", "127.0.0.1:1", status=1)
     assert "no Ray answers at 127.0.0.1:1" in printed.err

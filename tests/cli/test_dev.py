@@ -35,7 +35,7 @@ def _nothing_stays_up(
 
 
 def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
-    """What `status` says, as JSON."""
+    """The output of `status --json`."""
     capsys.readouterr()
     assert sunshower("dev", "status", "--json") == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -43,7 +43,7 @@ def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
 
 
 def refused(sunshower: Sunshower, capsys: Capture, *arguments: object, status: int) -> str:
-    """What a command that fails prints, in one line."""
+    """The error message of a command that fails, in one line."""
     assert sunshower("dev", *arguments) == status
     return " ".join(capsys.readouterr().err.replace("│", " ").split())
 
@@ -77,15 +77,15 @@ def test_a_kafka_comes_up_once_and_leaves_nothing(
     sunshower: Sunshower, capsys: Capture, releases: None
 ) -> None:
     assert sunshower("dev", "up", "kafka", "--port", 0) == 0
-    said = capsys.readouterr()
-    assert "kafka-4.3.1 is up.\n  bootstrap servers: 127.0.0.1:" in said.out
-    assert "kafka: waiting for 1 of 1 brokers to answer …" in said.err
+    output = capsys.readouterr()
+    assert "kafka-4.3.1 is up.\n  bootstrap servers: 127.0.0.1:" in output.out
+    assert "kafka: waiting for 1 of 1 brokers to answer …" in output.err
     unit = up(sunshower, capsys)["kafka"]
     assert brokers_seen_from(unit["address"]) == {1}
     assert sunshower("dev", "up", "all", "--port", 0) == 0
-    said = capsys.readouterr()
-    assert "zookeeper-3.9.5 is up." in said.out
-    assert "kafka-4.3.1 is up already, and stays as it is" in said.out
+    output = capsys.readouterr()
+    assert "zookeeper-3.9.5 is up." in output.out
+    assert "kafka-4.3.1 is up already, and stays as it is" in output.out
     assert sunshower("dev", "status") == 0
     assert "kafka-4.3.1 answers" in capsys.readouterr().out
     assert sunshower("dev", "down", "zookeeper") == 0
@@ -106,12 +106,12 @@ def test_a_server_that_dies_is_seen_in_the_status(
     assert not up(sunshower, capsys)["zookeeper"]["answers"]
     assert sunshower("dev", "status") == 0
     assert f"does not answer at {unit['address']}" in capsys.readouterr().out
-    said = refused(sunshower, capsys, "up", "zookeeper", status=1)
-    assert said.endswith("Stop it first: sunshower dev down zookeeper")
+    output = refused(sunshower, capsys, "up", "zookeeper", status=1)
+    assert output.endswith("Stop it first: sunshower dev down zookeeper")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_up_that_is_ended_on_the_way_leaves_nothing(number: int, releases: None) -> None:
+def test_an_up_that_is_ended_before_it_is_done_leaves_nothing(number: int, releases: None) -> None:
     environment = marked()
     command = subprocess.Popen(
         [sys.executable, "-m", "sunshower", "dev", "up", "kafka", "--port", "0"],
@@ -129,24 +129,24 @@ def test_an_up_that_is_ended_on_the_way_leaves_nothing(number: int, releases: No
     assert not [file for file in units.state().iterdir() if file.name != "lock"]
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out(
+def test_the_error_for_a_taken_port_names_the_port_and_a_remedy(
     sunshower: Sunshower, capsys: Capture, releases: None
 ) -> None:
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
-        said = refused(sunshower, capsys, "up", "zookeeper", "--port", port, status=1)
-    assert f"port {port} is taken: zookeeper-3.9.5 cannot listen there." in said
-    assert "Choose another: sunshower dev up zookeeper --port N (0: any free one)." in said
+        output = refused(sunshower, capsys, "up", "zookeeper", "--port", port, status=1)
+    assert f"port {port} is taken: zookeeper-3.9.5 cannot listen there." in output
+    assert "Choose another: sunshower dev up zookeeper --port N (0: any free one)." in output
     assert up(sunshower, capsys) == {}
 
 
-def test_a_folder_that_cannot_be_made_is_named(
+def test_the_error_for_a_folder_that_cannot_be_made_names_it(
     sunshower: Sunshower, capsys: Capture, tmp_path: Path, releases: None
 ) -> None:
     (tmp_path / "file").touch()
     command = ("up", "zookeeper", "--port", 0, "--folder", tmp_path / "file" / "data")
-    said = refused(sunshower, capsys, *command, status=1)
-    assert said.endswith("file/data/zookeeper cannot be a server's folder: Not a directory")
+    output = refused(sunshower, capsys, *command, status=1)
+    assert output.endswith("file/data/zookeeper cannot be a server's folder: Not a directory")
     assert up(sunshower, capsys) == {}
 
 
@@ -154,8 +154,8 @@ def test_without_java_nothing_starts(
     sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "nowhere")
-    said = refused(sunshower, capsys, "up", "kafka", status=1)
-    assert "JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
+    output = refused(sunshower, capsys, "up", "kafka", status=1)
+    assert "JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in output
 
 
 def test_a_server_that_fails_shows_the_end_of_its_log(
@@ -170,9 +170,9 @@ def test_a_server_that_fails_shows_the_end_of_its_log(
     java.write_text("#!/bin/sh\necho this Java is too old\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    said = refused(sunshower, capsys, "up", "kafka", "--port", 0, status=1)
-    assert "format-1 has failed. The end of its log," in said
-    assert said.endswith("this Java is too old")
+    output = refused(sunshower, capsys, "up", "kafka", "--port", 0, status=1)
+    assert "format-1 has failed. The end of its log," in output
+    assert output.endswith("this Java is too old")
     assert up(sunshower, capsys) == {}
 
 
@@ -194,7 +194,9 @@ def test_wrong_usage_is_reported(
     assert why in refused(sunshower, capsys, *arguments, status=2)
 
 
-def test_with_nothing_up_the_commands_say_so(sunshower: Sunshower, capsys: Capture) -> None:
+def test_without_servers_the_commands_say_that_nothing_is_up(
+    sunshower: Sunshower, capsys: Capture
+) -> None:
     assert sunshower("dev", "status") == 0
     assert "Nothing is up. Start it with: sunshower dev up kafka" in capsys.readouterr().out
     assert sunshower("dev", "down", "kafka") == 0

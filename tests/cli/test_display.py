@@ -48,7 +48,7 @@ def printed(what: object, width: int = 80) -> str:
 # ---- rates --------------------------------------------------------------------------------------
 
 
-def test_a_rate_is_what_was_done_in_the_last_seconds() -> None:
+def test_a_rate_counts_the_last_seconds() -> None:
     rates = Rates()
     for second in range(10):
         rates.see(float(second), {"fast": 100 * second, "late": max(0, 50 * (second - 5))})
@@ -96,7 +96,7 @@ def test_a_line_has_the_counts_of_a_spout() -> None:
         ),
     ],
 )
-def test_a_line_tells_of_failures_and_replays(counts: Counts, words: str) -> None:
+def test_a_line_has_failures_and_replays(counts: Counts, words: str) -> None:
     (line,) = Display(graph()).lines(snapshot(counts))
     assert words in line
 
@@ -137,7 +137,7 @@ def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "drained", "said"),
+    ("counts", "drained", "expected"),
     [
         (
             Counts(emitted=13, acked=10, failed=3, replayed=3),
@@ -158,8 +158,8 @@ def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
         (Counts(emitted=10, acked=9), True, "Drained after 12 s: 10 tuples taken in, 9 acked."),
     ],
 )
-def test_the_summary_is_a_sentence(counts: Counts, drained: bool, said: str) -> None:
-    assert sentence(graph(), RunResult(snapshot(counts), 12.3, drained)) == said
+def test_the_summary_is_a_sentence(counts: Counts, drained: bool, expected: str) -> None:
+    assert sentence(graph(), RunResult(snapshot(counts), 12.3, drained)) == expected
 
 
 def test_the_summary_has_a_line_for_each_cause_the_most_frequent_first() -> None:
@@ -220,8 +220,8 @@ def test_batches_are_a_line_for_each_group() -> None:
     rows = {"rows emitted": 4_000.0, "batch 17/rows": 512.0, "lag": 12_000.0}
 
     def shown(master: dict[str, float], spout: dict[str, float]) -> str:
-        told = {"$mastercoord-words": master, "words": spout}
-        tasks = tuple(TaskStats(1, id, NONE, figures=one) for id, one in told.items())
+        figures_of = {"$mastercoord-words": master, "words": spout}
+        tasks = tuple(TaskStats(1, id, NONE, figures=one) for id, one in figures_of.items())
         return next(display.figures(Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)})))
 
     assert shown(figures | active, rows) == (

@@ -1,4 +1,4 @@
-"""Tests of the doctor: checks of invented packages and machines, and its page."""
+"""Tests of `sunshower doctor`: checks of invented packages and machines, and its output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_without_the_repository_the_installed_package_says_what_it_needs(
     assert not any(package.pinned for package in found)
 
 
-def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
+def test_the_core_and_every_extra_for_users_are_checked() -> None:
     found = packages.packages()
     core = {package.name for package in found if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich", "packaging"}
@@ -78,7 +78,7 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
     assert all(package.pinned for package in found)
 
 
-# ---- judgements ---------------------------------------------------------------------------------
+# ---- severities ---------------------------------------------------------------------------------
 
 
 def test_a_missing_package_of_the_core_is_fatal() -> None:
@@ -93,7 +93,7 @@ def test_a_missing_extra_is_no_error() -> None:
     assert "zookeeper" in check.remedy
 
 
-def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
+def test_in_our_own_environment_make_installs_missing_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(ROOT / ".venv"))
@@ -106,11 +106,11 @@ def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
 
 
 @pytest.mark.parametrize(
-    ("extra", "how_bad"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
+    ("extra", "severity"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
 )
-def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Severity) -> None:
+def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, severity: Severity) -> None:
     check = package_check(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
-    assert check.level is how_bad
+    assert check.level is severity
     assert check.found == "3.5.8, not >=3.5,<=3.5.7"
 
 
@@ -125,18 +125,18 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "traits", "how_bad"),
+    ("name", "traits", "severity"),
     [
         ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
         ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
         ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
-        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark alone wants it
+        ("Java", {"java": None}, Severity.OPTIONAL),  # only Spark needs it
     ],
 )
-def test_what_a_machine_lacks_is_judged(
-    name: str, traits: dict[str, object], how_bad: Severity
+def test_each_lack_of_a_machine_has_a_severity(
+    name: str, traits: dict[str, object], severity: Severity
 ) -> None:
-    assert level(list(machine_checks(machine(**traits))), name) is how_bad
+    assert level(list(machine_checks(machine(**traits))), name) is severity
 
 
 def java_check() -> Check:
@@ -158,18 +158,18 @@ def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in found.remedy
 
 
-def test_this_machine_can_be_looked_at() -> None:
+def test_facts_of_this_machine_can_be_read() -> None:
     here = machine_facts()
     assert here.cores >= 1
     assert here.memory is None or 0 < (here.memory_free or 0) <= here.memory
 
 
-def test_the_sentence_names_what_is_broken() -> None:
+def test_the_conclusion_names_broken_packages() -> None:
     broken = Check("core", "ray", Severity.BROKEN, "missing")
     assert conclusion([broken]) == "The core cannot work: ray."
 
 
-def test_advice_is_whole_on_a_narrow_page() -> None:
+def test_advice_is_not_cut_on_a_narrow_terminal() -> None:
     remedies = [f"/a/long/way/to/python -m pip install -e '/a/long/way[{n}]'" for n in "abc"]
     page = io.StringIO()
     show(

@@ -85,7 +85,7 @@ def snapshot(*tasks: TaskStats) -> Snapshot:
 # ---- lines --------------------------------------------------------------------------------------
 
 
-def test_a_line_says_what_is_waited_for_since_when_how_often_and_the_last_error() -> None:
+def test_a_line_has_the_waiting_task_its_time_its_tries_and_the_last_error() -> None:
     assert list(wait_lines([wait(1)])) == [
         f"store[1] waits for a dependency: 2 min 10 s, 14 tries, last error: {REFUSED}"
     ]
@@ -99,7 +99,7 @@ def test_tasks_of_one_component_with_the_same_error_share_a_line() -> None:
     ]
 
 
-def test_a_line_says_that_the_dependency_was_never_reached() -> None:
+def test_a_line_shows_a_dependency_that_was_never_reached() -> None:
     (line,) = wait_lines([wait(0, 1, 1, reached=False)])
     assert line.startswith("store[0] waits for a dependency that store has never reached: 1 s, 1 t")
 
@@ -151,7 +151,7 @@ def test_workers_that_cannot_write_crash_reports_share_a_line() -> None:
     assert line.endswith(why)
 
 
-def test_the_display_on_a_terminal_shows_what_is_waited_for(
+def test_the_display_on_a_terminal_shows_waiting_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     console = Console(force_terminal=True, width=120, record=True, quiet=True)
@@ -162,7 +162,7 @@ def test_the_display_on_a_terminal_shows_what_is_waited_for(
     assert "store[1] waits for a dependency: 2 min 10 s, 14 tries" in printed(drawn[0], width=120)
 
 
-def test_json_has_each_waiting_task_and_what_was_expired() -> None:
+def test_json_has_each_waiting_task_and_expired_inputs() -> None:
     task = replace(wait(1, reached=False), counts=Counts(expired=7))
     planned = make_plan(graph())
     found = status_fields(Overview(planned, snapshot(task), None, 0.0, {}), 1.0)
@@ -188,7 +188,7 @@ def test_a_wait_is_reported_when_it_begins_and_when_it_ends() -> None:
     assert list(news.see(snapshot(well()), 140.0)) == []
 
 
-def test_waits_of_other_components_than_those_asked_for_are_not_reported() -> None:
+def test_only_waits_of_the_given_components_are_reported() -> None:
     assert list(WaitNews({"parse"}).see(snapshot(wait()), 0.0)) == []
     assert len(list(WaitNews({"store"}).see(snapshot(wait()), 0.0))) == 1
 
@@ -251,11 +251,11 @@ def test_a_dependency_that_was_never_reached_ends_a_run_after_ten_seconds() -> N
 
 
 @pytest.mark.parametrize("task", [wait(0, 86_400), wait(0, 60, kind=WaitKind.DOUBT, reached=False)])
-def test_neither_an_outage_of_what_was_reached_nor_doubt_ends_a_run_here(task: TaskStats) -> None:
+def test_neither_an_outage_after_a_success_nor_doubt_ends_a_run(task: TaskStats) -> None:
     assert unreached(snapshot(task)) is None
 
 
-def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
+def test_submit_waits_until_every_task_is_open_or_waiting() -> None:
     planned = make_plan(graph())
     ids = {(task.component, task.index): task.id for task in planned.tasks}
     spout = TaskStats(ids["numbers", 0], "numbers", Counts())
@@ -266,7 +266,7 @@ def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
     assert not is_opened(snapshot(spout, *bolts[:2], opening), planned)
 
 
-# ---- what was put aside -------------------------------------------------------------------------
+# ---- dead letters and expired inputs ------------------------------------------------------------
 
 
 def aside(retry: Retry) -> str:
@@ -283,14 +283,14 @@ def test_the_summary_says_how_many_dead_letters_there_are_and_in_which_file(tmp_
 def test_the_summary_names_the_stream_of_dead_letters() -> None:
     topology = Topology("outages")
     numbers = topology.spout("numbers", Counter(3), retry=Retry(dead_letters=True))
-    numbers.stream("dead_letters").shuffle().bolt("bury", print, fields=())
+    numbers.stream("dead_letters").shuffle().bolt("letters", print, fields=())
     found = snapshot(TaskStats(1, "numbers", Counts(dead=1)))
     assert list(dead_letter_lines(topology.graph(), found)) == [
         '1 dead letter of numbers, on its stream "dead_letters"'
     ]
 
 
-def test_the_summary_counts_what_was_expired() -> None:
+def test_the_summary_counts_expired_inputs() -> None:
     found = snapshot(TaskStats(10, "store", Counts(expired=1_200)))
     assert list(expired_lines(graph(), found)) == [
         "store: 1,200 expired inputs dropped, whose trees had failed already"
@@ -323,7 +323,7 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
     assert list(dead_letter_lines(topology.graph(), snapshot(*tasks))) == wanted
 
 
-def test_a_worker_that_waits_for_a_node_is_not_said_to_be_silent() -> None:
+def test_a_worker_that_waits_for_a_node_is_not_reported_as_silent() -> None:
     line = "worker 1 waits"
     lost = Snapshot("t", silent={1: 30.0, 2: 40.0}, unplaced=(line,), without_room=(1,))
     first, second = current_problems(lost)

@@ -1,4 +1,4 @@
-"""On a real Ray: snapshot, JSON, metrics and sinks count the same, and `top` shows it."""
+"""Tests on a real Ray that snapshot, JSON, metrics, sinks and `top` have the same counts."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ NUMBERS = """
     topology = Topology("numbers", workers=2)
     topology.spout("count", Counter(1000), 2).shuffle().bolt("sink", Sink)
 """
-SEVENS = 143  # of the numbers below 1,000 are multiples of 7: each fails once
+SEVENS = 143  # the multiples of 7 below 1,000; each fails once
 
 
-def test_all_that_shows_numbers_shows_those_of_the_sinks(
+def test_all_outputs_have_the_counts_of_the_sinks(
     here: Command, ray_cluster: RayCluster, write: Write
 ) -> None:
     here("submit", write(NUMBERS))
@@ -75,24 +75,24 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(
     assert execute["count"] == fields["sink"]["executed"]
     assert 0 < execute["p50_s"] <= execute["p99_s"] <= execute["max_s"]
 
-    said = here("top", "--once").stdout
-    assert "count × 2" in said
-    assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in said
-    said = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
-    assert "since the beginning" in said
-    said = here("status", "numbers", "--component", "sink", "--window", "10m").stdout
-    assert "sink[0]" in said
-    assert "10m: " in said
-    complaint = here("status", "numbers", "--component", "nobody", status=1).stderr
-    assert "no component 'nobody'; it has count, sink" in complaint
-    complaint = here("top", "nobody", status=1).stderr
-    assert "there is no topology 'nobody'" in complaint
+    output = here("top", "--once").stdout
+    assert "count × 2" in output
+    assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in output
+    output = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
+    assert "since the beginning" in output
+    output = here("status", "numbers", "--component", "sink", "--window", "10m").stdout
+    assert "sink[0]" in output
+    assert "10m: " in output
+    error_text = here("status", "numbers", "--component", "nobody", status=1).stderr
+    assert "no component 'nobody'; it has count, sink" in error_text
+    error_text = here("top", "nobody", status=1).stderr
+    assert "there is no topology 'nobody'" in error_text
     watch_in_a_terminal("numbers", until="sink × 1")
 
 
 def watch_in_a_terminal(name: str, until: str) -> None:
-    """Run `sunshower top` in a terminal until it shows a text; q ends it, and the terminal is as
-    before."""
+    """Run `sunshower top` in a terminal until it shows a text. The key q must end it, and the
+    settings of the terminal must be restored."""
     import ray
 
     ours, theirs = os.openpty()

@@ -42,13 +42,13 @@ def double(n):
 
 
 def file(write: Write, folder: Path, total: str = "") -> Path:
-    """A topology with a neighbour: code that no worker can import by name."""
+    """A topology file with another module in its folder, which no worker can import by name."""
     (folder / "spelling.py").write_text(DOUBLE.format(result="2 * n"))
     return write(NUMBERS.format(total=total))
 
 
 @pytest.mark.ray
-def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
+def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     command: Command, here: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
     def status() -> dict[str, Any]:
@@ -56,9 +56,9 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
         return found
 
     path = file(write, tmp_path)
-    said = command("submit", path, "--inactive", "--set", "message_timeout_s=20").stdout
-    assert "numbers is inactive on 2 workers" in said
-    path.unlink()  # the code is where it is needed
+    output = command("submit", path, "--inactive", "--set", "message_timeout_s=20").stdout
+    assert "numbers is inactive on 2 workers" in output
+    path.unlink()  # the workers have the code
     (tmp_path / "spelling.py").unlink()
     assert status()["components"]["count"]["emitted"] == 0
 
@@ -72,32 +72,32 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert found["components"]["count"]["parallelism"] == 2
     assert [len(worker["tasks"]) for worker in found["workers"]] == [4, 4]
 
-    said = here("rebalance", "numbers", "--workers", 3).stdout
-    assert "numbers has 3 workers (before: 2)" in said
+    output = here("rebalance", "numbers", "--workers", 3).stdout
+    assert "numbers has 3 workers (before: 2)" in output
     assert "count × 2" in here("status", "numbers").stdout
-    said = here("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
-    assert "10 tasks (before: 8)" in said
-    complaint = here("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
-    assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
+    output = here("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
+    assert "10 tasks (before: 8)" in output
+    error_text = here("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
+    assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in error_text
     write(f"{NUMBERS.format(total='')}    doubled.shuffle().bolt('drop_too', drop)\n")
     (tmp_path / "spelling.py").write_text(DOUBLE.format(result="n + n"))
-    said = here("upgrade", "numbers", path, "--dry-run").stdout
-    assert "drop_too is new: 1 task" in said
-    assert "numbers would have the new code" in said
-    said = command("upgrade", "numbers", path).stdout
-    assert "twice: 3 → 2 tasks" in said
-    assert "numbers has the new code" in said
+    output = here("upgrade", "numbers", path, "--dry-run").stdout
+    assert "drop_too is new: 1 task" in output
+    assert "numbers would have the new code" in output
+    output = command("upgrade", "numbers", path).stdout
+    assert "twice: 3 → 2 tasks" in output
+    assert "numbers has the new code" in output
     assert "drop_too × 1" in here("status", "numbers").stdout
     assert "numbers is inactive" in here("deactivate", "numbers").stdout
     assert status()["state"] == "inactive"
     assert len({worker["process"] for worker in status()["workers"]}) == 2
 
     savepoint = tmp_path / "numbers.savepoint"
-    said = here("kill", "numbers", "--keep", savepoint).stdout
-    assert f"`sunshower submit FILE --resume {savepoint}` continues it" in said
+    output = here("kill", "numbers", "--keep", savepoint).stdout
+    assert f"`sunshower submit FILE --resume {savepoint}` continues it" in output
     assert "numbers is active" in command("submit", path, "--resume", savepoint).stdout
-    complaint = here("kill", "numbers", "--keep", savepoint, status=2).stderr
-    assert "is there already" in complaint
+    error_text = here("kill", "numbers", "--keep", savepoint, status=2).stderr
+    assert "is there already" in error_text
     done = here("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
@@ -105,24 +105,24 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
 
 
 @pytest.mark.ray
-def test_what_has_finished_is_listed_until_it_is_killed(
+def test_a_finished_topology_is_listed_until_it_is_killed(
     here: Command, write: Write, tmp_path: Path
 ) -> None:
     path = file(write, tmp_path, total="500")
     here("submit", path)
     until(lambda: "finished" in here("list").stdout)
-    said = here("list").stdout
-    assert "1,000" in said or "500" in said
-    complaint = here("deactivate", "numbers", status=1).stderr
-    assert "'numbers' is finished" in complaint
-    assert "possible are: drain, kill" in complaint
+    output = here("list").stdout
+    assert "1,000" in output or "500" in output
+    error_text = here("deactivate", "numbers", status=1).stderr
+    assert "'numbers' is finished" in error_text
+    assert "possible are: drain, kill" in error_text
     assert "is there already" in here("submit", path, status=1).stderr
     assert "nothing was finished" in here("kill", "numbers", "--now").stdout
     assert "There is no topology" in here("list").stdout
 
 
 @pytest.mark.ray
-def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, write: Write) -> None:
+def test_a_failed_topology_shows_its_error_until_it_is_killed(here: Command, write: Write) -> None:
     path = write("""
         def invert(number: Number) -> None:
             1 / number.value
@@ -141,21 +141,21 @@ def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, writ
 @pytest.mark.ray
 def test_an_unknown_name(here: Command) -> None:
     for word in ("status", "activate", "deactivate", "kill", "rebalance"):
-        complaint = here(word, "nobody", status=1).stderr
-        assert "there is no topology 'nobody' on this cluster; none is there" in complaint
+        error_text = here(word, "nobody", status=1).stderr
+        assert "there is no topology 'nobody' on this cluster; none is there" in error_text
 
 
 @pytest.mark.parametrize("command", ["list", "status t", "kill t", "submit"])
-def test_a_cluster_that_is_not_there(
+def test_an_address_without_a_cluster(
     command: str, write: Write, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = command.split()
     if command == "submit":
         words.append(str(write('topology = Topology("t")\ntopology.spout("n", Counter(1))')))
     assert sunshower(*words, "--address", "127.0.0.1:1") == 1
-    complaint = capsys.readouterr().err
-    assert "no Ray answers at 127.0.0.1:1" in complaint
-    assert "ray start --head" in complaint
+    error_text = capsys.readouterr().err
+    assert "no Ray answers at 127.0.0.1:1" in error_text
+    assert "ray start --head" in error_text
 
 
 @pytest.mark.parametrize("command", ["list", "status t"])
@@ -166,7 +166,7 @@ def test_the_address_of_a_ray_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A Ray that is killed leaves it in a file."""
+    """A killed Ray leaves its address in a file."""
     import ray
     from ray._private import services
 
@@ -178,9 +178,9 @@ def test_the_address_of_a_ray_that_is_gone(
     file.parent.mkdir()
     file.write_text("127.0.0.1:1")
     assert sunshower(*command.split(), "--address", "auto") == 1
-    complaint = capsys.readouterr().err
-    assert "no Ray answers at 127.0.0.1:1" in complaint
-    assert "--address HOST:PORT" in complaint
+    error_text = capsys.readouterr().err
+    assert "no Ray answers at 127.0.0.1:1" in error_text
+    assert "--address HOST:PORT" in error_text
 
 
 def no_start(*given: object) -> None:

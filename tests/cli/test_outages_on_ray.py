@@ -36,9 +36,9 @@ NEVER_THERE = """
     topology = Topology("storing", workers=1)
     topology.spout("numbers", Counter(3)).shuffle().bolt("store", Store, 2)
 """
-# From the first call to the end of the run; then its workers are closed. A prepare that raises is
-# tried five times in 1.5 s, and then the first record has five attempts in as long.
-# Alone on two cores: 1.0, 2.8 and 1.6 s. In doubt it would take ten minutes.
+# The longest time from the first call to the end of the run, before its workers are closed. A
+# `prepare` that raises is called five times in 1.5 s; then the first record has five attempts in
+# 1.5 s. Measured alone on two cores: 1.0, 2.8 and 1.6 s. In doubt a run would take ten minutes.
 BUG_S = {"process": 30.0, "prepare": 30.0, "records": 30.0}
 
 
@@ -52,7 +52,7 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
     assert ray.util.list_named_actors(all_namespaces=True) == []
 
 
-def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
+def test_an_outage_costs_no_attempt_and_is_reported_in_two_lines(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     path = write("""
@@ -91,10 +91,10 @@ def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
     assert "Start the dependency, or correct its address, and run again" in format_error
     assert 'raise ConnectionRefusedError("no database answers at localhost:1")' in format_error
     assert "sunshower/runtime" not in format_error
-    assert "that store has never reached" in errors  # the line of its begin
+    assert "that store has never reached" in errors  # in the line about the start of the wait
 
 
-def test_submit_status_and_list_say_what_is_waited_for(
+def test_submit_status_and_list_show_waiting_tasks(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     import ray
@@ -124,7 +124,7 @@ def test_submit_status_and_list_say_what_is_waited_for(
     assert {(one["kind"], one["reached"]) for one in waits} == {("unavailable", False)}
     begun_s = time.monotonic()
     said("kill", "storing", "--wait", 1)
-    assert time.monotonic() - begun_s < 15  # 1 s, and what it takes to close
+    assert time.monotonic() - begun_s < 15  # 1 s, and the time to close the workers
 
 
 # ---- a bug --------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ NOTE = """
 
 
 class TimedScreen(Screen):
-    """Notes when the run says that it ends."""
+    """Records when the run prints that it stops."""
 
     ended_s = math.inf
 

@@ -43,7 +43,7 @@ def chosen(**options: Any) -> list[tuple[dict[str, Any], int]]:
     return [(what, one.seed) for what, one in zip(changed, found, strict=True)]
 
 
-def test_nothing_asked_for_is_one_run_of_the_defaults() -> None:
+def test_without_options_there_is_one_run_with_the_defaults() -> None:
     assert chosen(seed=4) == [({}, 4)]
 
 
@@ -57,7 +57,7 @@ def test_a_sweep_is_every_combination_with_every_seed() -> None:
     ]
 
 
-def test_an_option_takes_the_place_of_the_sweep_in_the_file() -> None:
+def test_an_option_replaces_the_sweep_in_the_file() -> None:
     sweep = {"a": [7, 8]}
     assert [what["a"] for what, _ in chosen(sweep=sweep)] == [7, 8]
     assert chosen(sweep=sweep, sweeps=["a=2"]) == [({"a": 2}, 0)]

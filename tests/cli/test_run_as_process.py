@@ -52,7 +52,7 @@ def stop_at_once(process: subprocess.Popen[str]) -> None:
     assert "are not finished" in errors
 
 
-def test_ctrl_c_finishes_what_is_under_way(start: Start, write: Write, tmp_path: Path) -> None:
+def test_ctrl_c_finishes_pending_tuples(start: Start, write: Write, tmp_path: Path) -> None:
     with (tmp_path / "lines").open("w+") as out:
         process = start("run", write(ENDLESS), out=out)
         read_until(process.stderr, "pending")
@@ -75,14 +75,12 @@ def test_a_second_ctrl_c_stops_even_user_code_that_hangs(start: Start, write: Wr
 
 
 @pytest.mark.long
-def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
-    start: Start, write: Write
-) -> None:
+def test_a_second_ctrl_c_stops_at_once_during_an_outage(start: Start, write: Write) -> None:
     process = start("run", write(OUTAGE))
     read_until(process.stderr, "store[0] waits for a dependency")
     signal_like_a_terminal(process)
-    told = read_until(process.stderr, "Draining")
-    assert "last error: ConnectionRefusedError: no database answers at localhost:1" in told
+    output = read_until(process.stderr, "Draining")
+    assert "last error: ConnectionRefusedError: no database answers at localhost:1" in output
     stop_at_once(process)
 
 
@@ -91,8 +89,8 @@ def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
     start: Start, write: Write
 ) -> None:
     process = start("run", write(DOUBT))
-    told = read_until(process.stderr, "store[0] keeps failing after it had succeeded (doubt): ")
-    assert "last error: TypeError: unsupported operand" in told
+    output = read_until(process.stderr, "store[0] keeps failing after it had succeeded (doubt): ")
+    assert "last error: TypeError: unsupported operand" in output
     read_until(process.stderr, 'number.value + "one"')
     signal_like_a_terminal(process)
     read_until(process.stderr, "Draining")
@@ -111,7 +109,7 @@ def test_a_closed_pipe_ends_the_run(start: Start, write: Write) -> None:
     assert "Traceback" not in errors
 
 
-def complaint_of(process: subprocess.Popen[str]) -> str:
+def error_of(process: subprocess.Popen[str]) -> str:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
     assert "Traceback" not in errors
@@ -122,7 +120,7 @@ def complaint_of(process: subprocess.Popen[str]) -> str:
 def test_a_ray_that_cannot_start(folder: str, start: Start, write: Write, tmp_path: Path) -> None:
     if folder == "a file":
         (tmp_path / folder).write_text("where Ray wants to make a folder")
-    text = complaint_of(start("run", write(ENDLESS), RAY_TMPDIR=str(tmp_path / folder)))
+    text = error_of(start("run", write(ENDLESS), RAY_TMPDIR=str(tmp_path / folder)))
     assert text.startswith("sunshower: cannot start a local Ray: ")
     assert "sunshower doctor" in text
 

@@ -26,10 +26,10 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
     assert ray.util.list_named_actors(all_namespaces=True) == []
 
 
-def test_a_topology_runs_to_its_end_and_its_lines_come_out(
+def test_a_topology_runs_to_its_end_and_its_lines_are_printed(
     write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
 ) -> None:
-    """The file and its neighbour are code that the workers cannot import by name."""
+    """The workers cannot import the file and the other module of its folder by name."""
     (tmp_path / "spelling.py").write_text("NAMES = ['zero', 'one', 'two']\n")
     path = write("""
         import sys
@@ -48,16 +48,14 @@ def test_a_topology_runs_to_its_end_and_its_lines_come_out(
         names.shuffle().bolt("out", Stdout)
     """)
     assert sunshower("run", path, "--workers", "1") == 0
-    said = capsys.readouterr()
-    assert sorted(said.out.split()) == ["one", "two", "zero"]
-    assert ": [warning] one\n" in said.err
-    assert "numbers × 1" in said.err
-    assert "3 tuples taken in, all of them acked." in said.err
+    output = capsys.readouterr()
+    assert sorted(output.out.split()) == ["one", "two", "zero"]
+    assert ": [warning] one\n" in output.err
+    assert "numbers × 1" in output.err
+    assert "3 tuples taken in, all of them acked." in output.err
 
 
-def test_what_a_task_prints_at_its_very_end_comes_out_too(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
+def test_output_of_cleanup_is_printed(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
     path = write("""
         class Sum(Bolt[Number, None]):
             def prepare(self, context: Context) -> None:
@@ -76,7 +74,7 @@ def test_what_a_task_prints_at_its_very_end_comes_out_too(
     assert capsys.readouterr().out == "the sum is 55\n"
 
 
-def test_every_line_of_many_comes_out_once(
+def test_every_line_of_many_is_printed_once(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     path = write("""
@@ -111,26 +109,26 @@ def test_poison_tuple_is_a_line_in_a_file_after_exactly_its_attempts(
     assert letter["attempts"] == len(tried.read_text().splitlines()) == 3
     assert letter["component"] == "invert"
     assert "1 / (number.value - 700)" in letter["traceback"]
-    said = " ".join(capsys.readouterr().err.split())
-    assert "999 acked, 1 among the dead letters, 3 failed on the way, 3 replayed." in said
-    assert "failed, exception: 3" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "999 acked, 1 among the dead letters, 3 failed on the way, 3 replayed." in output
+    assert "failed, exception: 3" in output
     for attempt in (1, 2, 3):
-        assert f"failed, attempt {attempt} of 3: exception in invert[" in said
-    assert "Traceback" not in said
+        assert f"failed, attempt {attempt} of 3: exception in invert[" in output
+    assert "Traceback" not in output
 
 
-# ---- bad input: each is one paragraph that names the thing and the way out ----------------------
+# ---- bad input: each error is one paragraph, which names the cause and a remedy -----------------
 
 
 def paragraph(capsys: Capture) -> str:
-    """What the command complained about, and nothing of ours below it."""
+    """The error message of the command; it must have no frames of Sunshower."""
     text = capsys.readouterr().err
     assert "sunshower/runtime" not in text
     assert "sunshower/actors" not in text
     return text[text.index("sunshower: ") :]
 
 
-def test_a_file_that_cannot_be_decoded_is_named_with_the_byte(
+def test_the_error_for_a_file_that_cannot_be_decoded_names_the_byte(
     write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
 ) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
@@ -187,9 +185,9 @@ def test_a_spout_that_is_quarantined_ends_the_run_with_its_error_when_the_others
         topology.spout("lost", Lost).shuffle().bolt("too", Stdout)
     """)
     assert sunshower("run", path) == 1
-    said = capsys.readouterr()
-    assert sorted(said.out.split()) == ["0", "1", "2"]
-    assert "close of lost[0] raised OSError: nothing to close" in said.err
-    complaint = said.err[said.err.index("sunshower: ") :]
-    assert "sunshower: records of lost[0] raised OSError: no such queue. Mend it" in complaint
-    assert 'raise OSError("no such queue")' in complaint
+    output = capsys.readouterr()
+    assert sorted(output.out.split()) == ["0", "1", "2"]
+    assert "close of lost[0] raised OSError: nothing to close" in output.err
+    error_text = output.err[output.err.index("sunshower: ") :]
+    assert "sunshower: records of lost[0] raised OSError: no such queue. Mend it" in error_text
+    assert 'raise OSError("no such queue")' in error_text

@@ -52,7 +52,7 @@ def test_without_a_terminal_progress_is_printed_in_lines() -> None:
     assert errors.getvalue() == "Starting Ray …\nnews\n"
 
 
-def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
+def test_on_a_terminal_the_display_is_removed_and_news_stay() -> None:
     errors = io.StringIO()
     with Screen(console=Terminal(file=errors, width=80, force_terminal=True)) as screen:
         screen.doing("Starting Ray …")
@@ -61,7 +61,7 @@ def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
     assert "news\n" in errors.getvalue()
 
 
-def test_on_a_terminal_lines_of_sinks_scroll_by_above_the_display(
+def test_on_a_terminal_lines_of_sinks_are_printed_above_the_display(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Tty(io.StringIO):
@@ -87,4 +87,4 @@ def test_a_closed_standard_output_is_detected(monkeypatch: pytest.MonkeyPatch) -
     with screen:
         screen.print_output(7, False, ["one"])
         assert screen.closed.is_set()
-        screen.print_output(7, False, ["two"])  # and is not written to any more
+        screen.print_output(7, False, ["two"])  # is not written

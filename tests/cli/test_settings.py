@@ -8,7 +8,7 @@ import typer
 from sunshower.cli.run import parse_settings
 
 
-def test_settings_are_read_as_config_has_them() -> None:
+def test_settings_have_the_types_of_config() -> None:
     assert parse_settings(["spout_pending=1000", "message_timeout_s=2.5", "ackers=none"]) == {
         "spout_pending": 1000,
         "message_timeout_s": 2.5,
@@ -19,12 +19,12 @@ def test_settings_are_read_as_config_has_them() -> None:
     ) == {"spout_pending": "auto", "message_timeout_max_s": 60.0, "check_mutation": True}
 
 
-def test_the_last_of_two_counts() -> None:
+def test_of_two_settings_of_one_name_the_last_counts() -> None:
     assert parse_settings(["workers=1", "workers=3"]) == {"workers": 3}
 
 
 @pytest.mark.parametrize(
-    ("setting", "complaint"),
+    ("setting", "error_text"),
     [
         ("spout_pending", "is not NAME=VALUE"),
         ("speed=3", "with a NAME of these: message_timeout_s, message_timeout_max_s"),
@@ -39,6 +39,6 @@ def test_the_last_of_two_counts() -> None:
         ("workers=0", "it must be a whole number of at least 1"),
     ],
 )
-def test_a_wrong_setting_is_a_wrong_usage(setting: str, complaint: str) -> None:
-    with pytest.raises(typer.BadParameter, match=complaint.replace("(", r"\(")):
+def test_a_wrong_setting_is_an_error_of_usage(setting: str, error_text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=error_text.replace("(", r"\(")):
         parse_settings([setting])

@@ -1,4 +1,4 @@
-"""The clusters that the contract is tried on."""
+"""Fixtures for the contract tests: clusters, simulated and on Ray, and runs on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster_of(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 def ended(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """A topology that has run to its end, isolated, with a whole history and all trees traced."""
+    """A finished run in the layout `isolate`, with a whole history, and all trees traced."""
     with cluster_of(request) as cluster:
         topology = chain(name="ended", trace_share=1.0)
         run = cluster.submit(topology.graph(), Layout.ISOLATE, sample=1)
@@ -52,9 +52,9 @@ def ended(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 @pytest.fixture
 def submit(cluster: Cluster) -> Iterator[Submit]:
-    """Start a topology with a whole history unless told otherwise; it is stopped.
+    """Start topologies, by default with a whole history; they are stopped at the end.
 
-    Each process of a real cluster costs a second: without a layout only the simulator isolates.
+    Each process of a real cluster takes a second: by default only the simulator isolates tasks.
     """
     runs: list[Run] = []
     default = Layout.ISOLATE if isinstance(cluster, SimCluster) else Layout.PACK

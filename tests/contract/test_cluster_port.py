@@ -1,4 +1,4 @@
-"""What every place that runs topologies must do, simulated or on Ray: see runtime/cluster.py."""
+"""Contract tests for `Cluster` and `Run` (runtime/cluster.py), on the simulator and on Ray."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from sunshower.runtime.plan import Layout
 from tests.contract.conftest import PATIENCE_S, Submit
 from tests.contract.topologies import TOTAL, Paced, chain, refuse
 
-# The core does it, the adapters only pass it on: `make test` runs it on the simulator.
+# For calls that adapters only pass on to the core: `make test` runs these on the simulator only.
 ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])
-of_the_core = pytest.mark.parametrize("cluster", ["sim", ON_RAY], indirect=True)
+on_ray_only_if_long = pytest.mark.parametrize("cluster", ["sim", ON_RAY], indirect=True)
 
 
 def until(run: Run, enough: Callable[[Snapshot], bool]) -> Snapshot:
-    """Let time pass until the snapshot shows something."""
+    """Let time pass until `enough` holds for the snapshot."""
     end_s = run.now() + PATIENCE_S
     while not enough(snapshot := run.snapshot()):
         over = run.wait(0.05) or run.now() >= end_s
-        assert not over or enough(run.snapshot()), f"it never came to that: {snapshot}"
+        assert not over or enough(run.snapshot()), f"the condition never held: {snapshot}"
     return snapshot
 
 
 def pass_time(run: Run, seconds: float) -> None:
-    """Let time pass in a topology that is not over by then."""
-    assert not run.wait(seconds), f"it was over: {run.snapshot()}"
+    """Let time pass, and check that the topology is not finished then."""
+    assert not run.wait(seconds), f"it is finished: {run.snapshot()}"
 
 
 def acked(snapshot: Snapshot) -> int:
@@ -41,12 +41,12 @@ def acked(snapshot: Snapshot) -> int:
 
 
 def written(run: Run) -> set[Any]:
-    """All that any life of the sink has written down."""
+    """All keys that the sinks have written, before and after restarts."""
     return {entry.detail[0] for entry in run.history() if entry.what is What.WROTE}
 
 
 def completed(run: Run) -> set[int]:
-    """The numbers of all messages whose trees were completed, in any life of their spout."""
+    """The numbers of all messages whose trees were completed, before and after restarts."""
     entries = [entry for entry in run.history() if entry.what is What.COMPLETED]
     return {number for entry in entries for number in entry.values.tolist()}
 
@@ -56,17 +56,17 @@ def worker_of(run: Run, component: str) -> int:
     return task.worker
 
 
-def all_is_written(run: Run) -> None:
+def wait_and_check_all_written(run: Run) -> None:
     assert run.wait(PATIENCE_S), f"it does not end: {run.snapshot()}"
     assert written(run) == set(range(TOTAL))
-    assert completed(run) == set(range(TOTAL)), "what dies with a master takes its counts along"
+    assert completed(run) == set(range(TOTAL)), "counts may be lost with a master"
     assert run.snapshot().component("numbers").pending == 0
 
 
 # ---- a run without faults -----------------------------------------------------------------------
 
 
-def test_a_topology_runs_to_its_end_and_says_what_it_has_done(ended: Run) -> None:
+def test_a_topology_runs_to_its_end_and_reports_results_and_counts(ended: Run) -> None:
     assert ended.results("sink") == [set(range(TOTAL))]
     assert ended.results("relay") == [None]
     snapshot = ended.snapshot()
@@ -77,7 +77,7 @@ def test_a_topology_runs_to_its_end_and_says_what_it_has_done(ended: Run) -> Non
     assert snapshot.restarts == 0
 
 
-@of_the_core
+@on_ray_only_if_long
 def test_results_come_in_the_order_of_the_tasks(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.3), sinks=3))
     assert run.wait(PATIENCE_S)
@@ -86,7 +86,7 @@ def test_results_come_in_the_order_of_the_tasks(submit: Submit) -> None:
     assert sorted(number for seen in results for number in seen) == list(range(TOTAL))
 
 
-def test_history_tells_of_every_kind_by_time(ended: Run) -> None:
+def test_history_has_events_of_every_kind_sorted_by_time(ended: Run) -> None:
     history = ended.history()
     rows = dict.fromkeys(What, 0)
     for entry in history:
@@ -102,7 +102,7 @@ def test_history_tells_of_every_kind_by_time(ended: Run) -> None:
     assert times[-1] <= ended.now()
 
 
-def test_trees_are_recorded_whole_and_found_by_their_root(ended: Run) -> None:
+def test_whole_trees_are_traced_and_found_by_their_root(ended: Run) -> None:
     found = ended.traces()
     assert found.silent == ()
     assert {tree.number for tree in found.trees} == set(range(TOTAL))
@@ -118,8 +118,8 @@ def test_trees_are_recorded_whole_and_found_by_their_root(ended: Run) -> None:
     assert [hop.edge for hop in one.hops] == [hop.edge for hop in found.trees[0].hops]
 
 
-@of_the_core
-def test_by_default_few_trees_are_recorded_and_without_a_share_none(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_by_default_few_trees_are_traced_and_without_a_share_none(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)))
     assert run.wait(PATIENCE_S)
     assert {tree.number for tree in run.traces().trees} >= {0}
@@ -129,15 +129,15 @@ def test_by_default_few_trees_are_recorded_and_without_a_share_none(submit: Subm
     assert run.traces().trees == ()
 
 
-@of_the_core
+@on_ray_only_if_long
 def test_without_a_sample_no_history_is_kept(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK, sample=None)
     assert run.wait(PATIENCE_S)
     assert run.history() == []
 
 
-@of_the_core
-def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_a_record_that_always_fails_ends_the_topology(submit: Submit) -> None:
     run = submit(chain(bolt=refuse, attempts_max=2), Layout.PACK)
     with pytest.raises(TopologyFailed, match="no sevens"):
         run.wait(PATIENCE_S)
@@ -150,18 +150,18 @@ def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> No
 # ---- deaths and pauses --------------------------------------------------------------------------
 
 
-@of_the_core
+@on_ray_only_if_long
 def test_a_worker_that_is_killed_loses_nothing(submit: Submit) -> None:
     """On Ray: tests/guarantee/test_deaths_on_ray.py, with those of other components."""
     run = submit(chain())
     until(run, lambda snapshot: acked(snapshot) > 5)
     assert run.kill_worker(worker_of(run, "relay")) > 0
-    all_is_written(run)
+    wait_and_check_all_written(run)
     assert run.snapshot().restarts == 1
     assert sum(entry.what is What.STARTED for entry in run.history()) == len(run.plan.workers) + 1
 
 
-def test_a_master_that_is_killed_is_followed_by_one_that_knows(submit: Submit) -> None:
+def test_a_killed_master_is_replaced_by_one_with_its_state(submit: Submit) -> None:
     run = submit(chain())
     until(run, lambda snapshot: acked(snapshot) > 5)
     run.kill_worker(worker_of(run, "relay"))
@@ -170,7 +170,7 @@ def test_a_master_that_is_killed_is_followed_by_one_that_knows(submit: Submit) -
     found = until(run, lambda snapshot: len(snapshot.workers) == len(run.plan.workers))
     assert found.restarts == 1
     assert acked(found) > 5
-    all_is_written(run)
+    wait_and_check_all_written(run)
 
 
 def test_a_pause_is_no_death(submit: Submit) -> None:
@@ -178,17 +178,17 @@ def test_a_pause_is_no_death(submit: Submit) -> None:
     until(run, lambda snapshot: acked(snapshot) > 5)
     sink = worker_of(run, "sink")
     run.pause_worker(sink)
-    pass_time(run, 0.5)  # what is on its way arrives
+    pass_time(run, 0.5)  # tuples in transit arrive
     before = len(written(run))
     pass_time(run, 1.0)
     assert len(written(run)) == before, "it works while it is paused"
     run.resume_worker(sink)
-    all_is_written(run)
+    wait_and_check_all_written(run)
     assert run.snapshot().restarts == 0
 
 
-@of_the_core
-def test_one_that_is_killed_while_it_is_paused_is_followed_by_one_that_is_not(
+@on_ray_only_if_long
+def test_a_worker_that_is_killed_while_paused_is_replaced_by_one_that_runs(
     submit: Submit,
 ) -> None:
     run = submit(chain())
@@ -198,10 +198,10 @@ def test_one_that_is_killed_while_it_is_paused_is_followed_by_one_that_is_not(
     run.kill_worker(sink)
     until(run, lambda snapshot: snapshot.restarts == 1)
     run.resume_worker(sink)
-    all_is_written(run)
+    wait_and_check_all_written(run)
 
 
-def test_a_paused_master_holds_nobody_up(submit: Submit) -> None:
+def test_a_paused_master_delays_no_tuples(submit: Submit) -> None:
     run = submit(chain(sinks=2, workers=2))
     until(run, lambda snapshot: acked(snapshot) > 5)
     before = len(written(run))
@@ -211,31 +211,31 @@ def test_a_paused_master_holds_nobody_up(submit: Submit) -> None:
         assert run.now() < end_s, "nothing is written while the master is paused"
         run.wait(0.1)
     run.resume_master()
-    all_is_written(run)
+    wait_and_check_all_written(run)
 
 
-def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: Submit) -> None:
+def test_the_death_of_a_node_ends_all_its_processes_and_nothing_is_lost(submit: Submit) -> None:
     run = submit(chain(sinks=2, workers=2))
     until(run, lambda snapshot: acked(snapshot) > 5)
     ((node, workers),) = run.nodes().items()
     assert workers == run.plan.workers
-    assert len(run.kill_node(node)) == len(workers) + 1, "the master lives there, too"
-    all_is_written(run)
+    assert len(run.kill_node(node)) == len(workers) + 1, "and the master"
+    wait_and_check_all_written(run)
     assert run.snapshot().restarts == len(workers)
 
 
-@of_the_core
-def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_an_unknown_node_cannot_be_killed(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="nowhere"):
         run.kill_node("nowhere")
 
 
-# ---- havoc --------------------------------------------------------------------------------------
+# ---- injected faults ----------------------------------------------------------------------------
 
 
-@of_the_core
-def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_injected_errors_are_raised_until_they_end(submit: Submit) -> None:
     run = submit(chain(attempts_max=1_000))
     run.disturb(InjectedFaults(raises=(Raise(component="relay"),)))
     found = until(run, lambda snapshot: snapshot.component("numbers").failed > 5)
@@ -245,25 +245,25 @@ def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
     pass_time(run, 0.5)
     assert len(written(run)) == before, "some records get through"
     run.disturb(InjectedFaults())
-    all_is_written(run)
+    wait_and_check_all_written(run)
 
 
-@of_the_core
-def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_an_injected_delay_lasts_until_it_ends(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), active=False)
     run.disturb(InjectedFaults(slows=(SlowTask(component="sink", seconds=0.2),)))
-    pass_time(run, 0.5)  # everybody hears of it
+    pass_time(run, 0.5)  # until it has reached all workers
     run.activate()
     begun_s = run.now()
     until(run, lambda snapshot: snapshot.component("sink").executed >= 5)
     assert run.now() - begun_s >= 4 * 0.2
     run.disturb(InjectedFaults())
     healed_s = run.now()
-    all_is_written(run)
+    wait_and_check_all_written(run)
     assert run.now() - healed_s < (TOTAL - 5) * 0.2
 
 
-def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: Submit) -> None:
+def test_nothing_passes_a_link_that_drops_all_until_the_fault_ends(submit: Submit) -> None:
     run = submit(chain(peer_link_retry_s=0.2), Layout.ISOLATE)
     run.disturb(InjectedFaults(links=(Link(source="relay", target="sink", drop=1.0),)))
     pass_time(run, 1.0)
@@ -271,13 +271,13 @@ def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: S
     pass_time(run, 1.0)
     assert len(written(run)) == before < TOTAL
     run.disturb(InjectedFaults())
-    all_is_written(run)
+    wait_and_check_all_written(run)
 
 
 # ---- the lifecycle ------------------------------------------------------------------------------
 
 
-def test_nothing_is_emitted_before_it_is_activated_nor_while_it_is_deactivated(
+def test_nothing_is_emitted_before_activation_or_while_deactivated(
     submit: Submit,
 ) -> None:
     run = submit(chain(Paced(100_000, 1_000.0)), active=False)
@@ -294,7 +294,7 @@ def test_nothing_is_emitted_before_it_is_activated_nor_while_it_is_deactivated(
     until(run, lambda snapshot: acked(snapshot) > acked(still))
 
 
-def test_drain_finishes_what_is_open_and_emits_nothing_more(submit: Submit) -> None:
+def test_a_drain_finishes_pending_messages_and_emits_no_new_ones(submit: Submit) -> None:
     run = submit(chain(Paced(100_000, 1_000.0)))
     until(run, lambda snapshot: acked(snapshot) > 5)
     run.drain()
@@ -303,8 +303,8 @@ def test_drain_finishes_what_is_open_and_emits_nothing_more(submit: Submit) -> N
     assert counts.emitted == counts.acked == len(written(run)) < 100_000
 
 
-@of_the_core
-def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_a_rebalance_of_running_tasks_loses_nothing(submit: Submit) -> None:
     run = submit(chain(sinks=2, workers=2), Layout.PACK)
     assert run.plan.workers == [0, 1]
     until(run, lambda snapshot: acked(snapshot) > 5)
@@ -313,12 +313,14 @@ def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
     assert run.plan.workers == [0, 1, 2]
     run.rebalance(workers=1)
     assert len(run.plan.workers) == 1
-    all_is_written(run)
+    wait_and_check_all_written(run)
     assert set().union(*run.results("sink")) == set(range(TOTAL))
     assert run.snapshot().restarts == 0
 
 
-def test_a_topology_that_was_kept_continues_with_its_positions_and_states(submit: Submit) -> None:
+def test_a_topology_continues_from_a_savepoint_with_its_positions_and_states(
+    submit: Submit,
+) -> None:
     run = submit(chain(sinks=2, workers=2), Layout.PACK)
     until(run, lambda snapshot: acked(snapshot) > 5)
     savepoint = run.keep()
@@ -326,10 +328,10 @@ def test_a_topology_that_was_kept_continues_with_its_positions_and_states(submit
     again = submit(chain(sinks=2, workers=1), Layout.PACK, resume=savepoint)
     assert again.wait(PATIENCE_S)
     assert set().union(*again.results("sink")) == set(range(TOTAL))
-    assert 0 < acked(again.snapshot()) < TOTAL - 5, "what was acked before is not emitted again"
+    assert 0 < acked(again.snapshot()) < TOTAL - 5, "acked messages are not emitted again"
 
 
-def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
+def test_kill_reports_the_counts_and_stops_the_topology(submit: Submit) -> None:
     run = submit(chain(Paced(100_000, 1_000.0)))
     until(run, lambda snapshot: acked(snapshot) > 5)
     report = run.kill()
@@ -339,8 +341,8 @@ def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
     check_is_stopped(run)
 
 
-@of_the_core
-def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_impossible_operations_are_refused_with_the_possible_ones(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK)
     assert run.wait(PATIENCE_S)
     for refused in (run.activate, run.deactivate, run.rebalance):
@@ -348,8 +350,8 @@ def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> Non
             refused()
 
 
-@of_the_core
-def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> None:
+@on_ray_only_if_long
+def test_a_second_stop_does_nothing_and_a_stopped_run_answers_nothing(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     run.stop()
     run.stop()
@@ -357,16 +359,16 @@ def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> N
 
 
 def check_is_stopped(run: Run) -> None:
-    for asked in (run.snapshot, run.finished, run.wait, run.activate, run.drain, run.kill_master):
+    for call in (run.snapshot, run.finished, run.wait, run.activate, run.drain, run.kill_master):
         with pytest.raises(ClusterError, match="was stopped"):
-            asked()
+            call()
     with pytest.raises(ClusterError, match="was stopped"):
         run.disturb(InjectedFaults())
     with pytest.raises(ClusterError, match="was stopped"):
         run.history()
 
 
-@of_the_core
+@on_ray_only_if_long
 def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="'chain' is there already"):

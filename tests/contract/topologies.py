@@ -1,4 +1,4 @@
-"""What the contract of the port is tried on: numbers at a pace, through a relay, into a sink."""
+"""A topology for the contract tests: numbers at a given pace, through a relay, into a sink."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Item(NamedTuple):
 
 
 class Paced(Spout[Item]):
-    """`total` items over `seconds`, by the clock that the topology runs by."""
+    """`total` items over `seconds`, by the clock of the topology."""
 
     def __init__(self, total: int = TOTAL, seconds: float = SECONDS) -> None:
         self.total, self.seconds = total, seconds
@@ -43,7 +43,7 @@ def refuse(item: Item) -> Iterator[Item]:
 
 
 class Keep(Bolt[Item, None]):
-    """Writes every item down. What it remembers can move to another process, not survive one."""
+    """Reports each item as written. Its state moves with a rebalance, and is lost if it dies."""
 
     def prepare(self, context: Context) -> None:
         self.context = context

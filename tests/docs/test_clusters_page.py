@@ -1,4 +1,4 @@
-"""Checks docs/CLUSTERS.md: the settings of the head, and where versions are kept."""
+"""Checks docs/CLUSTERS.md: it shows and describes the settings of the head of a local Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about connectors: each of its programs runs, on a real server."""
+"""Runs the programs of docs/CONNECTORS.md, on real servers."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def test_records_are_taken_from_http_clients(
     made = program("intake.py", **{"8080": str(port)})
     assert CURL
     command = shlex.split(CURL[1].replace("8080", str(port)))
-    said: list[bytes] = []
-    client = threading.Thread(target=lambda: said.append(subprocess.check_output(command)))
+    responses: list[bytes] = []
+    client = threading.Thread(target=lambda: responses.append(subprocess.check_output(command)))
     with running(topology_of(made)) as stepped:
         stepped.until(lambda: answers(port))
         client.start()
-        stepped.until(lambda: said)
+        stepped.until(lambda: responses)
         client.join()
     ports.release()
-    assert said == [b'{"status":"processed"}']
+    assert responses == [b'{"status":"processed"}']
     assert json.loads(Path("orders.jsonl").read_text()) == {
         "id": 1,
         "item": "tea",

@@ -1,4 +1,4 @@
-"""The page about exactly once: its programs do what it says, as they stand there."""
+"""Runs the programs of docs/EXACTLY_ONCE.md, and checks their results."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
         assert dict(rows) == {'"again"': 1, '"and"': 3, '"rain"': 2, '"sun"': 2, '"wind"': 1}
 
 
-def test_the_shop_is_tried_as_the_page_tries_it(
+def test_the_program_that_tries_the_shop_runs(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "orders_by_shop", raising=False)
     runpy.run_path("try_it.py")  # it has an assert of its own
-    said = capsys.readouterr().out
-    assert "Sales(shop='b', cents=7500)" in said
-    assert "('a', 20, 10, 118)" in said
+    output = capsys.readouterr().out
+    assert "Sales(shop='b', cents=7500)" in output
+    assert "('a', 20, 10, 118)" in output
 
 
 def test_orders_leave_their_batches_to_be_shipped(

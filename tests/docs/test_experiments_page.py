@@ -1,4 +1,4 @@
-"""The page about experiments: each of its Python files and commands, one after the other."""
+"""Runs the Python files and commands of docs/EXPERIMENTS.md, one after the other."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def blocks(language: str) -> list[str]:
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """Each Python block has its file's name in its first line."""
+    """The Python blocks; the first line of each has the name of its file."""
     for text in blocks("python"):
         head, _, _ = text.partition("\n")
         yield head.removeprefix("# "), text
 
 
 def commands() -> list[tuple[str, int]]:
-    """What the page says to type, and how it is to end."""
+    """The commands of the page, and their exit statuses."""
     lines = [line for text in blocks("sh") for line in text.splitlines()]
     parts = [line.partition("  # exits with ") for line in lines]
     return [(command, int(status or 0)) for command, _, status in parts]
@@ -63,7 +63,7 @@ def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sun
             words = words.replace(long, short)
         name, *arguments = shlex.split(words)
         assert name == "sunshower"
-        if "--cluster ray" in command:  # the same file as the line before, for real
+        if "--cluster ray" in command:  # the same file as in the line before, on a real cluster
             continue
         assert sunshower(*arguments) == status, command
         done += 1
@@ -71,7 +71,7 @@ def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sun
     assert find(place / "experiments", "shop").is_group
 
 
-def test_its_files_say_what_they_are_called() -> None:
+def test_each_file_has_its_name_in_its_first_line() -> None:
     assert [name for name, _ in files()] == ["shop.py", "shop_experiment.py", "in_python.py"]
 
 

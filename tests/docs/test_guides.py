@@ -104,7 +104,7 @@ def test_the_slow_program_of_the_tuning_guide_runs() -> None:
     assert done.snapshot.component("numbers").acked == 100
 
 
-def test_the_sizing_guide_says_what_its_program_prints(
+def test_the_sizing_guide_shows_the_output_of_its_program(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     runpy.run_path("size.py")

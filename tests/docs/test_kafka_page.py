@@ -1,4 +1,4 @@
-"""The page about Kafka: its commands and its file, one after the other, on a real broker."""
+"""Runs the commands and the file of docs/KAFKA.md, one after the other, on a real broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def commands() -> list[list[str]]:
 
 
 def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
-    """`sunshower run …` in a process of its own, interrupted when its group has no lag."""
+    """Run `sunshower run …` in its own process; interrupt it when its group has no lag."""
     from sunshower.errors import KafkaError
     from sunshower.kafka.consuming.lag import total
     from sunshower.kafka.partitions.group_lag import lags
@@ -48,19 +48,19 @@ def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
             except KafkaError:
                 lag = 1
         running.send_signal(signal.SIGINT)
-        told, _ = running.communicate(timeout=WITHIN_S)
-    assert lag == 0, told
-    assert running.returncode == 0, told
-    return told
+        printed, _ = running.communicate(timeout=WITHIN_S)
+    assert lag == 0, printed
+    assert running.returncode == 0, printed
+    return printed
 
 
 @pytest.mark.timeout(600)
 def test_every_command_of_the_page_does_what_it_says(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sunshower: Sunshower
 ) -> None:
-    """`dev up` and `down` have tests of their own; here the test's broker stands for theirs."""
+    """The broker of the test replaces that of `dev up`, which has its own tests."""
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    source, topics, *_ = blocks("python")  # the others have tests of their own
+    source, topics, *_ = blocks("python")  # the other blocks have their own tests
     name = source.partition("\n")[0].removeprefix("# ")
     (tmp_path / name).write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""docs/METRICS.md, the alert rules and the dashboard name only metrics that there are."""
+"""Checks that docs/METRICS.md, the alert rules and the dashboard name only existing metrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def selectors(expression: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", expressions())
-def test_an_expression_is_right_and_its_metrics_and_labels_exist(text: str) -> None:
+def test_an_expression_is_valid_and_its_metrics_and_labels_exist(text: str) -> None:
     found = selectors(promql_parser.parse(text))
     assert {one.name for one in found} == set(re.findall(r"sunshower_\w+", text))
     for one in found:

@@ -1,4 +1,4 @@
-"""Runs the program that OPERATING shows."""
+"""Runs the program of docs/OPERATING.md."""
 
 from __future__ import annotations
 

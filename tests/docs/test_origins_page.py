@@ -1,4 +1,4 @@
-"""docs/ORIGINS.md: what its rows name exists, and each row has a test or a reason."""
+"""Checks docs/ORIGINS.md: each row names a file, a test and a page, or says why there is none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows() -> list[Row]:
 
 
 def test_rows_have_a_file_and_a_test_or_say_why_not() -> None:
-    """That they exist: tests/structure/test_files.py."""
+    """tests/structure/test_files.py checks that they exist."""
     for row in rows():
         assert re.match(r"built\b|left out: .", row.verdict), row
         if row.verdict.startswith("built"):

@@ -1,4 +1,4 @@
-"""Runs the first programs, checks the README's figures, and parses the commands of every page."""
+"""Runs the programs of README and TOPOLOGIES, checks figures, and parses commands of all pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf
 
 
 def commands() -> list[tuple[str, str]]:
-    """Each command line of each page's blocks, beside the page's name."""
+    """Each command line in the blocks of the pages, with the name of its page."""
     found = []
     for page in PAGES:
         parts = re.split(r"^(```.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -38,7 +38,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the first program finds in a clone, with one short file to read."""
+    """A folder like a clone, in which the program finds one short file."""
     (tmp_path / "examples").mkdir()
     shutil.copy(PROGRAM, tmp_path / "examples")
     (tmp_path / "sunshower/deep").mkdir(parents=True)
@@ -67,7 +67,7 @@ def test_the_first_program_counts_the_words_of_the_library(
     assert Path("word_count.jsonl").stat().st_size
 
 
-def test_the_bolt_program_is_the_example_over_files_that_are_everywhere() -> None:
+def test_the_bolt_program_is_the_example_for_other_files() -> None:
     shown = program(TOPOLOGIES)
     for of_the_page, of_the_file in (
         ("import sysconfig\n", ""),
@@ -115,22 +115,24 @@ def test_the_bolt_program_counts_every_word(clone: Path) -> None:
         ("Spark Structured Streaming", "word_count/operators-rows/spark"),
         ("Bytewax `count_final`", "word_count/operators-rows/bytewax"),
         ("Pathway", "word_count/operators-rows/pathway"),
-        ("Quix Streams, from Kafka", "kafka_words/operators/quix"),
-        ("Faust, from Kafka", "kafka_words/operators/faust"),
+        ("Quix Streams", "kafka_words/operators/quix"),
+        ("Faust", "kafka_words/operators/faust"),
     ],
 )
-def test_a_ratio_of_the_readme_is_near_the_measured_one(system: str, figure: str) -> None:
+def test_ratios_of_the_readme_are_near_the_measured_ones(system: str, figure: str) -> None:
     (shown,) = re.findall(rf"^\| {re.escape(system)} \|[^|]*\| ([\d.]+) \|", README, re.MULTILINE)
     (measured,) = re.findall(rf"^\| `{figure}` \| ([\d.]+) ", PERFORMANCE, re.MULTILINE)
     assert float(shown) == pytest.approx(float(measured), rel=0.25)
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
-def test_command_line_is_one_that_there_is(page: str, line: str, sunshower: Sunshower) -> None:
+def test_command_lines_have_existing_commands_and_options(
+    page: str, line: str, sunshower: Sunshower
+) -> None:
     program, *words = shlex.split(line, comments=True)
     if program == "make":
         assert next(word for word in words if "=" not in word) in TARGETS
         return
     missing = [word for word in words if word[:9] == "examples/" and not (ROOT / word).is_file()]
-    assert not missing, f"{page} names what is not there"
-    assert sunshower(*words, "--help") == 0  # an option that there is not is a complaint first
+    assert not missing, f"{page} names files that do not exist"
+    assert sunshower(*words, "--help") == 0  # an unknown option would be an error before the help

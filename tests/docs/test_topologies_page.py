@@ -1,4 +1,4 @@
-"""Runs what TOPOLOGIES and STREAMS show: their tests, an endless topology, outages, JSON fields."""
+"""Runs the programs and tests of docs/TOPOLOGIES.md and docs/STREAMS.md, and checks JSON fields."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
+def test_a_parallel_step_changes_the_order() -> None:
     counts = {}
     for steps in (1, 2):
         names = runpy.run_path("sessions.py")
@@ -90,7 +90,7 @@ def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
         lines = topology.spout("lines", Records(CLICKS, type=Line))
         clicks = lines.shuffle().bolt("parse", names["parse"], parallelism=steps)
         clicks.fields("user").bolt("late", Late, parallelism=2)
-        with SimCluster(seed=1) as cluster:  # in one process, time would decide over the order
+        with SimCluster(seed=1) as cluster:  # inline, the order would depend on real time
             run = cluster.submit(topology.graph())
             assert run.wait(60.0)
             counts[steps] = sum(run.results("late"))
@@ -98,7 +98,7 @@ def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_the_endless_topology_is_there_to_be_rebalanced_and_killed() -> None:
+def test_the_endless_topology_can_be_rebalanced_and_killed() -> None:
     with SimCluster(seed=1) as cluster:
         run = cluster.submit(runpy.run_path("endless.py")["topology"].graph())
         assert not run.wait(0.2)

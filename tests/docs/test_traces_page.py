@@ -1,4 +1,4 @@
-"""docs/TRACES.md: its example runs, and its limits and options are those of the code."""
+"""Runs the example of docs/TRACES.md, and compares its limits and options with the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_example_is_a_test_that_passes() -> None:
     names["test_each_word_of_a_line_is_shown"]()
 
 
-def test_limits_are_those_of_the_code() -> None:
+def test_limits_equal_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([a-z][^|]*) \| ([^|]+) \|$", PAGE, re.MULTILINE))
     assert rows["trees that one spout task begins to trace, replays first"] == (
         f"{trace_choice.TREES_AT_ONCE:,} at once, then {trace_choice.TREES_PER_S:.0f} per second"
@@ -38,7 +38,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert f"by default {Config().trace_share}" in PAGE
 
 
-def test_each_command_has_options_that_there_are() -> None:
+def test_each_command_has_existing_options() -> None:
     command = typer.main.get_command(app).commands["trace"]  # type: ignore[attr-defined]
     options = {name for parameter in command.params for name in parameter.opts}
     lines = re.findall(r"^sunshower trace (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)

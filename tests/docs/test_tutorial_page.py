@@ -1,4 +1,4 @@
-"""The tutorial: its project, its test file, its commands that need no Ray, all public names."""
+"""Runs the project, the tests and the code of docs/TUTORIAL.md, and checks its names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about ZooKeeper: its commands, its programs and its errors, on real servers."""
+"""Runs the commands and programs of docs/ZOOKEEPER.md on real servers, and checks its errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def python(*arguments: str) -> str:
 
 
 def offsets(zookeeper: ZooKeeper) -> list[Any]:
-    """What Storm's PartitionManager would read of each partition: topology.id and offset."""
+    """(topology.id, offset) of each partition, as Storm's PartitionManager would read them."""
     with closing(ZooKeeperTree(zookeeper.connect)) as tree:
         nodes = [tree.get(f"/kafka-storm/visits/partition_{number}") for number in range(4)]
     found = [json.loads(node.value) for node in nodes if node]
@@ -71,7 +71,7 @@ def offsets(zookeeper: ZooKeeper) -> list[Any]:
 
 
 def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
-    """`sunshower run …` in a process of its own, interrupted when all offsets are stored."""
+    """Run `sunshower run …` in its own process; interrupt it when all offsets are stored."""
     command, clock = [sys.executable, "-m", "sunshower", *arguments], SystemClock()
     output = subprocess.STDOUT
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True) as process:
@@ -81,16 +81,16 @@ def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
             assert clock.now() < end_s
             clock.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=WITHIN_S)
-    assert process.returncode == 0, said
-    assert "200 tuples taken in, all of them acked" in said
+        printed, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 0, printed
+    assert "200 tuples taken in, all of them acked" in printed
 
 
 @pytest.mark.timeout(600)
-def test_a_storm_topology_is_taken_over_with_the_commands_of_the_page(
+def test_a_storm_topology_is_migrated_with_the_commands_of_the_page(
     place: Path, zookeeper: ZooKeeper
 ) -> None:
-    """`make` and `dev` have tests of their own; here the test's servers stand for theirs."""
+    """The servers of the test replace those of `make` and `dev`, which have their own tests."""
     wanted = [words for words in commands() if EXAMPLE in words]
     assert [words[0] for words in wanted] == ["python", "sunshower", "python"]
     fill, run, show = wanted
@@ -119,7 +119,7 @@ def program(name: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_group_has_the_nodes_that_the_page_says(place: Path, zookeeper: ZooKeeper) -> None:
+def test_a_group_has_the_nodes_of_the_page(place: Path, zookeeper: ZooKeeper) -> None:
     home = "/consumers/shared"
     with (
         program("shared_visits.py") as names,

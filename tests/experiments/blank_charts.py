@@ -1,4 +1,4 @@
-"""Blank charts, for tests of what surrounds them: drawing takes longer than all else in a run."""
+"""Replaces the charts of a run by blank ones: drawing takes longer than the rest of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _REPORT = "sunshower.experiments.report"
 
 @pytest.fixture
 def drawn() -> None:
-    """A test that requests this has charts that are drawn."""
+    """A test that requests this fixture gets drawn charts instead of blank ones."""
 
 
 @pytest.fixture(autouse=True)
 def blank_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All charts of a run are blank; tests/experiments/report has the tests of charts."""
+    """Make all charts of a run blank. The tests of charts are in tests/experiments/report."""
     if "drawn" not in request.fixturenames:
         for chart in ("timeline", "recovery_chart", "sweep"):
             monkeypatch.setattr(import_module(f"{_REPORT}.{chart}"), "draw", _blank)

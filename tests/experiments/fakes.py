@@ -1,4 +1,4 @@
-"""A fake cluster and a fake run, which run nothing, for tests of their callers."""
+"""A fake cluster and a fake run for tests of their callers: no topology runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from sunshower.topologies.graph import Graph
 
 
 class FakeRun:
-    """Time passes while somebody waits; everything that is done to it is noted with its time.
+    """A run in which time passes only in `wait`; it records each call with its time.
 
-    `ends_s`: when it is finished. `away`: how often in a row nobody is there to be hurt.
-    `raises`: what waiting raises from a time on. `refuses`: what can never be done.
+    `ends_s`: when the run is finished. `away`: how many of the next faults find no process.
+    `raises`: a time, and the error that waiting raises from then on. `refuses`: the call that
+    always fails.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class FakeRun:
     def note(self, words: str) -> None:
         if self.away > 0:
             self.away -= 1
-            raise ClusterError("nobody is there")
+            raise ClusterError("its process is not running")
         if words == self.refuses:
             raise ClusterError("it cannot be done")
         self.done.append((self.seconds, words))
 
-    # ---- the port --------------------------------------------------------------------------
+    # ---- the methods of a run --------------------------------------------------------------
 
     def now(self) -> float:
         return self.at_s
@@ -124,7 +125,7 @@ class FakeRun:
         *,
         waits: bool = True,
     ) -> None:
-        assert not waits, "whom it waits for may be paused, and resumed by nobody else"
+        assert not waits, "the caller must not wait: only it resumes paused processes"
         if self.refuses_moves:
             raise LifecycleError("it is rebalancing")
         self.note(f"rebalance to {workers} workers")
@@ -135,7 +136,7 @@ class FakeRun:
 
 
 class FakeCluster:
-    """Hands out one run."""
+    """A cluster that returns the given run from each submit."""
 
     name = "fake"
 

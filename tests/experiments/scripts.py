@@ -22,7 +22,7 @@ def root(number: int, generation: int = 1, incarnation: int = 1) -> int:
 
 
 class Script:
-    """numbers ──▶ relay ──▶ sink, one task each. Every call takes a moment of 1 ms."""
+    """numbers ──▶ relay ──▶ sink, one task each. Each call advances the time by 1 ms."""
 
     def __init__(self) -> None:
         self.at_s = 100.0
@@ -82,12 +82,12 @@ class Script:
     def wrote(self, key: Any, value: Any = None) -> Self:
         return self.add(What.WROTE, SINK, detail=(key, value))
 
-    def hurt(self, words: str = "kill relay[0]", for_s: float = 0.0) -> Self:
+    def fault(self, words: str = "kill relay[0]", for_s: float = 0.0) -> Self:
         self.add(What.BEGUN, detail=words)
         return self.wait(for_s).add(What.ENDED, detail=words)
 
     def whole(self, number: int, attempt: int = 1) -> Self:
-        """A message that goes all the way."""
+        """All events of a message that reaches the sink and completes."""
         first, second = 1000 * number + 10 * attempt, 1000 * number + 10 * attempt + 1
         self.emitted(number, attempt).sent(number, first, SPOUT, RELAY, attempt)
         self.delivered(number, first, RELAY, attempt).sent(number, second, RELAY, SINK, attempt)

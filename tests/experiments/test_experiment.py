@@ -50,12 +50,12 @@ EXPERIMENT = Experiment(
 )
 
 
-def refused(said: str, parameters: dict[str, Any] | None = None, **changes: Any) -> None:
-    with pytest.raises(ExperimentError, match=said):
+def refused(message: str, parameters: dict[str, Any] | None = None, **changes: Any) -> None:
+    with pytest.raises(ExperimentError, match=message):
         prepare(replace(EXPERIMENT, **changes), 1, parameters)
 
 
-# ---- before anything runs -----------------------------------------------------------------------
+# ---- checks before the run ----------------------------------------------------------------------
 
 
 def test_functions_are_called_with_the_parameters_they_name() -> None:
@@ -67,7 +67,7 @@ def test_functions_are_called_with_the_parameters_they_name() -> None:
     assert prepared.facts.total == 3
 
 
-def test_the_plan_gets_the_generator_of_the_seed() -> None:
+def test_the_plan_gets_a_generator_with_the_seed() -> None:
     def drawn(generator: np.random.Generator, every_s: float) -> Iterator[Step]:
         return until(20, random(every_s, [kill(worker()), kill(component("sink"))], generator))
 
@@ -85,9 +85,9 @@ def test_a_sweep_is_every_combination() -> None:
 
 @pytest.mark.parametrize("checker", [Liveness(110), Recovers(110)])
 def test_a_time_limit_beyond_the_run_is_refused(checker: Checker) -> None:
-    """The pause is over at 10 s: a run that is given up after 119 s cannot be too slow."""
-    said = f"{checker.name} within 110 s .* over at 10 s.* 119 s. Set seconds_max to 120 or more"
-    refused(said, checkers=[checker], plan=at_ten, seconds_max=119.0)
+    """The pause ends at 10 s: a run of at most 119 s cannot exceed a limit of 110 s after it."""
+    message = f"{checker.name} within 110 s .* over at 10 s.* 119 s. Set seconds_max to 120 or more"
+    refused(message, checkers=[checker], plan=at_ten, seconds_max=119.0)
     prepare(replace(EXPERIMENT, checkers=[checker], plan=at_ten, seconds_max=120.0), 1)
     refused("over at 4 s", checkers=[checker], plan=at_ten, seconds_max=113.0, hurt_s=4.0)
 
@@ -101,7 +101,7 @@ def test_the_number_of_messages_can_be_given() -> None:
     assert prepare(replace(EXPERIMENT, messages=lambda tuples: 2 * tuples)).facts.total == 6
 
 
-def test_a_parameter_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
     refused("no parameter 'speed'; there are: tuples, ackers", {"speed": 1})
     with pytest.raises(ExperimentError, match="no parameter 'speed'"):
         replace(EXPERIMENT, sweep={"speed": [1]})
@@ -120,10 +120,10 @@ def test_an_error_in_a_function_of_the_experiment_names_its_role_and_shows_its_l
 
 
 def test_wrong_experiments_are_refused_before_the_run() -> None:
-    def wanting(timeout_s: float) -> Topology:
+    def with_timeout(timeout_s: float) -> Topology:
         return relayed(message_timeout_s=timeout_s)
 
-    refused("its topology wants 'timeout_s', which is no parameter", topology=wanting)
+    refused("its topology wants 'timeout_s', which is no parameter", topology=with_timeout)
     refused("it must return a Topology", topology=lambda: 1)
     refused(r"no component 'rely'; there are: numbers", plan=lambda: at(1, kill(task("rely", 0))))
     refused("do not end within 120 s", plan=lambda: every(2, kill(worker(0))))
@@ -137,7 +137,7 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, iter([AtLeastOnce()])], ids=["nothing", "an iterator"])
-def test_what_is_no_list_of_checkers_is_refused_and_not_a_run_without_checks(returned: Any) -> None:
+def test_checkers_that_are_no_list_are_refused(returned: Any) -> None:
     refused("what its checkers return is .*; give a list of checkers", checkers=lambda: returned)
 
 
@@ -157,7 +157,7 @@ def test_plans_can_be_joined_in_the_experiment() -> None:
 
 
 def fake(**how: Any) -> FakeRun:
-    """A run with a history in which all three messages are done by the time of 5 s."""
+    """A run whose history completes all three messages within 5 s."""
     script = Script()
     script.at_s = 50.0
     script.whole(0).emitted(1).wait(4).completed(1).whole(2)
@@ -180,10 +180,10 @@ def test_one_run_from_the_submit_to_the_verdicts() -> None:
     assert outcome.seconds == 7
     assert outcome.undone == ("8.000 s: kill any relay: the run was finished before",)
     assert [band.begun_s for band in history.faults] == [2, 4, 6]
-    felt = [
+    recovered = [
         (one.begun_s, one.recovered_s and round(one.recovered_s, 1)) for one in outcome.recoveries
     ]
-    assert felt == [(2, 4.0), (4, 4.0), (6, 6.0)]
+    assert recovered == [(2, 4.0), (4, 4.0), (6, 6.0)]
     assert outcome.figures["kills"] == 3
     assert outcome.figures["completed"] == outcome.figures["messages"] == 3
     assert outcome.figures["latency_p50_s"] == pytest.approx(0.008)
@@ -199,7 +199,7 @@ def test_a_run_that_gives_up_has_an_error_and_is_unknown() -> None:
     assert run.stopped
 
 
-def test_a_cluster_that_is_gone_is_unknown() -> None:
+def test_a_run_whose_cluster_is_lost_is_unknown() -> None:
     run = fake(raises=(3, ClusterError("Ray is gone")))
     outcome, _ = run_experiment(EXPERIMENT, FakeCluster(run), 1)
     assert (outcome.error, outcome.verdict) == ("Ray is gone", Verdict.UNKNOWN)
@@ -228,7 +228,7 @@ def test_a_history_that_is_lost_proves_nothing() -> None:
     assert outcome.verdict is Verdict.UNKNOWN
 
 
-def test_a_source_without_end_is_drained_after_so_many() -> None:
+def test_an_endless_source_is_drained_after_messages_max() -> None:
     run = fake(ends_s=7)
     run.emitted = 50
     experiment = replace(EXPERIMENT, messages_max=40, checkers=[Duplicates()])
@@ -244,7 +244,7 @@ def test_the_outcome_is_plain_values() -> None:
     assert fields["parameters"]["tuples"] == 3
 
 
-def test_the_total_is_known_only_of_a_single_numbers_source() -> None:
+def test_the_total_is_known_only_for_a_single_numbers_source() -> None:
     def two() -> Topology:
         both = Topology("two")
         both.spout("a", numbers(5)).shuffle().bolt("sink", Sink())

@@ -1,4 +1,4 @@
-"""Tests of whole experiments on simulated clusters, also with a broken core."""
+"""Tests of whole experiments on simulated clusters, some with a defect put into the core."""
 
 from __future__ import annotations
 
@@ -53,45 +53,45 @@ def run(experiment: Experiment, seed: int) -> tuple[Outcome, History]:
         return run_experiment(experiment, cluster, seed)
 
 
-def told(outcome: Outcome) -> str:
-    """Everything that a reader of a failed test wants to know."""
+def summary(outcome: Outcome) -> str:
+    """The outcome as text, for the message of a failed assertion."""
     lines = [f"seed {outcome.seed}: {outcome.verdict}, {outcome.error}", *outcome.undone]
     for finding in outcome.findings:
         lines += [f"{finding.checker} {finding.verdict}", *finding.reasons, *finding.evidence]
     return "\n".join(lines)
 
 
-def test_a_killed_relay_costs_nothing() -> None:
-    hurt = 0
+def test_all_checks_hold_after_a_relay_is_killed() -> None:
+    with_replays = 0
     for seed in range(6):
         outcome, _ = run(EXPERIMENT, seed)
-        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+        assert outcome.verdict is Verdict.HOLDS, summary(outcome)
         assert outcome.figures["kills"] == 1
-        hurt += outcome.figures["replays"] > 0
-    assert hurt
+        with_replays += outcome.figures["replays"] > 0
+    assert with_replays
 
 
 @pytest.mark.long
-def test_a_killed_relay_costs_nothing_with_a_hundred_seeds() -> None:
+def test_all_checks_hold_after_a_relay_is_killed_with_a_hundred_seeds() -> None:
     for seed in range(100):
         outcome, _ = run(EXPERIMENT, seed)
-        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+        assert outcome.verdict is Verdict.HOLDS, summary(outcome)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_many_random_faults_cost_nothing(seed: int) -> None:
-    def hail(generator: np.random.Generator) -> Iterator[Step]:
+def test_all_checks_hold_after_many_random_faults(seed: int) -> None:
+    def random_faults(generator: np.random.Generator) -> Iterator[Step]:
         faults = [kill(spout()), kill(acker()), kill(anybody()), pause(master(), 0.2), expire()]
         return until(0.4, random(0.05, faults, generator))
 
-    outcome, history = run(replace(EXPERIMENT, plan=hail), seed)
-    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    outcome, history = run(replace(EXPERIMENT, plan=random_faults), seed)
+    assert outcome.verdict is Verdict.HOLDS, summary(outcome)
     assert len(history.faults) == outcome.figures["faults"] > 2
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rebalance_works_while_a_worker_is_paused(seed: int) -> None:
-    """Only the nemesis would wake it: it must not wait for the rebalance."""
+    """Only the nemesis resumes the worker, so the nemesis must not wait for the rebalance."""
 
     def plan() -> Iterator[Step]:
         moves = at(0.15, rebalance(2, Layout.PACK, wait_s=0.05))
@@ -100,7 +100,7 @@ def test_a_rebalance_works_while_a_worker_is_paused(seed: int) -> None:
 
     parameters = {"messages": 300}
     outcome, history = run(replace(EXPERIMENT, plan=plan, parameters=parameters), seed)
-    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert outcome.verdict is Verdict.HOLDS, summary(outcome)
     assert not outcome.undone
     pause_band, move_band = history.faults[:2]
     assert move_band.begun_s < 0.2
@@ -113,7 +113,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert first == second
 
 
-def test_a_history_of_a_run_can_be_kept() -> None:
+def test_the_history_of_a_run_can_be_written_and_read_again() -> None:
     _, history = run(EXPERIMENT, 1)
     again = from_lines(to_lines(history), tasks=history.tasks)
     assert list(to_lines(again)) == list(to_lines(history))
@@ -122,7 +122,7 @@ def test_a_history_of_a_run_can_be_kept() -> None:
 def test_a_sample_keeps_whole_trees() -> None:
     experiment = replace(EXPERIMENT, sample=4)
     outcome, _ = run(experiment, 1)
-    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert outcome.verdict is Verdict.HOLDS, summary(outcome)
     (finding,) = (f for f in outcome.findings if f.checker == "no-premature-ack")
     assert 10 < finding.figures["trees"] < 40
 
@@ -146,24 +146,24 @@ def test_swarms_hold() -> None:
         prepared = prepare(swarm(lambda: relayed(60), seed), seed)
         with SimCluster(seed, nodes=2) as cluster:
             outcome, _ = carry_out(prepared, cluster)
-        assert outcome.verdict is not Verdict.BROKEN, told(outcome)
+        assert outcome.verdict is not Verdict.BROKEN, summary(outcome)
         hold += outcome.verdict is Verdict.HOLDS
-    assert hold >= 6, "in most of them something is hurt while there is something to do"
+    assert hold >= 6, "in most swarms a fault must begin while the topology has work"
 
 
-def test_a_swarm_whose_faults_were_left_out_proves_nothing() -> None:
+def test_a_swarm_without_its_faults_is_unknown() -> None:
     prepared = prepare(swarm(lambda: relayed(60), 0), 0)
     gentle = [step for step in prepared.steps if harmless(step.fault)]
     less = prepared.shortened([*gentle, Step(0.05, drain())], None)
     with SimCluster(0) as cluster:
         outcome, _ = carry_out(less, cluster)
     assert gentle, "its sources are throttled"
-    assert outcome.verdict is Verdict.UNKNOWN, told(outcome)
+    assert outcome.verdict is Verdict.UNKNOWN, summary(outcome)
     assert outcome.figures["completed"] > 0
 
 
-def test_a_failing_plan_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a core that takes a failure for a success, one kill of a relay is enough."""
+def test_a_failing_plan_is_shrunk_to_the_necessary_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core is changed to treat failures as completions: one kill of a relay breaks it."""
 
     def complete(spout: SpoutTask, roots: U64, why: object, now: float) -> None:
         del why

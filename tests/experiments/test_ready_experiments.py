@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples/experiments"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
-# Shorter than for somebody who looks at a report; what is to be seen is still there.
+# Shorter than in the examples, and still long enough to show the same effects.
 SHORT: dict[str, dict[str, Any]] = {
     "keyed_streams": {"rate": 600.0, "kill_s": 0.7},
     "kill_a_bolt": {"total": 800, "kill_s": 0.6},
@@ -41,7 +41,7 @@ SHORT: dict[str, dict[str, Any]] = {
 Runs = list[tuple[Mapping[str, Any], Outcome]]
 every_seed = seeds.seeds(3)
 
-# What these depend on, no simulator has.
+# These depend on systems that the simulator does not have.
 REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
 
 
@@ -52,7 +52,10 @@ def experiment_of(name: str) -> Experiment:
 
 @cache
 def simulate(name: str, seed: int) -> Runs:
-    """The runs of its sweep, one without a sweep; in `make test` the first and the last of them."""
+    """Run each combination of the sweep; if one seed is run, only the first and the last.
+
+    An experiment without a sweep has one run.
+    """
     experiment = experiment_of(name)
     found: Runs = []
     swept = list(combinations(experiment.sweep))
@@ -70,15 +73,15 @@ def test_every_ready_experiment_is_tested() -> None:
 
 @every_seed
 @pytest.mark.parametrize("name", sorted(SHORT))
-def test_it_holds(name: str, seed: int) -> None:
+def test_each_experiment_holds(name: str, seed: int) -> None:
     for combination, outcome in simulate(name, seed):
-        said = [(one.checker, one.reasons) for one in outcome.findings]
-        assert outcome.verdict is Verdict.HOLDS, (combination, outcome.error, said)
+        reasons_found = [(one.checker, one.reasons) for one in outcome.findings]
+        assert outcome.verdict is Verdict.HOLDS, (combination, outcome.error, reasons_found)
         assert not outcome.undone, combination
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_it_says_what_it_is_about_and_how_it_is_run(name: str) -> None:
+def test_each_experiment_has_a_description_and_its_command(name: str) -> None:
     experiment = experiment_of(name)
     assert experiment.name == name.replace("_", "-")
     assert experiment.about
@@ -104,7 +107,7 @@ def test_a_slow_bolt_causes_no_replay() -> None:
     assert outcome.figures["latency_p99_s"] > 10 * outcome.figures["latency_p50_s"]
 
 
-def test_poison_is_buried_and_all_else_is_written() -> None:
+def test_a_poison_tuple_becomes_a_dead_letter_and_all_others_are_written() -> None:
     ((_, outcome),) = simulate("poison_tuple", 0)
     figures = outcome.figures
     assert 0 < figures["dead"] == figures["messages"] - figures["written"]
@@ -118,7 +121,7 @@ def test_every_kind_of_process_is_killed() -> None:
 
 
 @pytest.mark.long
-def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
+def test_a_timeout_longer_than_the_pause_fails_nothing() -> None:
     timeouts = {
         combination["timeout_s"]: outcome.figures.get("failed: timeout", 0)
         for combination, outcome in simulate("timeout_sweep", 0)
@@ -127,7 +130,7 @@ def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
 
 
 @every_seed
-def test_auto_has_a_smaller_storm(seed: int) -> None:
+def test_automatic_pending_causes_fewer_replays(seed: int) -> None:
     replays = [outcome.figures["replays"] for _, outcome in simulate("replay_storm", seed)]
     assert replays[0] > 1.5 * replays[1], replays
 
@@ -135,18 +138,18 @@ def test_auto_has_a_smaller_storm(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])
-def test_it_holds_on_ray(
+def test_experiments_hold_on_ray(
     name: str, ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path
 ) -> None:
-    del ray_cluster  # the command finds the Ray that is there
-    place = ("--cluster", "ray", "--folder", tmp_path)
-    assert sunshower("experiment", "run", FILES[name], *place) == 0
+    del ray_cluster  # the command finds the running Ray
+    options = ("--cluster", "ray", "--folder", tmp_path)
+    assert sunshower("experiment", "run", FILES[name], *options) == 0
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
-    """In a process of its own: the broker lives as long as that."""
+def test_an_experiment_holds_on_ray_with_a_real_broker(releases: None, tmp_path: Path) -> None:
+    """In its own process, because the broker runs until that process ends."""
     command = ("experiment", "run", FILES["kill_the_broker"], "--cluster", "ray")
     done = subprocess.run(
         [sys.executable, "-m", "sunshower", *command, "--set", "away_s=1", "--folder", tmp_path],
@@ -159,7 +162,7 @@ def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> No
     assert json.loads(results.read_text())["figures"]["faults"] == 2
 
 
-def test_what_cannot_be_simulated_says_so(
+def test_an_experiment_that_cannot_be_simulated_is_refused(
     sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sunshower("experiment", "run", FILES["kill_the_broker"], "--folder", tmp_path) == 1

@@ -39,10 +39,10 @@ def test_one_step_is_found_among_many() -> None:
 def test_two_steps_that_only_fail_together_are_kept() -> None:
     found = shrink(hidden(KILL, PAUSE), needs(Kill, Pause))  # type: ignore[arg-type]
     assert [type(step.fault) for step in found.steps] == [Kill, Pause]
-    assert [step.stream for step in found.steps] == [90, 91]  # their dice stay with them
+    assert [step.stream for step in found.steps] == [90, 91]  # each keeps its random stream
 
 
-def test_what_lasts_is_made_as_short_as_it_may_be() -> None:
+def test_the_duration_of_a_fault_is_shortened() -> None:
     def breaks(steps: Steps, messages: int | None) -> bool:
         del messages
         return any(step.fault.for_s >= 0.7 for step in steps)
@@ -51,7 +51,7 @@ def test_what_lasts_is_made_as_short_as_it_may_be() -> None:
     assert step.fault.for_s == 1.0
 
 
-def test_messages_become_fewer_last() -> None:
+def test_the_number_of_messages_is_reduced_last() -> None:
     def breaks(steps: Steps, messages: int | None) -> bool:
         return KILL in steps and (messages is None or messages >= 20)
 
@@ -60,11 +60,11 @@ def test_messages_become_fewer_last() -> None:
     assert shrink(hidden(KILL), breaks).messages is None
 
 
-def test_a_failure_that_needs_no_fault_is_left_without_any() -> None:
+def test_a_failure_that_needs_no_fault_is_shrunk_to_an_empty_plan() -> None:
     assert shrink(NOISE, lambda steps, messages: True).steps == ()  # noqa: ARG005
 
 
-def test_tries_are_bounded_and_what_is_left_fails() -> None:
+def test_tries_are_bounded_and_the_result_still_fails() -> None:
     calls = []
 
     def breaks(steps: Steps, messages: int | None) -> bool:
@@ -78,7 +78,7 @@ def test_tries_are_bounded_and_what_is_left_fails() -> None:
 
 
 @seeds(20)
-def test_no_single_step_can_be_left_out_of_what_is_left(seed: int) -> None:
+def test_no_step_of_the_result_can_be_left_out(seed: int) -> None:
     dice = np.random.default_rng(seed)
     needed = {NOISE[i] for i in dice.choice(24, size=int(dice.integers(1, 6)), replace=False)}
 

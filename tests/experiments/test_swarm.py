@@ -40,7 +40,7 @@ def test_a_seed_draws_the_same_again() -> None:
     assert first.steps != drawn(8).steps
 
 
-def test_every_kind_of_fault_is_there_in_some_and_missing_in_others(many: list[Prepared]) -> None:
+def test_every_kind_of_fault_is_in_some_swarms_and_missing_in_others(many: list[Prepared]) -> None:
     counts = Counter(kind for prepared in many for kind in kinds_of(prepared))
     network = {"Lossy", "Isolate"}
     kinds = {"Kill", "Pause", "Slowness", "Errors", "Expire", "Rebalance", "Drain"}
@@ -58,7 +58,7 @@ def test_the_first_fault_begins_while_the_source_emits(many: list[Prepared]) -> 
         assert first.at_s <= each_s * 200 / 2 / 2 + 1e-6  # two tasks, and half of their time
 
 
-def test_a_short_source_is_slowed_down_the_more() -> None:
+def test_a_short_source_is_slowed_down_more() -> None:
     pace = Pace({"numbers": 20})
     short, long = (prepare(swarm(make, 7, pace=one), 7).steps for one in (pace, None))
     slow, fast = short[0].fault, long[0].fault
@@ -68,7 +68,7 @@ def test_a_short_source_is_slowed_down_the_more() -> None:
     assert short[-1].at_s == long[-1].at_s
 
 
-def test_a_slow_source_has_faults_all_along(many: list[Prepared]) -> None:
+def test_a_slow_source_has_faults_over_its_whole_duration(many: list[Prepared]) -> None:
     pace = Pace({"numbers": 200}, seconds=10.0)
     spans = [prepare(swarm(make, n, pace=pace), n).steps[-1].at_s for n in range(20)]
     assert sorted(spans)[10] > 5.0
@@ -92,7 +92,7 @@ def test_places_and_limits_are_drawn(many: list[Prepared]) -> None:
     assert len({config.frame_records_max for config in configs}) > 50
 
 
-def test_what_a_topology_sets_itself_stays() -> None:
+def test_settings_of_the_topology_are_kept() -> None:
     def own() -> Topology:
         return relayed(200, ackers=0, spout_pending=77)
 
@@ -103,7 +103,7 @@ def test_what_a_topology_sets_itself_stays() -> None:
         assert "Expire" not in kinds_of(prepared)
 
 
-def test_the_topology_itself_is_left_as_it_was() -> None:
+def test_the_topology_itself_is_not_changed() -> None:
     topology = make()
     before = topology.config
     swarm(lambda: topology, 3)

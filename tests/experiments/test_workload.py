@@ -18,12 +18,12 @@ def context(clock: ManualClock, index: int = 0, parallelism: int = 1, **more: An
     return Context("t", "numbers", 1, index, parallelism, clock=clock, **more)
 
 
-def there_now(source: Any) -> list[int]:
-    """The numbers that it has now."""
+def available(source: Any) -> list[int]:
+    """The numbers that the source has available now."""
     return [item.number for item in iter(source.__next__, None)]
 
 
-def test_tasks_share_the_numbers_out() -> None:
+def test_the_numbers_are_divided_among_the_tasks() -> None:
     shares = []
     for index in range(3):
         spout = numbers(10, keys=4)
@@ -34,45 +34,45 @@ def test_tasks_share_the_numbers_out() -> None:
     assert Model(10, 3).number(1, 2) == 7
 
 
-def test_so_many_a_second_by_the_clock_of_the_topology() -> None:
+def test_the_rate_follows_the_clock_of_the_topology() -> None:
     clock = ManualClock(7.0)
     spout = numbers(1000, rate=100)
     spout.open(context(clock, 1, 2))
     source = spout.records()
-    assert there_now(source) == [1]
+    assert available(source) == [1]
     clock.advance(0.51)
-    assert len(there_now(source)) == 25
+    assert len(available(source)) == 25
     assert next(source) is None
     clock.advance(100)
     assert len([*source]) == 500 - 26
 
 
-def test_what_is_settled_was_there_before() -> None:
+def test_settled_numbers_do_not_wait_for_the_rate() -> None:
     clock = ManualClock()
     spout = numbers(1000, rate=100)
     spout.open(context(clock, committed=300))
-    assert len(there_now(spout.records())) == 302
+    assert len(available(spout.records())) == 302
 
 
 def test_without_a_rate_it_never_waits() -> None:
     spout = numbers(5)
     spout.open(context(ManualClock()))
-    assert there_now(islice([*spout.records(), None], 6)) == [0, 1, 2, 3, 4]
+    assert available(islice([*spout.records(), None], 6)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("wrong", [{"total": 0}, {"total": 5, "rate": 0}, {"total": 5, "keys": -1}])
-def test_what_cannot_be_counted_is_refused(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_of_numbers_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ExperimentError, match=r"whole number of at least 1|a number above 0"):
         numbers(**wrong)
 
 
-def test_sinks_say_what_they_have_seen() -> None:
-    told: list[Any] = []
-    here = context(ManualClock(), tell=lambda key, value: told.append((key, value)))
+def test_sinks_report_what_they_receive() -> None:
+    reported: list[Any] = []
+    here = context(ManualClock(), tell=lambda key, value: reported.append((key, value)))
     for sink in (Sink(), PerKey()):
         sink.prepare(here)
         sink.process(Item(17, 1))
-    assert told == [(17, None), (1, 17)]
+    assert reported == [(17, None), (1, 17)]
     assert [*relay(Item(1, 2))] == [Item(1, 2)]
 
 

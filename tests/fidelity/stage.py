@@ -1,9 +1,9 @@
-"""A spout, some bolts and their ackers on a stage: each step is taken by hand, in any order.
+"""A spout, bolts and ackers in one process, which a test moves step by step, in any order.
 
-s = Stage(topology)      everybody is opened and prepared
-s.emit()                 the spout emits; its start waits in `s.told`
-s.process("bolt")        a bolt takes in what has come for it; its reports wait in `s.told`
-s.deliver()              what waits reaches the ackers, and their verdicts the spout
+s = Stage(topology)      opens and prepares all tasks
+s.emit()                 the spout emits; the start of its tree waits
+s.process("bolt")        a bolt processes its inputs; its reports wait
+s.deliver()              the waiting reports reach the ackers, and their verdicts the spout
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Word(NamedTuple):
 
 
 Script = Callable[[Tuple[Word], Collector[Word]], None]
-Heard = tuple[Any, ...]
+Call = tuple[Any, ...]
 
 
 class Words(Spout[Word]):
-    """Emits each word with itself as message id, and writes down what it hears. Never replays."""
+    """Emits each word with itself as message id, and records acks and failures. Never replays."""
 
     replay = False
 
@@ -37,7 +37,7 @@ class Words(Spout[Word]):
         self.words = words
 
     def open(self, context: Context) -> None:
-        self.heard: list[Heard] = []
+        self.calls: list[Call] = []
         self.left = list(self.words)
 
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
@@ -46,14 +46,14 @@ class Words(Spout[Word]):
             out.emit(Word("untracked" if word is None else word), word)
 
     def ack(self, message_id: str) -> None:
-        self.heard.append(("ack", message_id))
+        self.calls.append(("ack", message_id))
 
     def fail(self, message_id: str, failure: Failure) -> None:
-        self.heard.append(("fail", message_id, str(failure)))
+        self.calls.append(("fail", message_id, str(failure)))
 
 
 class Scripted(Bolt[Word, Word]):
-    """A manual bolt that does what the test says."""
+    """A manual bolt that calls a function of the test."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -63,7 +63,7 @@ class Scripted(Bolt[Word, Word]):
 
 
 def pass_on(tuple: Tuple[Word], out: Collector[Word]) -> None:
-    """Storm's exemplary bolt: emit anchored, then ack."""
+    """The usual bolt in Storm: emit anchored, then ack."""
     out.emit(tuple.record, tuple)
     out.ack(tuple)
 
@@ -83,7 +83,7 @@ def chain(*scripts: Script, words: tuple[str | None, ...] = ("rain",), **setting
 
 
 class Stage(Rig):
-    """See the file's first lines."""
+    """All tasks of a topology, its time and its waiting reports."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology)
@@ -95,14 +95,14 @@ class Stage(Rig):
         return self.spout("words")
 
     @property
-    def heard(self) -> list[Heard]:
-        """What the spout has heard so far."""
-        heard: list[Heard] = self.words.spout.heard
-        return heard
+    def calls(self) -> list[Call]:
+        """The acks and failures that the spout has received so far."""
+        calls: list[Call] = self.words.spout.calls
+        return calls
 
     @property
     def pending(self) -> U64:
-        """The roots that the spout waits for."""
+        """The roots that are pending in the spout."""
         roots: U64 = self.words.pending.all_roots()
         return roots
 
@@ -115,23 +115,23 @@ class Stage(Rig):
                 self.bolt(bolt).process(batch)
 
     def take(self) -> dict[int, ShardReport]:
-        """What was told to the ackers since the last look, to be delivered whenever it pleases."""
+        """The reports since the last call, so that the test can deliver them later."""
         return self.wired.reports.take()
 
     def deliver(self, reports: dict[int, ShardReport] | None = None) -> None:
-        """`reports`, or what waits now."""
+        """Deliver `reports`, or all that wait now."""
         for acker, report in (self.take() if reports is None else reports).items():
             for verdicts in self.wired.ackers[acker].apply(report, 0.0).values():
                 self.tell(verdicts)
 
     def tell(self, verdicts: Verdicts) -> None:
-        """An acker's word to the spout."""
+        """Give the verdicts of an acker to the spout."""
         for roots in verdicts.complete:
             self.words.complete(roots, self.now)
         for root, failure in verdicts.failed:
             self.words.failed(np.array([root], np.uint64), failure, self.now)
 
     def wait(self, seconds: float) -> None:
-        """Time passes for the spout."""
+        """Advance the time of the spout, and let it check its deadlines."""
         self.now += seconds
         self.words.look(self.now)

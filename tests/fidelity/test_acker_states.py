@@ -1,4 +1,4 @@
-"""Storm's acker, state by state: each row of what follows from its few lines of code."""
+"""Tests of Storm's acker in each state: what its code does with each report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHY = Failure(Cause.FAILED, "bolt", 0, "no")
 
 
 class Acker:
-    """One acker and one spout, of which only the verdicts are seen."""
+    """One acker, whose verdicts are returned as text."""
 
     def __init__(self) -> None:
         self.task = AckerTask(9, [1])
@@ -51,7 +51,7 @@ def acker() -> Acker:
     return Acker()
 
 
-def test_xor_of_start_and_acks_comes_to_zero_when_all_is_done(acker: Acker) -> None:
+def test_xor_of_start_and_acks_is_zero_when_all_is_processed(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute: curr.val ^= the value of INIT and ACK."""
     assert acker.start(A ^ B) == "nothing"
     assert acker.ack(A) == "nothing"
@@ -65,19 +65,19 @@ def test_ack_that_precedes_the_start_counts(acker: Acker) -> None:
 
 
 def test_failure_that_precedes_the_start_is_remembered(acker: Acker) -> None:
-    """Storm: org/apache/storm/daemon/Acker.java, execute: failed = true, told when INIT comes."""
+    """Storm: org/apache/storm/daemon/Acker.java, execute: failed = true, sent when INIT arrives."""
     assert acker.fail() == "nothing"
     assert acker.start(A) == "fail: no"
 
 
-def test_failed_wins_where_storm_lets_zero_win(acker: Acker) -> None:
+def test_failed_takes_precedence_over_zero_unlike_in_storm(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute tests val == 0 before failed."""
     acker.ack(A)
     acker.fail()
     assert acker.start(A) == "fail: no"
 
 
-def test_failure_is_told_at_once_and_later_acks_leave_no_ghost(acker: Acker) -> None:
+def test_failure_is_reported_at_once_and_later_acks_make_no_entry(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute; there later acks make a new entry."""
     acker.start(A ^ B)
     assert acker.fail() == "fail: no"
@@ -88,10 +88,10 @@ def test_failure_is_told_at_once_and_later_acks_leave_no_ghost(acker: Acker) -> 
     assert acker.task.ledger.bytes_per_slot() == size
 
 
-def test_value_that_is_acked_twice_never_comes_to_zero(acker: Acker) -> None:
+def test_xor_of_a_value_that_is_acked_twice_is_never_zero(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute.
 
-    The acker cannot know better in either house; here the collector does not let it come so far:
+    No acker can detect this, neither Storm's nor ours. Here the collector prevents it:
     tests/runtime/bolts/test_manual_bolt.py.
     """
     acker.start(A ^ B)
@@ -100,7 +100,7 @@ def test_value_that_is_acked_twice_never_comes_to_zero(acker: Acker) -> None:
     assert acker.task.ledger.open_count() == 1
 
 
-def test_second_failure_says_nothing(acker: Acker) -> None:
+def test_second_failure_has_no_verdict(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute; there it makes a ghost entry."""
     acker.start(A)
     acker.fail()
@@ -108,7 +108,7 @@ def test_second_failure_says_nothing(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("late", ["ack", "fail"])
-def test_report_on_a_tree_that_is_complete_says_nothing(acker: Acker, late: str) -> None:
+def test_report_on_a_complete_tree_has_no_verdict(acker: Acker, late: str) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute; there it makes a ghost entry."""
     acker.start(A)
     acker.ack(A)
@@ -123,13 +123,13 @@ def test_verdict_after_the_timeout_is_ignored_by_the_spout() -> None:
     stage.wait(30.0)
     stage.process("bolt1", "end")
     stage.deliver()
-    assert stage.heard == [("fail", "rain", "timeout: no verdict within 30 s")]
+    assert stage.calls == [("fail", "rain", "timeout: no verdict within 30 s")]
 
 
-def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
+def test_restarted_acker_has_no_trees_and_no_verdicts() -> None:
     """Storm: org/apache/storm/daemon/Acker.java, prepare: pending is memory only.
 
-    Here the spouts then sweep that shard's slots, and do not wait for their timeouts:
+    Here the spouts then fail the trees of that shard, and do not wait for their timeouts:
     tests/guarantee/test_core.py.
     """
     stage = Stage(chain(pass_on))
@@ -139,7 +139,7 @@ def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
     stage.wired.ackers[number] = AckerTask(number, [1])
     stage.process("bolt1", "end")
     stage.deliver()
-    assert stage.heard == []
+    assert stage.calls == []
 
 
 def test_message_without_subscribers_is_acked_at_once() -> None:
@@ -149,25 +149,26 @@ def test_message_without_subscribers_is_acked_at_once() -> None:
     stage = Stage(topology)
     stage.emit()
     stage.deliver()
-    assert stage.heard == [("ack", "rain")]
+    assert stage.calls == [("ack", "rain")]
 
 
-def test_slot_is_kept_until_it_is_used_again_and_not_longer(acker: Acker) -> None:
+def test_slot_is_kept_until_it_is_used_again(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, TIMEOUT_BUCKET_NUM, and RotatingMap.java.
 
-    There an entry lives two to three timeouts; here as long as its slot, so memory has a bound.
+    There an entry is kept for two to three timeouts, here until its slot is used again, so that
+    memory is bounded.
     """
     acker.ack(A)
     newer = ROOT + (1 << 24)
     one = np.array([newer], np.uint64)
     ledger = acker.task.ledger
     ledger.start(one, np.array([B], np.uint64))
-    assert acker.start(A) == "nothing", "its slot has gone on"
+    assert acker.start(A) == "nothing", "its slot has a newer generation"
     assert ledger.ack(one, np.array([B], np.uint64)).complete.tolist() == [newer]
 
 
 def test_complete_latency_begins_at_the_emit() -> None:
-    """Storm: org/apache/storm/daemon/Acker.java, AckObject.startTime: its first sight."""
+    """Storm: org/apache/storm/daemon/Acker.java, AckObject.startTime: the acker's first report."""
     stage = Stage(chain(pass_on))
     stage.emit()
     stage.now = 8.0
@@ -193,10 +194,10 @@ def test_tree_of_a_join_is_complete_only_with_all_its_roots() -> None:
     stage.emit()
     stage.process("join", "end")
     stage.deliver()
-    assert stage.heard == [("ack", "a")], "b was not acked by the join"
+    assert stage.calls == [("ack", "a")], "b was not acked by the join"
 
 
-# ---- the article on tuple trees: its example, its slip and its estimate -------------------------
+# ---- the article on tuple trees: its example, its error and its estimate ------------------------
 
 
 def edge_ids(count: int) -> list[int]:
@@ -205,7 +206,7 @@ def edge_ids(count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("bolts", [1, 2, 7])
-def test_each_bolt_that_is_done_vanishes_from_the_value_and_zero_is_the_end(
+def test_each_ack_removes_its_edge_from_the_xor_and_zero_is_complete(
     acker: Acker, bolts: int
 ) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute. The article: id_1 ^ .. ^ id_n, then 0."""
@@ -216,7 +217,7 @@ def test_each_bolt_that_is_done_vanishes_from_the_value_and_zero_is_the_end(
         assert acker.task.ledger._tables[1].xor[0] == reduce(xor, ids[done:], 0)
 
 
-def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() -> None:
+def test_by_the_articles_formula_a_tree_would_complete_while_a_child_is_open() -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute: zero is the end.
 
     The article lets an ack cancel its input edge alone; Storm adds the edges made from it.
@@ -225,7 +226,7 @@ def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() ->
     article, storm = Acker(), Acker()
     article.start(id_1)
     storm.start(id_1)
-    assert article.ack(id_1) == "ack", "and nobody has processed bid_1"
+    assert article.ack(id_1) == "ack", "although bid_1 is not processed"
     assert storm.ack(id_1 ^ bid_1) == "nothing"
     assert storm.ack(bid_1) == "ack"
 
@@ -233,8 +234,8 @@ def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() ->
 def test_chance_of_a_false_zero_is_one_in_two_to_the_64th() -> None:
     """Storm: org/apache/storm/tuple/MessageId.java, generateId.
 
-    The article: at 10,000 acks a second, once in 50,000,000 years. What can be tested is that no
-    bit of the ids is constant and none depends on another, so that partial XORs look random too.
+    The article: at 10,000 acks a second, once in 50,000,000 years. This test checks that no bit of
+    partial XORs is constant, and that none of them is zero.
     """
     ids = np.array(edge_ids(20_000), np.uint64)
     running = np.bitwise_xor.accumulate(ids)

@@ -1,4 +1,4 @@
-"""Storm's streams around the acker, and which acker gets a root."""
+"""Tests of Storm's streams from and to the acker, and of which acker gets a root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fidelity.stage import Stage, Words, chain, end, pass_on
 from tests.runtime.rig import edges_by_root, xor_of
 
 
-def test_start_carries_the_root_and_the_xor_of_its_edges_and_the_root_names_its_spout() -> None:
+def test_start_has_the_root_and_the_xor_of_its_edges_and_the_root_identifies_its_spout() -> None:
     """Storm: org/apache/storm/daemon/StormCommon.java, addAcker: stream __ack_init."""
     stage = Stage(chain(pass_on))
     stage.emit()
@@ -23,7 +23,7 @@ def test_start_carries_the_root_and_the_xor_of_its_edges_and_the_root_names_its_
     assert spouts[int(incarnations_of(roots)[0]) % len(spouts)].component == "words"
 
 
-def test_ack_carries_root_and_value_and_fail_the_root_and_its_reason() -> None:
+def test_ack_has_root_and_xor_and_fail_has_root_and_reason() -> None:
     """Storm: org/apache/storm/daemon/StormCommon.java, addAcker: streams __ack_ack, __ack_fail."""
     stage = Stage(chain(lambda tuple, out: out.fail(tuple, "no"), words=("a", "b")))
     stage.emit()
@@ -34,14 +34,14 @@ def test_ack_carries_root_and_value_and_fail_the_root_and_its_reason() -> None:
     assert [failure.reason for _, failure in report.fails] == ["no", "no"]
 
 
-def test_more_time_is_asked_of_the_spout_itself_for_ackers_keep_no_deadlines() -> None:
+def test_reset_timeout_goes_to_the_spout_because_ackers_have_no_deadlines() -> None:
     """Storm: org/apache/storm/daemon/StormCommon.java, addAcker: stream __ack_reset_timeout."""
     stage = Stage(chain(lambda tuple, out: out.reset_timeout(tuple)))
     stage.emit()
     stage.take()
     stage.process("bolt1")
     assert stage.bolt("bolt1").postponed == stage.pending.tolist()
-    assert not stage.take(), "nothing of it passes an acker"
+    assert not stage.take(), "no report goes to an acker"
 
 
 def test_verdicts_go_to_the_spout_task_that_emitted_and_to_no_bolt() -> None:
@@ -52,7 +52,7 @@ def test_verdicts_go_to_the_spout_task_that_emitted_and_to_no_bolt() -> None:
     (acker,) = stage.wired.ackers.values()
     (report,) = stage.take().values()
     verdicts = acker.apply(report, 0.0)
-    assert list(verdicts) == [0], "one spout task, and nobody else"
+    assert list(verdicts) == [0], "the spout task, and no other task"
     assert sorted(np.concatenate(verdicts[0].complete).tolist()) == sorted(stage.pending.tolist())
 
 
@@ -64,11 +64,11 @@ def test_acker_shards_default_to_one_beside_each_worker_that_has_spouts() -> Non
     assert [acker.worker for acker in packed.tasks_of(ACKER)] == [0, 1, 2]
 
 
-def test_time_does_nothing_to_an_acker() -> None:
+def test_an_acker_keeps_trees_without_a_time_limit() -> None:
     """Storm: org/apache/storm/daemon/StormCommon.java, addAcker: the acker's tick = the timeout.
 
-    Storm forgets a tree after three buckets; here a report settles it whenever it comes, and the
-    spout alone knows deadlines.
+    Storm forgets a tree after three buckets; here a report settles it at any time, and only the
+    spout has deadlines.
     """
     stage = Stage(chain(pass_on, message_timeout_s=1e9))
     stage.emit()
@@ -76,14 +76,14 @@ def test_time_does_nothing_to_an_acker() -> None:
     stage.wait(1e8)
     stage.process("bolt1", "end")
     stage.deliver()
-    assert stage.heard == [("ack", "rain")]
+    assert stage.calls == [("ack", "rain")]
 
 
-def test_all_generations_of_a_slot_have_one_shard() -> None:
+def test_all_generations_of_a_slot_have_the_same_shard() -> None:
     """Storm: org/apache/storm/utils/TupleUtils.java, chooseTaskIndex.
 
-    There a replay, with its new random root, may come to another acker; here the shard is a
-    function of spout and slot, so that its table is dense.
+    There a replay, with its new random root, may get another acker; here the shard is a function
+    of spout and slot, so that its table is dense.
     """
     stage = Stage(chain(pass_on, ackers=3, spout_pending=2))
     (spout,) = stage.plan.spouts

@@ -1,4 +1,4 @@
-"""Storm's bolt collector: anchors, one, several, twice, of several trees; ack, fail, exceptions."""
+"""Tests of Storm's bolt collector: anchors of one or several trees, ack, fail, exceptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sunshower import Collector, Topology, Tuple
 from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_on
 
 
-class Holding:
-    """Holds `count` tuples, then does `what` with them."""
+class Collects:
+    """Collects `count` tuples, then calls `what` with them."""
 
     def __init__(self, count: int, what: Any) -> None:
         self.count, self.what = count, what
@@ -46,30 +46,30 @@ def test_every_target_task_gets_an_edge_of_its_own() -> None:
     for batch in sent:
         stage.bolt("end").process(batch)
     stage.deliver()
-    assert stage.heard == [("ack", "rain")]
+    assert stage.calls == [("ack", "rain")]
 
 
 def test_emit_with_several_anchors_belongs_to_all_their_trees() -> None:
     """Storm: org/apache/storm/executor/bolt/BoltOutputCollectorImpl.java, boltEmit."""
-    stage = Stage(chain(Holding(2, join), words=("a", "b")))
+    stage = Stage(chain(Collects(2, join), words=("a", "b")))
     stage.emit()
     stage.process("bolt1")
     stage.deliver()
-    assert stage.heard == [], "both wait for the joined word"
+    assert stage.calls == [], "both trees wait for the joined word"
     stage.process("end")
     stage.deliver()
-    assert sorted(stage.heard) == [("ack", "a"), ("ack", "b")]
+    assert sorted(stage.calls) == [("ack", "a"), ("ack", "b")]
 
 
 def test_failure_of_a_joined_tuple_fails_all_its_trees() -> None:
     """Storm: org/apache/storm/executor/bolt/BoltOutputCollectorImpl.java, fail."""
     stage = Stage(
-        chain(Holding(2, join), lambda tuple, out: out.fail(tuple, "no"), words=("a", "b"))
+        chain(Collects(2, join), lambda tuple, out: out.fail(tuple, "no"), words=("a", "b"))
     )
     stage.emit()
     stage.process("bolt1", "bolt2")
     stage.deliver()
-    assert sorted(heard[:2] for heard in stage.heard) == [("fail", "a"), ("fail", "b")]
+    assert sorted(call[:2] for call in stage.calls) == [("fail", "a"), ("fail", "b")]
 
 
 # ---- ack, fail, reset ---------------------------------------------------------------------------
@@ -79,27 +79,27 @@ def test_failure_of_a_joined_tuple_fails_all_its_trees() -> None:
 def test_order_of_reports_does_not_matter(order: str) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute: XOR commutes."""
     stage = Stage(chain(pass_on))
-    told = {}
+    reports = {}
     stage.emit()
-    told["start"] = stage.take()
+    reports["start"] = stage.take()
     stage.process("bolt1")
-    told["bolt"] = stage.take()
+    reports["bolt"] = stage.take()
     stage.process("end")
-    told["end"] = stage.take()
+    reports["end"] = stage.take()
     for name in order.split(", "):
-        assert stage.heard == []
-        stage.deliver(told[name])
-    assert stage.heard == [("ack", "rain")]
+        assert stage.calls == []
+        stage.deliver(reports[name])
+    assert stage.calls == [("ack", "rain")]
 
 
-def test_tuple_that_is_never_settled_ends_at_the_timeout() -> None:
+def test_tuple_that_is_never_acked_fails_at_the_timeout() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, init."""
     stage = Stage(chain(lambda _tuple, _out: None))
     stage.emit()
     stage.process("bolt1")
     stage.deliver()
     stage.wait(30.0)
-    assert [heard[:2] for heard in stage.heard] == [("fail", "rain")]
+    assert [call[:2] for call in stage.calls] == [("fail", "rain")]
 
 
 def test_ack_and_fail_do_nothing_without_ackers() -> None:
@@ -108,13 +108,13 @@ def test_ack_and_fail_do_nothing_without_ackers() -> None:
     stage.emit()
     stage.process("bolt1", "bolt2")
     assert not stage.take()
-    assert stage.heard == [("ack", "rain")], "by the spout itself, when it emitted"
+    assert stage.calls == [("ack", "rain")], "by the spout itself, at the emit"
 
 
 def test_reports_of_one_batch_travel_together() -> None:
     """Storm: org/apache/storm/executor/bolt/BoltOutputCollectorImpl.java, ack.
 
-    There each ack is a message of its own, and tracking halves the rate.
+    There each ack is its own message, and tracking halves the throughput.
     """
     stage = Stage(chain(pass_on, words=tuple(f"w{n}" for n in range(100))))
     stage.emit()
@@ -149,22 +149,22 @@ def test_automatic_bolt_anchors_what_it_yields_and_acks_when_it_returns() -> Non
     stage.emit()
     stage.process("split")
     stage.deliver()
-    assert stage.heard == [("ack", "")], "the other waits for its letters"
+    assert stage.calls == [("ack", "")], "the other tree waits for its letters"
     stage.process("end")
     stage.deliver()
-    assert stage.heard == [("ack", ""), ("ack", "ab")]
+    assert stage.calls == [("ack", ""), ("ack", "ab")]
 
 
-def test_exception_fails_its_tuple_and_kills_nobody() -> None:
+def test_exception_fails_its_tuple_and_ends_no_process() -> None:
     """Storm: org/apache/storm/topology/BasicBoltExecutor.java, execute.
 
-    There FailedException alone fails the tuple; any other ends the worker with all its tasks.
+    There only FailedException fails the tuple; any other exception ends the whole worker.
     """
     stage = Stage(automatic("a!", "b"))
     stage.emit()
     stage.process("split", "end")
     stage.deliver()
-    assert sorted(stage.heard) == [
+    assert sorted(stage.calls) == [
         ("ack", "b"),
         ("fail", "a!", "exception in split[0]: ValueError: no such letter"),
     ]

@@ -1,4 +1,4 @@
-"""Storm's groupings, each by its rule; the laws for every kind of record are in tests/runtime."""
+"""Tests of Storm's groupings and the order of records; tests/runtime tests all kinds of records."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_custom_grouping_names_the_tasks_and_an_empty_answer_drops_the_record() 
     stage = Stage(topology)
     stage.emit()
     stage.deliver()
-    assert stage.heard == [("ack", "even")], "it went nowhere, so nothing of it is open"
+    assert stage.calls == [("ack", "even")], "it was sent to no task, so its tree is complete"
     stage.process("end")
     stage.deliver()
-    assert stage.heard == [("ack", "even"), ("ack", "odd")]
+    assert stage.calls == [("ack", "even"), ("ack", "odd")]
 
 
 # ---- direct and unknown streams -----------------------------------------------------------------
@@ -73,19 +73,19 @@ def direct(script: Any) -> Stage:
 def test_direct_stream_takes_no_regular_emit() -> None:
     """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
     stage = direct(lambda tuple, out: out.emit(tuple.record, tuple, stream="direct"))
-    assert "'direct' is direct: name the task" in stage.heard[0][2]
+    assert "'direct' is direct: name the task" in stage.calls[0][2]
 
 
 def test_direct_emit_needs_a_direct_stream() -> None:
     """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
     stage = direct(lambda tuple, out: out.emit_direct(3, tuple.record, tuple))
-    assert "'default' is not direct: its grouping chooses the task" in stage.heard[0][2]
+    assert "'default' is not direct: its grouping chooses the task" in stage.calls[0][2]
 
 
 def test_direct_emit_to_a_task_that_does_not_subscribe_is_refused() -> None:
     """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks says nothing."""
     stage = direct(lambda tuple, out: out.emit_direct(1, tuple.record, tuple, stream="direct"))
-    assert "task 1 does not subscribe to direct stream 'direct'" in stage.heard[0][2]
+    assert "task 1 does not subscribe to direct stream 'direct'" in stage.calls[0][2]
 
 
 def test_only_direct_grouping_reads_a_direct_stream() -> None:
@@ -99,18 +99,18 @@ def test_only_direct_grouping_reads_a_direct_stream() -> None:
 def test_emit_to_an_unknown_stream_is_refused() -> None:
     """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
     stage = direct(lambda tuple, out: out.emit(tuple.record, tuple, stream="no"))
-    assert "no output stream 'no'; declared are: default, direct" in stage.heard[0][2]
+    assert "no output stream 'no'; declared are: default, direct" in stage.calls[0][2]
 
 
-def test_spout_is_told_of_an_unknown_stream_too() -> None:
+def test_emit_of_a_spout_to_an_unknown_stream_is_refused() -> None:
     """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks."""
 
-    class Lost(Words):
+    class UnknownStream(Words):
         def next_tuple(self, out: Any) -> None:
             out.emit(Word("rain"), stream="no")
 
     topology = Topology("t", ackers=1)
-    topology.spout("words", Lost()).shuffle().bolt("end", end)
+    topology.spout("words", UnknownStream()).shuffle().bolt("end", end)
     with pytest.raises(Raised, match="no output stream 'no'"):
         Stage(topology).emit()
 
@@ -131,7 +131,7 @@ def test_emitted_counts_emits_and_transferred_copies_and_neither_is_sampled() ->
 
 
 class InOrder(Bolt[Number, Number]):
-    """Passes on, and writes down what came in which order; tasks share the list."""
+    """Passes numbers on, and records them in their order in a list that tasks share."""
 
     def __init__(self, seen: dict[str, list[int]]) -> None:
         self.seen = seen
@@ -164,7 +164,7 @@ def test_records_of_one_stream_between_two_tasks_keep_their_order(
 def test_streams_of_one_task_have_no_order_between_them() -> None:
     """Storm: org/apache/storm/utils/JCQueue.java, one queue for all streams of a task.
 
-    Here what one batch of inputs made leaves stream by stream.
+    Here the outputs of one batch of inputs are sent stream by stream.
     """
 
     def alternate(tuple: Tuple[Word], out: Collector[Word]) -> None:

@@ -1,4 +1,4 @@
-"""docs/FIDELITY.md as a test: every row has a test, or the reason why it has none.
+"""Checks docs/FIDELITY.md: each row has a test, or says why it has none.
 
 Storm: org/apache/storm/ in every row, except those of the articles alone.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.structure.reading import FILES, syntax, text
 
 PAGE = Path("docs/FIDELITY.md")
-KAFKAS = "Kafka's behaviour"  # the head of tables on what its own consumers do
+KAFKAS = "Kafka's behaviour"  # the head of the tables about Kafka's own consumers
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 HERE = [p for p in FILES if p.parts[:2] == ("tests", "fidelity") and p.name.startswith("test_")]
 RULES = [path for path in HERE if path.name != "test_page.py"]
@@ -43,10 +43,10 @@ def rules_in(path: Path) -> dict[str, ast.FunctionDef]:
     }
 
 
-def test_rows_say_same_or_different_or_not_applicable() -> None:
+def test_verdict_of_each_row_is_same_different_or_not_applicable() -> None:
     for row in rows():
         assert re.match(r"(same|different)\b|not applicable: ", row.verdict), row
-        assert row.verdict != "different", f"and why? {row}"
+        assert row.verdict != "different", f"without a reason: {row}"
 
 
 def test_rows_cite_a_file_of_storm_or_kafka() -> None:
@@ -57,7 +57,7 @@ def test_rows_cite_a_file_of_storm_or_kafka() -> None:
 
 
 def test_rows_have_a_test_or_say_why_not() -> None:
-    """That the tests exist: tests/structure/test_files.py."""
+    """tests/structure/test_files.py checks that the tests exist."""
     for row in rows():
         if row.tests == "–":
             assert "no test could" in row.verdict, row
@@ -66,7 +66,7 @@ def test_rows_have_a_test_or_say_why_not() -> None:
 
 
 def test_rows_name_a_file_of_ours() -> None:
-    """That it exists: tests/structure/test_files.py."""
+    """tests/structure/test_files.py checks that the file exists."""
     files = re.compile(r"`sunshower/[\w/]+\.py`")
     assert not [row for row in rows() if not files.search(row.ours)]
 

@@ -1,4 +1,4 @@
-"""Storm's spout executor: what an emit does, when the spout may emit, and what it hears."""
+"""Tests of Storm's spout executor: emits, when a spout may emit, and the calls that it gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO = Failure(Cause.FAILED, "bolt1", 0, "no")
 
 
 def fan_out(*words: str | None, **settings: Any) -> Stage:
-    """A spout whose every emit goes to five tasks of two bolts."""
+    """A spout whose emits each go to five tasks of two bolts."""
     topology = Topology("t", **{"ackers": 1, "message_timeout_s": 30, **settings})
     stream = topology.spout("words", Words(*words))
     stream.all().bolt("all", end, parallelism=3)
@@ -30,7 +30,7 @@ def fan_out(*words: str | None, **settings: Any) -> Stage:
 # ---- an emit ------------------------------------------------------------------------------------
 
 
-def test_emit_is_one_root_with_an_edge_for_each_task_that_gets_a_copy() -> None:
+def test_emit_has_one_root_with_an_edge_for_each_task_that_gets_a_copy() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
     stage = fan_out("rain")
     stage.emit()
@@ -43,7 +43,7 @@ def test_emit_is_one_root_with_an_edge_for_each_task_that_gets_a_copy() -> None:
 # ---- when it may emit ---------------------------------------------------------------------------
 
 
-def test_limit_of_pending_trees_is_kept_by_every_task_and_every_emit() -> None:
+def test_limit_of_pending_trees_holds_for_every_task_and_every_emit() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: once per loop."""
 
     class Burst(Words):
@@ -62,25 +62,25 @@ def test_limit_of_pending_trees_is_kept_by_every_task_and_every_emit() -> None:
 
 def test_spout_does_not_emit_while_a_receiver_has_no_room() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tryFlushPendingEmits."""
-    site = SimEnvironment(*range(5_000))
-    site.packets(SPOUT)
-    channels: list[Channel] = list(site[SPOUT]._wired.channels.values())
+    environment = SimEnvironment(*range(5_000))
+    environment.packets(SPOUT)
+    channels: list[Channel] = list(environment[SPOUT]._wired.channels.values())
     assert channels[0].full
-    before = site.spout().output_streams.emitted
-    site.packets(SPOUT)
-    assert site.spout().output_streams.emitted == before < 5_000
+    before = environment.spout().output_streams.emitted
+    environment.packets(SPOUT)
+    assert environment.spout().output_streams.emitted == before < 5_000
 
 
-def test_verdicts_are_heard_while_the_spout_may_not_emit() -> None:
+def test_spout_gets_verdicts_while_it_may_not_emit() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: receives every loop."""
     stage = Stage(chain(pass_on, words=("a", "b"), spout_pending=1))
     stage.emit()
     stage.process("bolt1", "end")
     stage.deliver()
-    assert stage.heard == [("ack", "a")]
+    assert stage.calls == [("ack", "a")]
 
 
-def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
+def test_spout_without_tuples_is_called_less_often() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: ISpoutWaitStrategy."""
     clock, asked_s = ManualClock(), list[float]()
 
@@ -94,15 +94,15 @@ def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
         run_inline(topology.graph(), clock=clock, steps_max=500)
     assert asked_s[:4] == pytest.approx([0, 0.001, 0.002, 0.003])
     (at_1_s,) = [after - before for before, after in pairwise(asked_s) if before < 1 <= after]
-    assert at_1_s == pytest.approx(1 / 16, rel=0.1), "a share of the time without a tuple"
-    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "idle_poll_s at most"
+    assert at_1_s == pytest.approx(1 / 16, rel=0.1), "1/16 of the time without a tuple"
+    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "at most idle_poll_s"
 
 
-# ---- what it hears ------------------------------------------------------------------------------
+# ---- the calls that it gets ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verdict", ["ack", "fail", "timeout"])
-def test_spout_hears_its_own_message_id_once(verdict: str) -> None:
+def test_ack_and_fail_are_called_once_with_the_message_id(verdict: str) -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn."""
     stage = Stage(chain(pass_on))
     stage.emit()
@@ -114,25 +114,25 @@ def test_spout_hears_its_own_message_id_once(verdict: str) -> None:
             stage.words.failed(roots, NO, stage.now)
         else:
             stage.wait(30.0)
-    assert [heard[:2] for heard in stage.heard] == [("ack" if verdict == "ack" else "fail", "rain")]
+    assert [call[:2] for call in stage.calls] == [("ack" if verdict == "ack" else "fail", "rain")]
 
 
-def test_failure_tells_cause_place_and_attempt() -> None:
+def test_failure_has_cause_place_and_reason() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: a debug log line."""
     stage = Stage(chain(lambda tuple, out: out.fail(tuple, "no such word")))
     stage.emit()
     stage.process("bolt1")
     stage.deliver()
-    assert stage.heard == [("fail", "rain", "failed by bolt in bolt1[0]: no such word")]
+    assert stage.calls == [("fail", "rain", "failed by bolt in bolt1[0]: no such word")]
 
 
-def test_framework_replays_unless_the_spout_wants_to() -> None:
-    """Storm: org/apache/storm/spout/ISpout.java, fail(msgId): replaying is the spout's matter."""
+def test_runtime_replays_unless_the_spout_does() -> None:
+    """Storm: org/apache/storm/spout/ISpout.java, fail(msgId): the spout replays, or does not."""
 
-    class Kept(Words):
+    class Replaying(Words):
         replay = True
 
-    for kind, emitted in ((Words, 1), (Kept, 2)):
+    for kind, emitted in ((Words, 1), (Replaying, 2)):
         topology = Topology("t", ackers=1)
         topology.spout("words", kind("rain")).shuffle().bolt("bolt1", end)
         stage = Stage(topology)
@@ -143,14 +143,14 @@ def test_framework_replays_unless_the_spout_wants_to() -> None:
         assert stage.words.output_streams.emitted == emitted
 
 
-def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
+def test_every_failure_is_counted_and_timeouts_can_be_distinguished() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: one counter."""
     stage = Stage(chain(pass_on, words=("a", "b", "c")))
     stage.emit()
     stage.words.failed(stage.pending[:1], NO, stage.now)
     stage.wait(30.0)
     assert stage.words.stats().counts.failed == 3
-    assert [heard[2].split()[0].rstrip(":") for heard in stage.heard] == [
+    assert [call[2].split()[0].rstrip(":") for call in stage.calls] == [
         "failed",
         "timeout",
         "timeout",

@@ -1,6 +1,7 @@
-"""A topology on real actors that a test can hurt, and the evidence of it in files.
+"""A topology for kills on real actors, which records in files what each process has done.
 
-numbers ──▶ work ──▶ store: as many tasks of each, and ackers. Files outlive whoever is killed.
+numbers ──▶ work ──▶ store: the same number of tasks of each, and of ackers. The files survive the
+processes that are killed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from sunshower.runtime.plan import Plan
 
 TOTAL = 20_000
 HOLDING, KILLED = "holding", "killed"
-# Waited for only when a test fails: a lost tuple never comes. On a busy machine Ray took 50 s
-# to notice that a node was lost.
+# A test waits as long as this only if it fails. On a busy machine Ray took 50 s to detect that a
+# node was lost.
 RECOVERY_S = 180.0
 
 
 class Log:
-    """Lines of JSON, appended to a file of this life of a task, each in one write."""
+    """Lines of JSON in a file of this instance of a task, each appended by one write."""
 
     def __init__(self, folder: Path, what: str) -> None:
         self._file = os.open(folder / f"{what}-{os.urandom(8).hex()}", os.O_WRONLY | os.O_CREAT)
@@ -35,13 +36,13 @@ class Log:
 
 
 def read(folder: Path, what: str) -> list[Any]:
-    """Everything that all lives of all tasks have written about `what`."""
+    """All rows that all instances of all tasks have written about `what`."""
     files = sorted(folder.glob(f"{what}-*"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 class Numbers(Spout[Number]):
-    """0 … TOTAL - 1, of which each task has its share."""
+    """0 … TOTAL - 1, divided among the tasks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,8 +61,8 @@ class Numbers(Spout[Number]):
         self._failed.write((failure.cause, failure.component, failure.worker))
 
 
-class Held(Bolt[Number, Number]):
-    """Passes numbers on. If it is held, its first task waits for the kill after a thousand."""
+class WaitsForKill(Bolt[Number, Number]):
+    """Passes numbers on. If `held`, its first task waits for the kill at its 1,000th number."""
 
     def __init__(self, folder: Path, held: bool) -> None:
         self._folder = folder
@@ -79,8 +80,8 @@ class Held(Bolt[Number, Number]):
         yield record
 
 
-class Store(Held):
-    """Has written down what it has seen before any ack of it leaves."""
+class Store(WaitsForKill):
+    """Writes each number in `flush`, so before its ack leaves."""
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -97,36 +98,36 @@ class Store(Held):
 
 
 def topology(folder: Path, held: str = "store", tasks: int = 2, **settings: float) -> Topology:
-    """Numbers that pass two bolts, of which `held` waits for the kill with tuples in its queue."""
+    """Numbers that pass two bolts; the bolt `held` waits for the kill with tuples in its queue."""
     topology = Topology("mortal", **{"ackers": tasks, "spout_pending": 512, **settings})
     numbers = topology.spout("numbers", Numbers(folder), parallelism=tasks)
-    worked = numbers.shuffle().bolt("work", Held(folder, held == "work"), parallelism=tasks)
+    worked = numbers.shuffle().bolt("work", WaitsForKill(folder, held == "work"), parallelism=tasks)
     worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=tasks)
     return topology
 
 
 def worker_of(plan: Plan, component: str) -> int:
-    """Where the first task of a component lives."""
+    """The worker of the first task of a component."""
     return plan.tasks_of(component)[0].worker
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it. Raises AssertionError when it does not come to pass in `RECOVERY_S`."""
+    """Wait until it holds. Raises AssertionError if it does not within `RECOVERY_S`."""
     end_s = time.monotonic() + RECOVERY_S
     while not condition():
-        assert time.monotonic() < end_s, "it never came to that"
-        threading.Event().wait(0.05)  # who asks without a pause keeps a processor from the others
+        assert time.monotonic() < end_s, "the condition never held"
+        threading.Event().wait(0.05)  # polling without a pause would take a processor
 
 
 def kill_in_the_middle(run: RayRun, folder: Path, kill: Callable[[], object]) -> None:
-    """Kill while the held task waits in the midst of a batch, which is not acked for sure."""
+    """Kill while the held task waits in the middle of a batch, which is surely not acked."""
     until((folder / HOLDING).exists)
     kill()
     (folder / KILLED).touch()
 
 
 def check_nothing_is_lost(run: RayRun, folder: Path) -> None:
-    """Everything is acked, and what is acked was stored."""
+    """Wait for the end, and check that each number was acked and stored."""
     assert run.wait(RECOVERY_S), run.snapshot()
     every = set(range(TOTAL))
     assert set(read(folder, "acked")) == every

@@ -1,4 +1,4 @@
-"""A topology in the simulator, in which a timeout would be fatal, and a fault of two minutes."""
+"""Runs a simulated topology with a frozen or cut off worker; a timeout would end the topology."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def work(number: Number) -> None: ...
 
 
 def frozen(seed: int) -> SimRun:
-    """Not active yet; its bolt is `work`."""
+    """A run with the bolt `work` that is not active yet."""
     topology = Topology("frozen", attempts_max=1)
     topology.spout("numbers", Counter(40)).shuffle().bolt("work", work)
     return SimCluster(seed).submit(topology.graph(), Layout.ISOLATE, active=False)
 
 
 def after_freezing(seed: int) -> Snapshot:
-    """The worker of the bolt is frozen for good, and everything is processed within a minute."""
+    """Freeze the worker of the bolt for good; everything is processed within a minute."""
     run = frozen(seed)
     (task,) = run.plan.tasks_of("work")
     run.pause_worker(task.worker)
@@ -31,7 +31,7 @@ def after_freezing(seed: int) -> Snapshot:
 
 
 def after_cutting(seed: int) -> Snapshot:
-    """Nothing reaches the bolt for two minutes; half a minute later everything is processed."""
+    """Cut the bolt off for two minutes; half a minute later everything is processed."""
     run = frozen(seed)
     run.disturb(InjectedFaults(links=(Link(target="work", vanish=1.0),)))
     run.activate()

@@ -1,7 +1,7 @@
-"""A small topology in the simulator, and the journal of what became of it.
+"""A small simulated topology, and a journal of what its tasks did and its spout received.
 
-numbers ──▶ work ──▶ store        and an acker; each in a worker of its own (`isolate`),
-                                  or side by side in two (`pack`)
+numbers ──▶ work ──▶ store        and an acker; each in its own worker (`isolate`),
+                                  or together in two workers (`pack`)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sunshower.testing import Shared
 from tests.runtime.network import Network
 
 TOTAL = 40
-Work = Callable[[int, int], None]  # number, how often it was here before: may raise
+Work = Callable[[int, int], None]  # number, how often it was processed before; may raise
 
 
 class Done(NamedTuple):
@@ -36,7 +36,7 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Heard:
+class FailCall:
     """A call of Spout.fail."""
 
     at_s: float
@@ -45,28 +45,28 @@ class Heard:
 
 
 class Journal(Shared):
-    """What happened, whichever task of whichever life it happened to: they all share one."""
+    """What all instances of all tasks did: they share one journal."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.heard: list[Heard] = []
+        self.failures: list[FailCall] = []
         self.acked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.worked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.stored: Counter[int] = Counter()
         self.letters: list[DeadLetter] = []
 
-    def told_of(self, number: int) -> Failure:
-        """The first failure of a number that its spout heard of."""
-        return next(heard.failure for heard in self.heard if heard.number == number)
+    def first_failure(self, number: int) -> Failure:
+        """The first failure of a number that its spout received."""
+        return next(call.failure for call in self.failures if call.number == number)
 
     def replayed_after_s(self, number: int) -> float:
-        """From the first time that a number was worked on to the second."""
+        """The time from the first to the second processing of a number."""
         first, second = self.worked_s[number][:2]
         return second - first
 
 
 class Numbers(Spout[Number]):
-    """The framework keeps and replays its records; message ids are the numbers."""
+    """The runtime keeps and replays its records; message ids are the numbers."""
 
     def __init__(self, journal: Journal, total: int) -> None:
         self.journal, self.total = journal, total
@@ -78,11 +78,11 @@ class Numbers(Spout[Number]):
         self.journal.acked_s[message_id].append(self.journal.now())
 
     def fail(self, message_id: int, failure: Failure) -> None:
-        self.journal.heard.append(Heard(self.journal.now(), message_id, failure))
+        self.journal.failures.append(FailCall(self.journal.now(), message_id, failure))
 
 
 class Worker(Bolt[Number, Done]):
-    """Acks what its `work` returns from, fails what it says `fail` to, and forgets `forget`."""
+    """Calls `work` for each number, and acks the tuple, or does what the exception says."""
 
     def __init__(self, journal: Journal, work: Work) -> None:
         self.journal, self.work = journal, work
@@ -98,7 +98,7 @@ class Worker(Bolt[Number, Done]):
             self.work(number, before)
         except Blocked:
             self.clock.sleep(3_600.0)
-        except Refuse as refusal:
+        except FailTuple as refusal:
             out.fail(tuple, str(refusal))
         except Forget:
             pass
@@ -123,7 +123,7 @@ class Letters(Bolt[DeadLetter, None]):
         self.journal.letters.append(record)
 
 
-class Refuse(Exception):
+class FailTuple(Exception):
     """Fail the tuple with this reason."""
 
 
@@ -135,15 +135,15 @@ class Blocked(Exception):
     """Never return."""
 
 
-def all_is_well(number: int, before: int) -> None: ...
+def do_nothing(number: int, before: int) -> None: ...
 
 
 class Stage:
-    """The topology, ready to run, with everything a test wants to ask afterwards."""
+    """The topology in the simulator, its journal and its network."""
 
     def __init__(
         self,
-        work: Work = all_is_well,
+        work: Work = do_nothing,
         *,
         seed: int = 0,
         layout: Layout = Layout.ISOLATE,
@@ -161,7 +161,7 @@ class Stage:
         self.net = Network(plan, seed, link=link)
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
-        """Spout and bolts."""
+        """Declare the spout and the bolts."""
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
         done = numbers.shuffle().bolt("work", Worker(self.journal, work))
         done.shuffle().bolt("store", Store(self.journal))
@@ -170,7 +170,7 @@ class Stage:
             letters.shuffle().bolt("letters", Letters(self.journal))
 
     def run(self) -> Journal:
-        """To the end: every number is acked, and none before it was stored, or is a dead letter."""
+        """Run to the end, and check that each number is acked, and stored or a dead letter."""
         self.net.run()
         missing = set(range(self.total)) - set(self.journal.acked_s)
         assert not missing, f"never acked: {sorted(missing)}"
@@ -179,19 +179,19 @@ class Stage:
         return self.journal
 
     def worker_of(self, component: str) -> int:
-        """Where its first task lives."""
+        """The worker of its first task."""
         return self.net.plan.tasks_of(component)[0].worker
 
     def now(self) -> float:
-        """The seconds of the simulated world."""
+        """The virtual time in seconds."""
         return self.net.now()
 
     def until_acked(self, count: int) -> None:
-        """On until some are done, with others under way."""
+        """Run until `count` numbers are acked; others are still pending."""
         self.net.until(lambda: len(self.journal.acked_s) >= count)
 
     def crash(self, *components: str) -> float:
-        """Kill the workers of these components; returns when that was."""
+        """Kill the workers of these components. Returns the time."""
         for worker in {self.worker_of(component) for component in components}:
             self.net.crash(worker)
         return self.net.now()

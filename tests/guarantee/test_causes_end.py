@@ -1,4 +1,4 @@
-"""Causes that could repeat for ever: each uses up attempts, and then it ends."""
+"""Tests of failures that would repeat for ever: they use up the attempts of a message."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.guarantee.stage import Journal, Letters, Stage, Work
 from tests.seeds import seeds
 
 SEEDS = seeds(10)
-ON_ITS_WAY = "it may have been emitted again when the last death becomes known"
+EMITTED_AGAIN = "it may have been emitted again before the last death is detected"
 POISON = 3
 
 
 @dataclass
 class Heavy:
-    """A record whose constructor kills the process of whoever rebuilds the poison."""
+    """A record whose constructor kills its process if the value is POISON."""
 
     value: int
 
@@ -36,7 +36,7 @@ rebuilt = Counter[int]()
 
 
 class HeavyNumbers(Spout[Heavy]):
-    """Makes its records without their constructor."""
+    """Makes its records without calling their constructor."""
 
     def __init__(self, journal: Journal, total: int) -> None:
         self.journal, self.total = journal, total
@@ -60,7 +60,7 @@ class StoreHeavy(Bolt[Heavy, None]):
 
 
 class Decoding(Stage):
-    """Records are rebuilt where they arrive."""
+    """A stage whose records are rebuilt in the process that receives them."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", HeavyNumbers(self.journal, self.total), **spout)
@@ -78,10 +78,10 @@ def test_record_whose_rebuilding_kills_the_process_is_a_dead_letter_after_its_at
     rebuilt.clear()
     retry = Retry(attempts=attempts, dead_letters=True)
     journal = Decoding(seed=seed, spout={"retry": retry}).run()
-    assert [letter.message_id for letter in journal.letters] == [POISON], "and no neighbour of it"
+    assert [letter.message_id for letter in journal.letters] == [POISON], "and no other record"
     (letter,) = journal.letters
     assert (letter.component, letter.cause) == ("store", Cause.ACTOR_DIED)
-    assert letter.attempts in (attempts, attempts + 1), ON_ITS_WAY
+    assert letter.attempts in (attempts, attempts + 1), EMITTED_AGAIN
     assert rebuilt[POISON] in (attempts, attempts + 1), "each attempt has killed one process"
 
 
@@ -95,4 +95,4 @@ def test_record_whose_rebuilding_kills_the_process_ends_the_topology_without_dea
         TopologyFailed, match=f"message {POISON} of spout 'numbers' failed [23] times"
     ):
         stage.run()
-    assert rebuilt[POISON] in (2, 3), ON_ITS_WAY
+    assert rebuilt[POISON] in (2, 3), EMITTED_AGAIN

@@ -1,6 +1,7 @@
-"""One test for each row of docs/GUARANTEES.md on the pure core, under virtual time.
+"""One test in virtual time for each row of docs/GUARANTEES.md.
 
-What the spout hears (cause, place, attempt), and how long it is until the tuple is worked on again.
+Each checks the failure that the spout gets (cause, place, attempt), and the time until the tuple is
+processed again.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from sunshower.runtime.events.injected_faults import Link
 from sunshower.runtime.plan import ACKER, Layout
 from sunshower.simulation.worker import Killed
 from tests.guarantee.frozen import after_cutting, after_freezing
-from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
+from tests.guarantee.stage import Blocked, FailTuple, Forget, Letters, Numbers, Stage, Store, Work
 from tests.seeds import seeds
 
-TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the network takes at most
-BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
-A_MOMENT_S = 0.3  # grants, reports and retries of lanes
-ON_ITS_WAY = "it may have been emitted again when the last death becomes known"
+TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: the longest restart in the simulator
+BACK_OFF_S = 0.15  # before the second attempt: 0.1 s, and up to half of it as jitter
+A_MOMENT_S = 0.3  # for grants, reports and retries of links
+EMITTED_AGAIN = "it may have been emitted again before the last death is detected"
 SEEDS = seeds(10)
 
 
@@ -37,38 +38,38 @@ def once(wrong: Exception, number: int = 3) -> Work:
 
 @SEEDS
 def test_failed_by_bolt(seed: int) -> None:
-    stage = Stage(once(Refuse("not today")), seed=seed)
+    stage = Stage(once(FailTuple("not today")), seed=seed)
     journal = stage.run()
-    failure = journal.told_of(3)
+    failure = journal.first_failure(3)
     assert (failure.cause, failure.component, failure.task) == (Cause.FAILED, "work", 0)
     assert (failure.reason, failure.attempt) == ("not today", 1)
     assert failure.worker == stage.worker_of("work")
     assert journal.replayed_after_s(3) < BACK_OFF_S + A_MOMENT_S
-    assert {heard.number for heard in journal.heard} == {3}
+    assert {call.number for call in journal.failures} == {3}
 
 
 @SEEDS
 def test_exception(seed: int) -> None:
     stage = Stage(once(ValueError("a bad day")), seed=seed)
     journal = stage.run()
-    failure = journal.told_of(3)
+    failure = journal.first_failure(3)
     assert (failure.cause, failure.component, failure.task) == (Cause.EXCEPTION, "work", 0)
     assert failure.exception == "ValueError"
     assert "a bad day" in failure.reason
     assert "in work\n    raise wrong" in failure.traceback
     assert journal.replayed_after_s(3) < BACK_OFF_S + A_MOMENT_S
-    assert {heard.number for heard in journal.heard} == {3}
+    assert {call.number for call in journal.failures} == {3}
 
 
 @SEEDS
 def test_timeout(seed: int) -> None:
     stage = Stage(once(Forget()), seed=seed, message_timeout_s=TIMEOUT_S)
     journal = stage.run()
-    failure = journal.told_of(3)
+    failure = journal.first_failure(3)
     assert (failure.cause, failure.component) == (Cause.TIMEOUT, "")
     assert "30 s" in failure.reason
     assert TIMEOUT_S - A_MOMENT_S < journal.replayed_after_s(3) < TIMEOUT_S + BACK_OFF_S + 1
-    assert {heard.number for heard in journal.heard} == {3}
+    assert {call.number for call in journal.failures} == {3}
 
 
 @SEEDS
@@ -78,9 +79,9 @@ def test_death_of_a_bolt(seed: int, component: str) -> None:
     stage.until_acked(stage.total // 2)
     killed_s = stage.crash(component)
     journal = stage.run()
-    for heard in journal.heard:
-        assert (heard.failure.cause, heard.failure.component) == (Cause.ACTOR_DIED, component)
-        assert heard.at_s - killed_s < RESTART_S + GRACE_S + A_MOMENT_S
+    for call in journal.failures:
+        assert (call.failure.cause, call.failure.component) == (Cause.ACTOR_DIED, component)
+        assert call.at_s - killed_s < RESTART_S + GRACE_S + A_MOMENT_S
     last_s = max(times[0] for times in journal.acked_s.values())
     assert last_s - killed_s < RESTART_S + GRACE_S + BACK_OFF_S + A_MOMENT_S
 
@@ -91,8 +92,8 @@ def test_death_of_an_acker_shard(seed: int) -> None:
     stage.until_acked(stage.total // 2)
     killed_s = stage.crash(ACKER)
     journal = stage.run()
-    for heard in journal.heard:
-        assert (heard.failure.cause, heard.failure.component) == (Cause.ACTOR_DIED, ACKER)
+    for call in journal.failures:
+        assert (call.failure.cause, call.failure.component) == (Cause.ACTOR_DIED, ACKER)
     last_s = max(times[0] for times in journal.acked_s.values())
     assert last_s - killed_s < RESTART_S + GRACE_S + BACK_OFF_S + A_MOMENT_S
 
@@ -113,7 +114,7 @@ def test_death_of_a_node(seed: int) -> None:
     stage.until_acked(stage.total // 2)
     killed_s = stage.crash("work", "store", ACKER)
     journal = stage.run()
-    assert {heard.failure.cause for heard in journal.heard} <= {Cause.ACTOR_DIED}
+    assert {call.failure.cause for call in journal.failures} <= {Cause.ACTOR_DIED}
     last_s = max(times[0] for times in journal.acked_s.values())
     assert last_s - killed_s < RESTART_S + GRACE_S + BACK_OFF_S + 2 * A_MOMENT_S
 
@@ -121,22 +122,22 @@ def test_death_of_a_node(seed: int) -> None:
 @SEEDS
 def test_bad_frame(seed: int) -> None:
     journal = Stage(seed=seed, link=Link(corrupt=0.05), total=200).run()
-    assert {heard.failure.cause for heard in journal.heard} == {Cause.BAD_FRAME}
-    assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
-    assert max(heard.at_s for heard in journal.heard) < TIMEOUT_S / 3
+    assert {call.failure.cause for call in journal.failures} == {Cause.BAD_FRAME}
+    assert all(call.failure.component for call in journal.failures), "the receiver is named"
+    assert max(call.at_s for call in journal.failures) < TIMEOUT_S / 3
 
 
 @SEEDS
-def test_frame_that_nobody_answered(seed: int) -> None:
+def test_frame_without_an_answer(seed: int) -> None:
     journal = Stage(seed=seed, link=Link(drop=0.2), total=200).run()
-    assert {heard.failure.cause for heard in journal.heard} == {Cause.ACTOR_DIED}
-    assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
+    assert {call.failure.cause for call in journal.failures} == {Cause.ACTOR_DIED}
+    assert all(call.failure.component for call in journal.failures), "the receiver is named"
 
 
 @SEEDS
-def test_frame_that_comes_twice(seed: int) -> None:
+def test_repeated_frame(seed: int) -> None:
     journal = Stage(seed=seed, link=Link(repeat=0.5), total=200).run()
-    assert not journal.heard
+    assert not journal.failures
     assert set(journal.stored.values()) == {1}
 
 
@@ -148,8 +149,8 @@ def test_death_of_a_spout(seed: int) -> None:
     killed_s = stage.crash("numbers")
     journal = stage.run()
     again = [number for number, times in journal.acked_s.items() if len(times) > 1]
-    assert min(again, default=settled) >= settled, "what was settled is not emitted again"
-    assert not journal.heard, "the new life knows nothing of the old one's trees"
+    assert min(again, default=settled) >= settled, "settled messages are not emitted again"
+    assert not journal.failures, "the new process has no record of the old trees"
     assert min(
         s for times in journal.acked_s.values() for s in times if s > killed_s
     ) - killed_s < (RESTART_S + A_MOMENT_S)
@@ -161,7 +162,7 @@ def test_death_of_the_master(seed: int) -> None:
     stage.until_acked(stage.total // 2)
     stage.net.sim.kill_master()
     journal = stage.run()
-    assert not journal.heard
+    assert not journal.failures
     assert set(journal.stored.values()) == {1}
     assert stage.net.sim.snapshot().state == State.FINISHED
 
@@ -172,7 +173,7 @@ def test_rebalance_that_does_not_wait(seed: int) -> None:
     stage.until_acked(20)
     stage.net.sim.rebalance(4, wait_s=0.0, waits=False)
     journal = stage.run()
-    assert {heard.failure.cause for heard in journal.heard} <= {Cause.REBALANCED}
+    assert {call.failure.cause for call in journal.failures} <= {Cause.REBALANCED}
 
 
 def always(wrong: BaseException, number: int = 3) -> Work:
@@ -183,19 +184,19 @@ def always(wrong: BaseException, number: int = 3) -> Work:
     return work
 
 
-PATIENT = Retry(attempts=3, dead_letters=True)
+RETRY_3 = Retry(attempts=3, dead_letters=True)
 
 
 @SEEDS
 def test_attempts_used_up_with_dead_letters(seed: int) -> None:
-    stage = Stage(always(ValueError("poison")), seed=seed, spout={"retry": PATIENT})
+    stage = Stage(always(ValueError("poison")), seed=seed, spout={"retry": RETRY_3})
     journal = stage.run()
     (letter,) = journal.letters
     assert (letter.message_id, letter.record, letter.attempts) == (3, {"value": 3}, 3)
     assert (letter.cause, letter.component, letter.task) == (Cause.EXCEPTION, "work", 0)
     assert "in work\n    raise wrong" in letter.traceback
     assert len(journal.worked_s[3]) == 3
-    assert [heard.failure.attempt for heard in journal.heard] == [1, 2, 3]
+    assert [call.failure.attempt for call in journal.failures] == [1, 2, 3]
     assert set(journal.stored) == set(range(stage.total)) - {3}
 
 
@@ -208,38 +209,38 @@ def test_attempts_used_up_without_dead_letters() -> None:
 
 @SEEDS
 def test_record_that_kills_its_process(seed: int) -> None:
-    stage = Stage(always(Killed()), seed=seed, spout={"retry": PATIENT})
+    stage = Stage(always(Killed()), seed=seed, spout={"retry": RETRY_3})
     journal = stage.run()
     (letter,) = journal.letters
     assert (letter.message_id, letter.cause, letter.component) == (3, Cause.ACTOR_DIED, "work")
     assert "while executing it" in letter.reason
-    assert {letter.attempts, len(journal.worked_s[3])} <= {3, 4}, ON_ITS_WAY
+    assert {letter.attempts, len(journal.worked_s[3])} <= {3, 4}, EMITTED_AGAIN
 
 
 @SEEDS
 def test_code_that_does_not_return(seed: int) -> None:
-    stage = Stage(always(Blocked()), seed=seed, spout={"retry": PATIENT}, block_max_s=10.0)
+    stage = Stage(always(Blocked()), seed=seed, spout={"retry": RETRY_3}, block_max_s=10.0)
     (letter,) = stage.run().letters
     assert (letter.message_id, letter.attempts, letter.cause) == (3, 3, Cause.BLOCKED)
     assert "in execute\n    self.clock.sleep(3_600.0)" in letter.traceback
 
 
 @SEEDS
-def test_worker_that_is_frozen(seed: int) -> None:
+def test_frozen_worker(seed: int) -> None:
     found = after_freezing(seed)
     assert found.restarts == 1
     assert found.component("numbers").causes.keys() <= {"actor died"}
 
 
 @SEEDS
-def test_workers_that_are_cut_from_each_other(seed: int) -> None:
+def test_workers_cut_off_from_each_other(seed: int) -> None:
     found = after_cutting(seed)
     assert found.restarts == 0
     assert found.component("numbers").causes.keys() <= {"actor died"}
 
 
-class Unready(Bolt[Number, None]):
-    """Its prepare raises, always."""
+class PrepareRaises(Bolt[Number, None]):
+    """Its `prepare` always raises."""
 
     def prepare(self, context: Context) -> None:
         raise OSError("no such disk")
@@ -248,11 +249,11 @@ class Unready(Bolt[Number, None]):
 
 
 class Degraded(Stage):
-    """Half of the topology can never work."""
+    """A topology in which one of two bolts can never work."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
-        numbers.shuffle().bolt("work", Unready)
+        numbers.shuffle().bolt("work", PrepareRaises)
         numbers.stream("dead_letters").shuffle().bolt("letters", Letters(self.journal))
         more = topology.spout("more", Numbers(type(self.journal)(self.journal.now), 10))
         more.shuffle().bolt("store", Store(self.journal))
@@ -260,19 +261,19 @@ class Degraded(Stage):
 
 @SEEDS
 def test_quarantined_task(seed: int) -> None:
-    stage = Degraded(seed=seed, spout={"retry": PATIENT})
+    stage = Degraded(seed=seed, spout={"retry": RETRY_3})
     journal = stage.run()
-    assert {heard.failure.cause for heard in journal.heard} == {Cause.QUARANTINED}
+    assert {call.failure.cause for call in journal.failures} == {Cause.QUARANTINED}
     letter = journal.letters[0]
     assert (letter.cause, letter.component, letter.attempts) == (Cause.QUARANTINED, "work", 3)
     assert "no such disk" in letter.traceback
-    assert set(journal.stored) == set(range(10)), "its neighbours go on"
+    assert set(journal.stored) == set(range(10)), "other tasks continue"
     (error,) = stage.net.sim.snapshot().degraded.values()
     assert "no such disk" in error.text
 
 
-def while_away(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage], Work]:
-    """Work that raises `error` between two moments of the clock of the stage in the list."""
+def failing_between(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage], Work]:
+    """Work that raises `error` between two times; the caller puts its stage into the list."""
     stages: list[Stage] = []
 
     def work(seen: int, before: int) -> None:
@@ -284,34 +285,34 @@ def while_away(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage
 
 @SEEDS
 def test_outage(seed: int) -> None:
-    stages, work = while_away(ConnectionRefusedError("no database answers"), 0.0, 20.0)
+    stages, work = failing_between(ConnectionRefusedError("no database answers"), 0.0, 20.0)
     stages.append(Stage(work, seed=seed, spout={"retry": Retry(attempts=1, dead_letters=True)}))
     journal = stages[0].run()
-    assert {heard.failure.cause for heard in journal.heard} == {Cause.UNAVAILABLE}
-    assert "no database answers" in journal.heard[0].failure.reason
-    assert not journal.letters, "with a single attempt each"
+    assert {call.failure.cause for call in journal.failures} == {Cause.UNAVAILABLE}
+    assert "no database answers" in journal.failures[0].failure.reason
+    assert not journal.letters, "although each message has one attempt only"
     assert set(journal.stored) == set(range(stages[0].total))
-    assert journal.now() < 20.0 + 20.0, "two waits of ten seconds at most"
+    assert journal.now() < 20.0 + 20.0, "at most two waits of ten seconds after the outage"
 
 
 @SEEDS
 def test_doubt(seed: int) -> None:
-    stages, work = while_away(ValueError("who knows"), 0.0, 20.0)
+    stages, work = failing_between(ValueError("who knows"), 0.0, 20.0)
 
     def after_the_first(seen: int, before: int) -> None:
-        if seen >= 3:  # so the component has succeeded
+        if seen >= 3:  # the component has succeeded before
             work(seen, before)
 
-    stages.append(Stage(after_the_first, seed=seed, spout={"retry": PATIENT}))
+    stages.append(Stage(after_the_first, seed=seed, spout={"retry": RETRY_3}))
     journal = stages[0].run()
-    charged = [heard for heard in journal.heard if heard.failure.is_charged]
-    assert len({heard.number for heard in charged}) <= 10, "then nothing more is charged"
-    assert any(heard.failure.in_doubt for heard in journal.heard)
+    charged = [call for call in journal.failures if call.failure.is_charged]
+    assert len({call.number for call in charged}) <= 10, "after ten inputs none is charged"
+    assert any(call.failure.in_doubt for call in journal.failures)
     assert set(journal.stored) | {letter.message_id for letter in journal.letters} == set(range(40))
 
 
-class Twins(Bolt[Number, Number]):
-    """In a cycle with itself: every number becomes two, for ever."""
+class YieldsTwice(Bolt[Number, Number]):
+    """Yields each number twice; in a cycle with itself the numbers double for ever."""
 
     def process(self, record: Number) -> Iterator[Number]:
         yield record
@@ -319,11 +320,11 @@ class Twins(Bolt[Number, Number]):
 
 
 class Cycle(Stage):
-    """A topology that makes more than it takes in."""
+    """A topology with a cycle that yields more records than it gets."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
-        twins = numbers.shuffle().bolt("work", Twins)
+        twins = numbers.shuffle().bolt("work", YieldsTwice)
         twins.shuffle().into("work")
         if spout:
             letters = numbers.stream("dead_letters").shuffle()
@@ -334,43 +335,43 @@ CYCLE = {"layout": Layout.PACK, "total": 3, "window_records_max": 100, "frame_re
 
 
 @SEEDS
-def test_cycle_that_has_no_room_left(seed: int) -> None:
-    stage = Cycle(seed=seed, spout={"retry": PATIENT}, **CYCLE)
+def test_cycle_without_room(seed: int) -> None:
+    stage = Cycle(seed=seed, spout={"retry": RETRY_3}, **CYCLE)
     journal = stage.run()
     assert sorted(letter.message_id for letter in journal.letters) == [0, 1, 2]
     assert {(letter.cause, letter.attempts) for letter in journal.letters} == {(Cause.OVERLOAD, 3)}
-    assert {heard.failure.cause for heard in journal.heard} == {Cause.OVERLOAD}
-    assert journal.told_of(0).component == "work"
-    assert "window_records_max" in journal.told_of(0).reason
+    assert {call.failure.cause for call in journal.failures} == {Cause.OVERLOAD}
+    assert journal.first_failure(0).component == "work"
+    assert "window_records_max" in journal.first_failure(0).reason
 
 
 @SEEDS
-def test_cycle_that_has_no_room_left_without_dead_letters(seed: int) -> None:
+def test_cycle_without_room_and_dead_letters(seed: int) -> None:
     with pytest.raises(TopologyFailed, match=r"failed 5 times.*overload.*window_records_max"):
         Cycle(seed=seed, **CYCLE).run()
 
 
-class Foreign(Bolt[Number, tuple[Any, ...]]):
-    """What it yields cannot leave its process."""
+class YieldsUnserializable(Bolt[Number, tuple[Any, ...]]):
+    """Yields one record that cannot be serialized."""
 
     def process(self, record: Number) -> Iterator[Any]:
         yield (object() if record.value == 3 else record.value,)
 
 
-class Border(Stage):
-    """A record that cannot travel."""
+class UnserializableStage(Stage):
+    """A topology with a record that cannot be sent to another process."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
-        sent = numbers.shuffle().bolt("work", Foreign, fields=("value",))
+        sent = numbers.shuffle().bolt("work", YieldsUnserializable, fields=("value",))
         sent.shuffle().bolt("store", Store(self.journal))
         letters = numbers.stream("dead_letters").shuffle()
         letters.bolt("letters", Letters(self.journal))
 
 
 @SEEDS
-def test_record_that_cannot_travel(seed: int) -> None:
-    stage = Border(seed=seed, spout={"retry": PATIENT})
+def test_record_that_cannot_be_sent(seed: int) -> None:
+    stage = UnserializableStage(seed=seed, spout={"retry": RETRY_3})
     (letter,) = stage.run().letters
     assert (letter.message_id, letter.attempts, letter.component) == (3, 3, "work")
     assert letter.cause == Cause.EXCEPTION
@@ -381,10 +382,10 @@ def test_record_that_cannot_travel(seed: int) -> None:
 def test_text_that_cannot_be_encoded(seed: int) -> None:
     stage = Stage(once(ValueError("no \ud800" + "x" * (1 << 20))), seed=seed)
     journal = stage.run()
-    failure = journal.told_of(3)
+    failure = journal.first_failure(3)
     assert failure.reason.startswith("ValueError: no \\ud800xx")
     assert "clipped to 4,096 bytes" in failure.reason
-    assert {heard.number for heard in journal.heard} == {3}
+    assert {call.number for call in journal.failures} == {3}
 
 
 @SEEDS
@@ -392,6 +393,6 @@ def test_at_most_once(seed: int) -> None:
     stage = Stage(seed=seed, ackers=0, total=400, link=Link(drop=0.05))
     stage.net.run()
     journal = stage.journal
-    assert not journal.heard
+    assert not journal.failures
     assert 0 < len(journal.stored) <= 400
     assert set(journal.stored.values()) == {1}, "nothing is processed twice"

@@ -1,4 +1,4 @@
-"""Every kind of death on real Ray actors: SIGKILL in the middle, and nothing is lost."""
+"""Tests of SIGKILL on real Ray actors of each kind, while they process: nothing is lost."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def running(
         run.stop()
 
 
-def blamed(folder: Path) -> set[tuple[str, str, int]]:
-    """(cause, component, worker) of all failures that a spout has heard of."""
+def failures_in(folder: Path) -> set[tuple[str, str, int]]:
+    """(cause, component, worker) of all failures that a spout has received."""
     return {tuple(row) for row in read(folder, "failed")}
 
 
@@ -55,10 +55,10 @@ def test_death_of_a_bolt_or_an_acker_shard(
         kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
-    # (a report that was lost on its way to an acker does not say which of them)
-    assert (Cause.ACTOR_DIED, component) in {row[:2] for row in blamed(tmp_path)}
-    assert {cause for cause, *_ in blamed(tmp_path)} == {Cause.ACTOR_DIED}
-    assert {name for _, name, _ in blamed(tmp_path)} <= {component, ACKER}
+    # Without the worker: a report lost in transit does not say to which acker shard it was sent.
+    assert (Cause.ACTOR_DIED, component) in {row[:2] for row in failures_in(tmp_path)}
+    assert {cause for cause, *_ in failures_in(tmp_path)} == {Cause.ACTOR_DIED}
+    assert {name for _, name, _ in failures_in(tmp_path)} <= {component, ACKER}
 
 
 def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
         kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
-    assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}, "nobody else's fault"
+    assert {cause for cause, *_ in failures_in(tmp_path)} <= {Cause.ACTOR_DIED}, "no other cause"
 
 
 @pytest.mark.long
@@ -77,12 +77,12 @@ def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> Non
         kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
-    # If all that waited there was of its own spout, which died with it, there is none.
-    assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}
-    assert {worker for *_, worker in blamed(tmp_path)} <= {victim, -1}
+    # There is no failure if all tuples on that worker were of its own spout, which died with it.
+    assert {cause for cause, *_ in failures_in(tmp_path)} <= {Cause.ACTOR_DIED}
+    assert {worker for *_, worker in failures_in(tmp_path)} <= {victim, -1}
 
 
-def test_calls_reach_a_successor_that_has_said_hello(
+def test_calls_reach_a_restarted_worker_that_has_registered(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     with running(ray_cluster, tmp_path, Layout.PACK) as run:
@@ -104,4 +104,4 @@ def test_death_of_the_master(ray_cluster: RayCluster, tmp_path: Path) -> None:
         kill_in_the_middle(run, tmp_path, run.kill_master)
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 0
-    assert not blamed(tmp_path), "the master is not on the way of a tuple"
+    assert not failures_in(tmp_path), "tuples do not pass the master"

@@ -1,4 +1,4 @@
-"""A real process that is stopped, or whose code holds the interpreter's lock, is replaced."""
+"""Tests that a stopped process, or a process whose code holds the GIL, is replaced."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def keep(number: Number) -> None: ...
 def hold(number: Number, mark: Path) -> None:
     if number.value == 3 and not mark.exists():
         mark.touch()
-        # Until the answer to its packet has left. Else the packet is lost for the sender first:
-        # the tree fails as `actor died`, and is charged all the same.
+        # Wait until the answer to its packet has left. Else the sender counts the packet as lost,
+        # and the tree fails as `actor died` (it is charged even so).
         threading.Event().wait(1.0)
         ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
 
@@ -65,7 +65,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
 
 
 @pytest.mark.long
-def test_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
+def test_resumed_spout_reads_verdicts_before_it_checks_deadlines(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology("still", message_timeout_s=3.0, spout_pending=64)

@@ -1,4 +1,4 @@
-"""docs/GUARANTEES.md, read as a test: every row is held by tests, and every test has its row."""
+"""Checks docs/GUARANTEES.md: each row names tests that exist, and each test has a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:50])
-def test_row_is_held_by_a_test_on_the_core_and_deaths_by_one_on_ray(row: list[str]) -> None:
+def test_each_row_names_a_test_of_the_core_and_each_death_one_more(row: list[str]) -> None:
     *_, tests = row
     named = TEST.findall(tests)
     assert any(path == "tests/guarantee/test_core.py" for path, _ in named)

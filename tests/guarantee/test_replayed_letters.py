@@ -1,4 +1,4 @@
-"""Replays of dead letters into a running topology, while workers die and tasks move."""
+"""Tests of replaying dead letters into a running topology, while workers die and tasks move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 
 
 class Written:
-    """A sink whose list outlives its process."""
+    """A sink whose list all its processes share."""
 
     def __init__(self, seen: list[Any]) -> None:
         self.seen = seen
@@ -40,7 +40,7 @@ class Written:
 
 
 class Sink(Written, Bolt[Item, None]):
-    """Fails -1, and dies of -13."""
+    """Raises for -1; its process dies at -13."""
 
     def process(self, item: Item) -> None:
         if item.number == -1:
@@ -50,7 +50,7 @@ class Sink(Written, Bolt[Item, None]):
         self.seen.append(item.number)
 
 
-class Kept(Written, Bolt[DeadLetter, None]):
+class KeepsLetters(Written, Bolt[DeadLetter, None]):
     def process(self, letter: DeadLetter) -> None:
         self.seen.append(letter)
 
@@ -61,12 +61,12 @@ def endless() -> Iterator[Item | None]:
         yield None
 
 
-def declared(seen: list[int], kept: list[DeadLetter], retry: Retry | None = None) -> Topology:
+def declared(seen: list[int], letters: list[DeadLetter], retry: Retry | None = None) -> Topology:
     topology = Topology("t", workers=3)
     retry = retry or Retry(attempts=2, dead_letters=True)
     items = topology.spout("items", Records(endless, type=Item), retry=retry)
     items.shuffle().bolt("sink", Sink(seen), parallelism=2)
-    items.stream("dead_letters").shuffle().bolt("kept", Kept(kept))
+    items.stream("dead_letters").shuffle().bolt("kept", KeepsLetters(letters))
     topology.spout("others", Records([Item(1)], type=Item)).shuffle().bolt("ignore", _ignore)
     return topology
 
@@ -80,18 +80,18 @@ def letter(number: int) -> DeadLetter:
     )
 
 
-def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
+def results_of(run: SimRun, callers: list[SimCaller]) -> list[Any]:
     while not all(caller.has_ended for caller in callers):
         run.wait(0.1)
     return [caller.result for caller in callers]
 
 
 @seeds(20, kinds=2)
-def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -> None:
+def test_each_letter_is_settled_while_workers_die_and_tasks_move(seed: int) -> None:
     seen: list[int] = []
-    kept: list[DeadLetter] = []
+    letters: list[DeadLetter] = []
     with SimCluster(seed, latency_s=0.001, check=True) as cluster:
-        run = cluster.submit(declared(seen, kept).graph(), Layout.ISOLATE, sample=1)
+        run = cluster.submit(declared(seen, letters).graph(), Layout.ISOLATE, sample=1)
         callers = [run.send("items", letter(number), timeout_s=120) for number in range(10, 22)]
         callers.append(run.send("items", letter(-1), timeout_s=120))
         run.wait(0.02 * (seed % 5))
@@ -99,16 +99,16 @@ def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -
         run.wait(0.3)
         if seed % 3 == 0:
             run.rebalance(workers=2, layout=Layout.PACK)
-        *acked, dead = ended(run, callers)
+        *acked, dead = results_of(run, callers)
         assert acked == [["acked"]] * COUNT
         assert dead == ["dead letter"]
         assert {*range(5), *range(10, 22)} <= {*seen}, "at least once"
-        assert {one.message_id for one in kept} == {-1}
+        assert {one.message_id for one in letters} == {-1}
         run.wait(40)
         (dead,) = {
             entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.DEAD
         }
-        assert dead < 0, "the number of the letter, which no record has"
+        assert dead < 0, "the number of a replayed letter, which no record of the spout has"
         assert run.snapshot().component("items").pending == 0
 
 
@@ -127,7 +127,7 @@ def test_a_letter_is_not_settled_while_the_topology_is_inactive() -> None:
             run.ask("items", letter(11), timeout_s=2)
         run.activate()
         run.wait(2)
-        assert seen.count(11) == 1, "the spout keeps it, although its client has left"
+        assert seen.count(11) == 1, "the spout keeps it, although its client has given up"
         assert run.ask("items", letter(12)) == ["acked"]
 
 
@@ -137,7 +137,7 @@ def test_a_finite_spout_takes_letters_after_its_end() -> None:
     seen: list[int] = []
     items = topology.spout("items", Records([Item(1)], type=Item), retry=retry)
     items.shuffle().bolt("sink", Sink(seen))
-    items.stream("dead_letters").shuffle().bolt("kept", Kept([]))
+    items.stream("dead_letters").shuffle().bolt("kept", KeepsLetters([]))
     with SimCluster(3, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph())
         assert run.wait()
@@ -178,14 +178,14 @@ class Rows(Written, Bolt[Any, None]):
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_letter_comes_late_for_windows_that_have_ended_and_holds_no_other_back(
+def test_a_letter_is_late_for_windows_that_have_ended_and_delays_no_others(
     ends: bool,
 ) -> None:
     topology = Topology("windows")
     clicks = [Click("a", 1.0), Click("a", 25.0)] if ends else clicks_then_none
     retry = Retry(attempts=2, dead_letters=True)
     stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
-    stream.stream("dead_letters").shuffle().bolt("kept", Kept([]))
+    stream.stream("dead_letters").shuffle().bolt("kept", KeepsLetters([]))
     found = stream.group_by("user").window(tumbling(seconds=10, field="at"), count())
     rows, late = list[Any](), list[Any]()
     found.shuffle().bolt("rows", Rows(rows))

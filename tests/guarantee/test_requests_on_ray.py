@@ -1,4 +1,4 @@
-"""Requests on a real Ray: workers are killed meanwhile, and each caller has its whole answer."""
+"""Tests of requests on a real Ray while workers are killed: each caller gets a whole answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of the bolts and of the master: outputs, acks, quarantine, and the book."""
+"""Mutants of the bolts and the master: outputs, acks, quarantine, and the stored state."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tests.mutants.mutant import as_it_is, mutant, slip
 
 BOLTS = [
     mutant(
-        "an input is acked without what was made from it",
-        "The report of an input is its own edge alone: its tree is complete while its "
-        "children are on their way.",
+        "an input is acked without its outputs",
+        "The report of an input contains only its own edge, so its tree completes while its "
+        "outputs are in transit.",
         slip(
             "BoltTask.settle",
             "self._reports.ack(roots, batch.edges ^ mades)",
@@ -17,7 +17,7 @@ BOLTS = [
     ),
     mutant(
         "an input is acked before its outputs are sent",
-        "The batch is settled first, with no edges of its outputs; then they are sent.",
+        "The batch is settled without the edges of its outputs, and then the outputs are sent.",
         slip(
             "AutomaticBoltTask._send",
             "segment_xor(made, ends)",
@@ -25,8 +25,8 @@ BOLTS = [
         ),
     ),
     mutant(
-        "an input without outputs reports its neighbour's",
-        "The XOR of an empty segment is that of the one before it, as numpy's reduceat has it.",
+        "an input without outputs reports the edges of its neighbour",
+        "The XOR of an empty segment is that of the segment before it, as with numpy's reduceat.",
         slip(
             "segment_xor",
             "result[1:] ^= upto[:-1]",
@@ -36,12 +36,12 @@ BOLTS = [
     ),
     mutant(
         "neighbours in a report overwrite each other",
-        "Of several children of one parent in one report only the first is reported.",
+        "Of several children of one parent in one report, only the first is reported.",
         slip("fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
     ),
     mutant(
         "two copies of an emit share their edge",
-        "Each subscriber gets the same edge id: x ^ x is nothing, and nobody waits for either.",
+        "Each subscriber gets the same edge id: x ^ x is 0, so the tree waits for neither of them.",
         slip(
             "OutputStreams.send",
             "shares = self.shares(output_stream, records, count)",
@@ -53,8 +53,7 @@ BOLTS = [
     ),
     mutant(
         "the targets of one record share its edge",
-        "As the one before, where one subscriber is told through several of its tasks (all "
-        "grouping).",
+        "The same for one subscriber that has several target tasks (all grouping).",
         slip(
             "OutputStreams.send",
             "for target, which in shared:",
@@ -65,8 +64,8 @@ BOLTS = [
         ),
     ),
     mutant(
-        "an input that goes on yielding is done with its first piece",
-        "It had more to yield than there was room for, and the rest is never asked for.",
+        "an input that yields several pieces is finished after the first",
+        "Its function yields more than there is room for, and is never continued.",
         slip(
             "AutomaticBoltTask._finish",
             "if made.rest is not None and last not in flushed:",
@@ -74,13 +73,13 @@ BOLTS = [
         ),
     ),
     mutant(
-        "the edges of former pieces are forgotten",
-        "An input is acked with the edges of its last piece: its tree is never complete.",
+        "the edges of earlier pieces are forgotten",
+        "An input is acked with the edges of its last piece only: its tree never completes.",
         slip("AutomaticBoltTask._finish", "xors ^= before", "pass"),
     ),
     mutant(
         "a replay in the slot of a failed tree is dropped with it",
-        "The generation after the one that failed is taken for over, too.",
+        "The generation after the failed one counts as failed, too.",
         slip(
             "FailedTrees.have_failed",
             "is_newer(generations_of(roots[mine]), failed)",
@@ -89,7 +88,7 @@ BOLTS = [
     ),
     mutant(
         "an input whose function raised is acked",
-        "It is reported as failed, and as done as well.",
+        "It is reported as failed, and acked as well.",
         slip(
             "BoltTask.settle",
             "good = np.delete(np.arange(len(batch)), list(failures))",
@@ -99,73 +98,74 @@ BOLTS = [
         ),
     ),
     mutant(
-        "a quarantined bolt acks what it refuses",
-        "What comes to a task that is not run any more counts as done.",
+        "a bolt in quarantine acks its inputs",
+        "The inputs of a task that no longer runs count as processed.",
         slip(
             "BoltTask.refuse",
             "self._reports.fail(batch.roots, batch.blamed(failure))",
             "self._reports.ack(batch.roots, batch.edges)",
         ),
-        on="sick",
+        on="quarantine",
     ),
     mutant(
-        "a manual bolt's ack does not know its emits",
-        "The edges of what was emitted on an anchor are left out of its ack.",
+        "the ack of a manual bolt omits its emits",
+        "The edges of tuples that were emitted with an anchor are missing in the ack of this "
+        "anchor.",
         slip(
             "ManualBoltTask._carry_out",
             "(root, edge ^ t.made)",
             "(root, edge)",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "a root that two anchors share has one of their edges",
-        "A record with two anchors in one tree carries the edge of the last one, not the XOR.",
+        "A record with two anchors in one tree carries the edge of the last anchor, not the XOR.",
         slip("AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
-        on="hands",
+        on="manual",
     ),
     mutant(
-        "an ack that came before an exception counts",
+        "an ack before an exception counts",
         "A manual bolt that acks and then raises has acked.",
         slip(
             "ManualBoltTask._fail_unfinished",
             "if tuple.state is InputState.ACKED:",
             "if False:",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
-        "a failure of a manual bolt is not told",
-        "`out.fail` is carried out for the counters only: its trees wait for their deadline.",
+        "a failure of a manual bolt is not reported",
+        "`out.fail` only increments a counter: the trees wait for their deadline.",
         slip(
             "ManualBoltTask._report_failure",
             "self._reports.fail(np.array(tuple.roots, np.uint64), failure)",
             "pass",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
-        "what had no way while its input was open is acked with it",
-        "The defect that the stage of whims has found: a failure and an ack of one input, and "
-        "whichever the acker hears first counts.",
+        "an input whose output could not be routed is acked",
+        "A defect that the stage `bad_routes` has found: the input is failed and acked, and the "
+        "report that reaches the acker first counts.",
         slip("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
-        on="whims",
+        on="bad_routes",
         seen=22,
     ),
     mutant(
-        "what could not be made durable is lost to inputs that are open",
-        "The outputs of a batch are dropped where flush raises; an input that is acked later is "
-        "done without its own. It was so until 2026-11-22.",
+        "outputs that a failed flush has dropped are lost",
+        "If `flush` raises, the outputs of the batch are dropped; an input that is acked later "
+        "completes without its outputs. This was a defect until 2026-11-22.",
         slip(
             "ManualBoltTask._fail_batch",
             "self._give_up(tuple, failure)",
             "pass",
         ),
-        on="disks",
+        on="bad_flushes",
     ),
     mutant(
-        "a worker that starts again has its old life",
-        "The master does not count: peers do not notice that anybody has died.",
+        "a restarted worker has its earlier life",
+        "The master does not increment the life: peers do not notice the restart.",
         slip(
             "Master.hello",
             "max(book.lives.get(worker, 0), book.floor) + 1",
@@ -173,8 +173,8 @@ BOLTS = [
         ),
     ),
     mutant(
-        "a new master has forgotten the lives",
-        "The next worker that dies is in life 1 again, and its peers take it for one that is over.",
+        "a new master does not know the lives",
+        "The next worker that dies gets life 1 again, and its peers take this for an earlier life.",
         slip(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",
@@ -182,8 +182,8 @@ BOLTS = [
         ),
     ),
     mutant(
-        "a new master has forgotten how far the sources were",
-        "A new life begins at the start: nothing is lost, and everything comes again.",
+        "a new master does not know the positions of the spouts",
+        "A restarted spout begins at the start: nothing is lost, and everything is emitted again.",
         slip(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",
@@ -192,8 +192,8 @@ BOLTS = [
         on="masters",
     ),
     mutant(
-        "a new master has forgotten that all is to drain",
-        "Its sources go on.",
+        "a new master does not know that the topology drains",
+        "Its spouts continue.",
         slip(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",

@@ -1,4 +1,4 @@
-"""Mutants of the ackers: the XOR, the ledger's rules, and what a verdict needs."""
+"""Mutants of the ackers: the XOR, the rules of the ledger, and the conditions of verdicts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.mutants.mutant import as_it_is, mutant, slip
 LEDGER = [
     mutant(
         "an XOR is skipped",
-        "Of several reports of one tree in one call only the last counts (numpy's `x[slots] "
-        "^= y`): the tree never gets to zero, or gets there too early.",
+        "Of several reports of one tree in one call only the last counts (numpy's `x[slots] ^= "
+        "y`): the XOR never becomes zero, or becomes zero too early.",
         slip("_Table.ack", "np.bitwise_xor.at(self.xor, slots, xors)", "self.xor[slots] ^= xors"),
     ),
     mutant(
         "an acker completes on the first ack",
-        "A started tree is complete with any report of an ack: children that are still on "
-        "their way are forgotten, and lost with whoever holds them.",
+        "A started tree is complete with any ack: children in transit are no longer tracked, and "
+        "are lost with the process that holds them.",
         slip(
             "_Table.ack",
             "zero = (values == 0).nonzero()[0]",
@@ -25,7 +25,7 @@ LEDGER = [
     ),
     mutant(
         "an acker completes on the start",
-        "The start of a tree that is new is its end, too: nobody waits for any bolt.",
+        "A new tree is complete with its start, before any bolt has acked.",
         slip(
             "_Table.start",
             "if np.count_nonzero(xors) == len(xors):",
@@ -36,9 +36,9 @@ LEDGER = [
     ),
     mutant(
         "a start is applied twice",
-        "The rule that a start counts once (STARTED) is gone, and the acker hears each start "
-        "twice, as it would from a packet that is sent again: x ^ x is a false ack. (One of "
-        "the two alone does no harm: no packet gets past the inlet twice.)",
+        "The rule that a start counts once (STARTED) is removed, and each start is applied twice, "
+        "as if its packet were repeated: x ^ x is a false ack. (One of the two alone is harmless: "
+        "a repeated packet never gets past the PacketReceiver.)",
         slip(
             "_Table.start",
             "(tags & STARTED == 0) & first_of_each(slots, self._seen)",
@@ -48,7 +48,7 @@ LEDGER = [
     ),
     mutant(
         "a failure is dropped",
-        "What a bolt fails is not told to the ackers: its trees wait for their deadline.",
+        "Failures of bolts are not reported to the ackers: their trees wait for their deadline.",
         slip(
             "Reports.fail",
             "if self._shards is not None and len(roots):",
@@ -57,8 +57,8 @@ LEDGER = [
     ),
     mutant(
         "a failure before the start is dropped",
-        "A failure that overtakes the start of its tree is forgotten: reports come in any "
-        "order, and this one comes once.",
+        "A failure that overtakes the start of its tree is ignored: reports arrive in any order, "
+        "and a failure arrives once.",
         slip(
             "_Table.fail",
             "tags |= FAILED",
@@ -67,10 +67,10 @@ LEDGER = [
         seen=99,
     ),
     mutant(
-        "failed does not win over zero, and what has failed is acked",
-        "A tree that has failed before its start is complete if its XOR is zero then. Alone that "
-        "does no harm: an input that has failed is never acked, so nothing comes to zero. With an "
-        "ack of what was open when its output had no way, a tuple that was lost counts as done.",
+        "zero wins over failed, and a failed input is acked",
+        "A tree that failed before its start is complete if its XOR is zero then. Alone this is "
+        "harmless: a failed input is never acked, so the XOR is not zero. With an ack of an input "
+        "whose output could not be routed, a lost tuple counts as processed.",
         slip(
             "_Table.start",
             "failed = (tags & FAILED).nonzero()[0]",
@@ -79,12 +79,12 @@ LEDGER = [
             *as_it_is("zero = (self.xor.take(slots) == 0).nonzero()[0]"),
         ),
         slip("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
-        on="whims",
+        on="bad_routes",
     ),
     mutant(
         "the generation check is removed",
         "The ledger applies a report to whatever attempt is in the slot now: late acks and "
-        "failures of an old attempt fall on the new one.",
+        "failures of an old attempt are applied to the new one.",
         slip(
             "_Table._renew",
             "keep = (tags & (_GENERATION | OPEN)) == (wanted | OPEN)",
@@ -93,9 +93,9 @@ LEDGER = [
         slip("_Table.ack", "if np.count_nonzero(differ):", "if True:"),
     ),
     mutant(
-        "a late failure hits the newer attempt",
-        "Only failures are not held against the generation: the new attempt fails, nobody "
-        "reports the roots that the spout knows, and it waits for a verdict that never comes.",
+        "a late failure fails the newer attempt",
+        "Only failures ignore the generation: the new attempt fails, no verdict has the root that "
+        "the spout knows, and the spout waits for ever.",
         slip(
             "_Table.fail",
             "roots, _, slots, tags = self._renew(roots, xors, slots)",
@@ -104,8 +104,8 @@ LEDGER = [
     ),
     mutant(
         "generations are compared without wrap",
-        "After 2²⁴ attempts of a slot the next one looks older than the last: its reports are"
-        " dropped as late.",
+        "After 2²⁴ attempts of a slot the next one looks older than the last: its reports are "
+        "dropped as late.",
         slip(
             "is_newer",
             "((generations - tags) << 8).view(np.int32) > 0",
@@ -114,14 +114,14 @@ LEDGER = [
     ),
     mutant(
         "an empty slot counts as generation 0",
-        "A slot that nobody has used looks like one in generation 0: an attempt with a number"
-        " in the upper half of the circle is late before it has begun.",
+        "An unused slot looks as if it were in generation 0: an attempt whose generation is in the "
+        "upper half of the circle is late from its start.",
         slip("_Table._renew", "(tags == 0) | ...", "..."),
     ),
     mutant(
         "a slot is reused last-in-first-out, with a generation of 2 bits",
-        "The slot that became free last is taken first, and after four attempts its number "
-        "comes again: a late report, or a verdict that is said twice, meets its own number.",
+        "The slot that was freed last is taken first, and generations repeat after four attempts: "
+        "a late report or a repeated verdict matches a newer attempt.",
         slip(
             "Pending.take",
             "np.arange(self._head, self._head + count)",
@@ -142,14 +142,14 @@ LEDGER = [
         slip("is_newer", "(generations - tags) << 8", "(generations - tags) << 30"),
         slip(
             "_Table._renew",
-            "while True:",  # of four generations each is newer than the one before, round and round
+            "while True:",  # each of the four generations is newer than the one before
             "for _ in range(4):",
         ),
     ),
     mutant(
-        "a tree that shards share changes its shard",
-        "The shard of a root depends on its generation: the acks of a tree and its start "
-        "still agree, but a dead shard is swept for the wrong slots.",
+        "the shard of a tree depends on its attempt",
+        "The shard of a root depends on its generation: the acks of a tree and its start still "
+        "agree, but after the death of a shard the wrong slots are swept.",
         slip(
             "Shards.split",
             "slots_of(roots)",
@@ -158,7 +158,7 @@ LEDGER = [
     ),
     mutant(
         "edges are drawn from too small a space",
-        "Edge ids of 4 bits: two open edges with the same number are none.",
+        "Edge ids have 4 bits: two open edges with the same id cancel each other.",
         slip("EdgeIds.draw", "return ids", "return ids % np.uint64(15) + np.uint64(1)"),
     ),
 ]

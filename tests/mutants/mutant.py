@@ -1,4 +1,4 @@
-"""A mutant of the package: the same code with a slip in it, for as long as it is entered."""
+"""Mutants: defects that are put into functions of the package for the duration of a test."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tests.structure.reading import PACKAGE_FILES, module_name, syntax, text
 
 _MAKE = """
 from __future__ import annotations
-def make(__class__):  # what super() looks for
+def make(__class__):  # super() needs this name
     return {}
 """
 
 
 @dataclass(frozen=True)
 class Slip:
-    """One function of the package, and what a tired engineer writes there."""
+    """A defect in one function of the package."""
 
     where: str  # such as Reports.fail, or fold
-    edits: tuple[tuple[str, str], ...]  # pieces of its code, and what they become: see patterns.py
+    edits: tuple[tuple[str, str], ...]  # pieces of its code and their replacements: patterns.py
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Put the slip there, and take it back. Raises LookupError if the code has changed."""
+        """Replace the function, and restore it. Raises LookupError if the code has changed."""
         path, function = self.definition()
         module: Any = import_module(module_name(path))
         class_name, _, name = self.where.rpartition(".")
         if class_name:
             owner = getattr(module, class_name)
             owners = [owner]
-        else:  # wherever it is imported
+        else:  # in all modules that import it
             owner, before = module, getattr(module, name)
             ours = [one for key, one in sys.modules.items() if key.startswith("sunshower")]
             owners = [one for one in ours if vars(one).get(name) is before]
@@ -52,7 +52,7 @@ class Slip:
                 setattr(one, name, before)
 
     def names(self) -> dict[str, Any]:
-        """The names of the function's module, which are no variables."""
+        """The names of the function's module, which match only themselves."""
         return vars(import_module(module_name(self.definition()[0])))
 
     def definition(self) -> tuple[Path, ast.FunctionDef]:
@@ -70,7 +70,7 @@ class Slip:
             and bool(class_name) is isinstance(owner, ast.ClassDef)
         ]
         if len(found) != 1:
-            raise LookupError(f"there are {len(found)} functions {self.where}: mend the mutant")
+            raise LookupError(f"there are {len(found)} functions {self.where}: correct the mutant")
         return found[0]
 
     def _compiled(self, function: ast.FunctionDef, owner: Any, module: Any) -> Any:
@@ -86,17 +86,17 @@ class Slip:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A package that is broken on purpose."""
+    """A package that is broken on purpose, in one or several functions."""
 
     name: str
     about: str  # what is broken, and why it matters
     slips: tuple[Slip, ...]
-    stages: tuple[str, ...]  # where it is to be found
-    seen: int | None = None  # the first seed that shows it, where a search is long
+    stages: tuple[str, ...]  # the stages on which it must be found
+    seen: int | None = None  # a seed that shows it, where a search takes long
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The package is this mutant, for a while."""
+        """Put all defects into the package, and remove them at the end."""
         with ExitStack() as slips:
             for slip in self.slips:
                 slips.enter_context(slip.made())
@@ -104,17 +104,17 @@ class Mutant:
 
 
 def slip(where: str, *pieces: str) -> Slip:
-    """In pairs: a piece of the code of `where`, and what stands there instead."""
+    """`pieces` in pairs: a piece of the code of `where`, and its replacement."""
     return Slip(where, tuple(zip(pieces[::2], pieces[1::2], strict=True)))
 
 
 def as_it_is(piece: str) -> tuple[str, str]:
-    """A piece that stays, and binds the variables that another replacement names."""
+    """A piece that stays, and binds the variables that another replacement uses."""
     return piece, piece
 
 
 def mutant(
     name: str, about: str, *slips: Slip, on: str = "lines", seen: int | None = None
 ) -> Mutant:
-    """A mutant that is to be found on the stages `on`, separated by blanks."""
+    """A mutant that must be found on the stages `on`, which are separated by blanks."""
     return Mutant(name, about, slips, tuple(on.split()), seen)

@@ -1,9 +1,9 @@
-"""Finds a piece of code in the syntax tree of a function, and puts another one in its place.
+"""Replaces pieces of code in the syntax tree of a function.
 
-A pattern is a piece of Python: an expression or a statement. Its local variables and its private
-attributes match any others, the same one everywhere; all other names must be the same. `...`
-matches any expression, or all further arguments. A header (`if a > b:`) matches the statement and
-keeps its body. So neither a renamed variable nor another layout of the lines breaks a pattern.
+A pattern is a Python expression or statement. A local variable or a private attribute in it matches
+any other, the same one everywhere; all other names must be equal. `...` matches any expression, or
+all further arguments. A header (`if a > b:`) matches the statement and keeps its body. So neither a
+renamed variable nor another layout of the lines breaks a pattern.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-Bindings = dict[str, Any]  # a name in the pattern → that in the code; "..." → what stands there
+Bindings = dict[str, Any]  # a name in the pattern → the name in the code; "..." → the code there
 Place = tuple[ast.AST, str, int | None]  # a node, one of its fields, and the index in a list
 _BODY = "..."
 
@@ -30,14 +30,14 @@ def local_names(function: ast.AST) -> set[str]:
 def rewrite(
     function: ast.FunctionDef, edits: Sequence[tuple[str, str]], fixed: Container[str]
 ) -> ast.FunctionDef:
-    """A copy of `function` with each pattern replaced; `fixed`: names that are no variables.
+    """A copy of `function` with each pattern replaced; `fixed`: names that match only themselves.
 
-    Raises LookupError for a pattern that is not there, or there twice.
+    Raises LookupError for a pattern that does not occur exactly once.
     """
     function = copy.deepcopy(function)
     matcher = _Matcher(local_names(function), fixed)
     bound: Bindings = {}
-    for pattern, _ in edits:  # before any edit, so that all are found in the code as it is
+    for pattern, _ in edits:  # before any edit, so that all patterns refer to the original code
         bound = _place_of(matcher, pattern, function, bound)[1]
         bound.pop(_BODY, None)
     for pattern, replacement in edits:
@@ -98,7 +98,7 @@ class _Matcher:
         self._variables, self._fixed = variables, fixed
 
     def fits(self, wanted: Any, there: Any, bound: Bindings) -> bool:
-        """Whether the code `there` is of the shape `wanted`; fills in `bound`."""
+        """Whether the code `there` matches the pattern `wanted`; adds to `bound`."""
         if _is_any(wanted) and isinstance(there, ast.expr):
             return bool(bound.setdefault(_BODY, there) is there)
         if type(wanted) is not type(there):

@@ -1,4 +1,4 @@
-"""Mutants of the spouts: what is pending, what is in line, and where a new life begins."""
+"""Mutants of the spouts: pending messages, waiting replays, and positions after a restart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tests.mutants.mutant import mutant, slip
 SPOUTS = [
     mutant(
         "an incarnation is used again",
-        "A spout that was started again has the number of its former life: late reports and "
-        "verdicts of that life fall on its new trees.",
+        "A restarted spout task has the incarnation of its predecessor: late reports and verdicts "
+        "of that one are applied to its new trees.",
         slip("Plan.incarnation", "life % lives_max(count) * count", "count"),
     ),
     mutant(
-        "a spout does not look at the generation of a verdict",
-        "A verdict that is said twice, or comes late, ends the newer attempt in the same slot.",
+        "a spout does not check the generation of a verdict",
+        "A repeated or late verdict ends the newer attempt in the same slot.",
         slip(
             "Pending._still_pending",
             "generations == generations_of(roots)",
@@ -22,8 +22,9 @@ SPOUTS = [
         seen=40,
     ),
     mutant(
-        "a spout does not look at the incarnation of a verdict",
-        "Verdicts for a former life of the task end whatever is in their slots now.",
+        "a spout does not check the incarnation of a verdict",
+        "Verdicts for an earlier incarnation of the task end the trees that are in their slots "
+        "now.",
         slip(
             "Pending._still_pending",
             "incarnations_of(roots) == self.incarnation",
@@ -33,8 +34,8 @@ SPOUTS = [
     ),
     mutant(
         "a root that is named twice frees its slot twice",
-        "A crash report names the root of each record of a batch: with two of one tree its slot "
-        "is free twice, and two messages will share it.",
+        "A crash report contains the root of each record of a batch: if two are of one tree, its "
+        "slot is freed twice, and two messages will share it.",
         slip(
             "Pending._still_pending",
             "return roots if np.count_nonzero(once) == len(roots) else roots[once]",
@@ -44,28 +45,27 @@ SPOUTS = [
     ),
     mutant(
         "the position is one too high",
-        "A new life begins after the lowest record that is not settled: that one is lost.",
+        "A restarted spout begins after its lowest unsettled record: that record is lost.",
         slip("RecordsSource.committed", "int(...)", "1 + int(...)"),
     ),
     mutant(
-        "what was pending is forgotten at a restart",
-        "A new life begins with what was not yet drawn.",
+        "pending messages are forgotten at a restart",
+        "A restarted spout begins with the first record that was not drawn yet.",
         slip(
             "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
         ),
-        on="apart",
+        on="isolated",
     ),
     mutant(
-        "what is in line is forgotten at a restart",
-        "The position looks at what is pending, and not at what has failed and waits to be "
+        "waiting replays are forgotten at a restart",
+        "The position accounts for pending messages, and not for failed ones that wait to be "
         "emitted again.",
         slip("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
-        on="apart",
+        on="isolated",
     ),
     mutant(
-        "the slot of a replay is given away",
-        "Fresh records take the places of those in line: more trees are open than "
-        "spout_pending allows.",
+        "new records take the slots of replays",
+        "They take the places of waiting replays: more trees are open than spout_pending allows.",
         slip(
             "SpoutTask.fresh_room",
             "self.pending.free - len(self.replays.line)",
@@ -74,17 +74,18 @@ SPOUTS = [
     ),
     mutant(
         "there is no deadline",
-        "A tree that a bolt has forgotten is pending for ever, and its place with it.",
+        "A tree that a bolt has forgotten is pending for ever, and its slot is never freed.",
         slip(
             "SpoutTask.look",
             'self._time_out(self.deadlines.overdue(now), now, self.deadlines.missed("verdict"))',
             "self.deadlines.overdue(now)",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
-        "a spout is done while messages are in line",
-        "Done looks at what is pending only: what waits for its back-off is never emitted again.",
+        "a spout is done while replays wait",
+        "`done` checks only pending messages: those that wait for their back-off are never emitted "
+        "again.",
         slip(
             "SpoutTask.done",
             "not len(self.replays.line)",
@@ -92,8 +93,8 @@ SPOUTS = [
         ),
     ),
     mutant(
-        "a drain empties the line",
-        "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
+        "a drain drops waiting replays",
+        "A spout that may emit nothing new emits nothing at all: failed messages are lost.",
         slip(
             "RecordsSource.drain",
             "self._position.stop()",
@@ -102,15 +103,15 @@ SPOUTS = [
         on="drains",
     ),
     mutant(
-        "a drained spout forgets what its former life owed",
-        "A life that is born while the topology drains draws nothing: what the former one had "
-        "drawn and not settled is lost.",
+        "a restart during a drain forgets unsettled records",
+        "A spout that restarts while the topology drains draws nothing: records that its "
+        "predecessor had drawn and not settled are lost.",
         slip("Position.owed", "max(self.next, self._owed)", "self.next"),
         on="drains",
     ),
     mutant(
-        "a spout draws beyond its fence",
-        "Nobody knows of what it has drawn when its machine is lost: the next life ends before.",
+        "a spout draws beyond its emit reservation",
+        "If its node is lost, nothing records how far it had drawn: its successor stops earlier.",
         slip(
             "EmitReservation.room",
             "self.at - first < self._step // 2",
@@ -121,8 +122,9 @@ SPOUTS = [
         on="drains",
     ),
     mutant(
-        "the transfer of a spout is left behind",
-        "After a rebalance the source goes on where it was, and what was pending is not in line.",
+        "a moved spout loses its waiting replays",
+        "After a rebalance the spout continues at its position, and its unsettled messages are not "
+        "emitted again.",
         slip(
             "SpoutTask.unpack",
             "self.replays.line.adopt(transfer.waiting, transfer.charges)",
@@ -132,8 +134,8 @@ SPOUTS = [
         seen=34,
     ),
     mutant(
-        "a rebalance forgets what is pending",
-        "What is pending when tasks change places is not put in line.",
+        "a rebalance forgets pending messages",
+        "Messages that are pending when tasks move are not emitted again.",
         slip(
             "SpoutTask.pack",
             "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
@@ -144,15 +146,15 @@ SPOUTS = [
     ),
     mutant(
         "a source is closed with its former task",
-        "The old defect that these tests have found: the wrapper of the source closes it when "
-        "the task of the former life is forgotten.",
+        "A defect that these tests have found: the wrapper of the source closes it when the "
+        "earlier task object is deleted.",
         slip("RecordsSource._watched", "yield from chain(self._left)", "yield from self._left"),
         on="masters",
         seen=17,
     ),
     mutant(
-        "failures of the machinery count as attempts",
-        "A message that was in the way of five deaths halts the topology.",
+        "failures of the runtime count as attempts",
+        "A message that five deaths of processes have failed ends the topology.",
         slip(
             "Replays.fail",
             "accused or self.line.is_charged(number, failure, now, held=held)",
@@ -161,7 +163,7 @@ SPOUTS = [
         on="poison",
     ),
     mutant(
-        "nobody is blamed for a death",
+        "a crash report has no suspects",
         "The crash report names no record: one that kills its process does so for ever.",
         slip("CrashReport.suspects", "self.roots", "b''"),
         on="poison",

@@ -1,17 +1,17 @@
-"""Small topologies in which every slip of the core shows: what runs, and what its leaves must say.
+"""Stages: small topologies in which defects of the core show, and what each must write.
 
-lines     numbers ──▶ relay (0 to 2 parts each, raises at times) ──▶ sink      two subscribers
-             └──────▶ audit (one, or all of its tasks)                         of each number
-hands     numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
-poison    numbers ──▶ relay ──▶ sink (one record ends its process), letters
-sick      numbers ──▶ relay (one of its tasks can never be prepared) ──▶ sink, letters
-moves     as lines, while its tasks change places and its sources are stopped
-apart     as lines, each task in a worker of its own, and nothing but deaths
-drains    as apart, but together, and they die around the moment in which the sources are drained
-ghosts    as lines, while packets are late by more than a death takes
-masters   as lines, with a slow source that moves and may be drained; the master dies, and a spout
-whims     numbers ──▶ hold (manual: acks later) ──at times there is no way──▶ sink
-disks     as whims, with a way; but at times what hold did cannot be made durable
+lines        numbers ──▶ relay (0 to 2 parts each, sometimes raises) ──▶ sink   two subscribers
+                └──────▶ audit (one, or all of its tasks)                       of each number
+manual       numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
+poison       numbers ──▶ relay ──▶ sink (one record ends its process), letters
+quarantine   numbers ──▶ relay (`prepare` of one task always raises) ──▶ sink, letters
+moves        as lines, with rebalances and drains
+isolated     as lines, each task in its own worker; the only faults are deaths
+drains       as isolated, but several tasks in a worker; processes die around the start of a drain
+delays       as lines, with packets that are later than the restart of a spout
+masters      as lines, with a slow source and a rebalance; the master dies, and then a spout
+bad_routes   numbers ──▶ hold (manual: acks later) ──a grouping that sometimes raises──▶ sink
+bad_flushes  as bad_routes, but the `flush` of hold sometimes raises instead of the grouping
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sunshower.topologies.retry import DeadLetter
 
 SPOUTS = 2
 POISON = 8
-HALF = 99  # the part that a relay makes before it raises
-_BURST = 4  # records after which a source has nothing for a moment
+HALF = 99  # the part that a relay yields before it raises
+_BURST = 4  # records after which a source yields None once
 
 
 class Dice(Random):
-    """Shared by all copies of whoever holds them."""
+    """A generator that all copies of its owner share."""
 
     def __deepcopy__(self, memo: Any) -> Dice:
         return self
 
 
 class Item(NamedTuple):
-    """What the source emits, and what is made of it."""
+    """A number of the source, or a part of it."""
 
     number: int
     part: int = -1
 
 
 class Numbers(Spout[Item]):
-    """0 … total - 1 shared out among its tasks, a few at a time."""
+    """0 … total - 1, divided among its tasks, a few at a time."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -61,8 +61,8 @@ class Numbers(Spout[Item]):
             yield Item(number)
 
 
-class Anywhere:
-    """A bolt that keeps nothing in memory, and so can move."""
+class Movable:
+    """A bolt without state, which can move to another worker."""
 
     def snapshot(self) -> None:
         """See Bolt."""
@@ -72,7 +72,7 @@ class Anywhere:
 
 
 class SlowNumbers(Numbers):
-    """One at a time, and nothing for 0.2 s."""
+    """One number each 0.2 s."""
 
     def records(self) -> Iterator[Item | None]:
         clock = self._context.clock
@@ -84,8 +84,8 @@ class SlowNumbers(Numbers):
                     yield None
 
 
-class Sink(Anywhere, Bolt[Item, None]):
-    """Says what it has seen."""
+class Sink(Movable, Bolt[Item, None]):
+    """Reports each record as written."""
 
     def prepare(self, context: Context) -> None:
         self._context = context
@@ -94,8 +94,8 @@ class Sink(Anywhere, Bolt[Item, None]):
         self._context.wrote((self._context.component, *record))
 
 
-class Relay(Anywhere, Bolt[Item, Item]):
-    """As many parts as `parts_of` says; at times it raises when it has made a part already."""
+class Relay(Movable, Bolt[Item, Item]):
+    """Yields `parts_of` parts; sometimes it yields one more and raises."""
 
     def __init__(self, dice: Dice, risk: float) -> None:
         self._dice = dice
@@ -107,13 +107,13 @@ class Relay(Anywhere, Bolt[Item, Item]):
             yield Item(record.number, part)
         if raises:
             yield Item(record.number, HALF)
-            raise ValueError("this record is not to my liking")
+            raise ValueError("the relay raises")
 
 
 class Join(Bolt[Item, Item]):
-    """Pairs of inputs: a part with both as its anchors, and a second one with one of them twice.
+    """For two inputs: a part with both as its anchors, and a second part with one of them twice.
 
-    At times it fails an input, forgets one for ever, or raises after it has acked it.
+    Sometimes it fails an input, never finishes one, or raises after it has acked one.
     """
 
     def __init__(self, dice: Dice, risk: float) -> None:
@@ -124,13 +124,13 @@ class Join(Bolt[Item, Item]):
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
         chance = self._dice.random()
         if chance < self._risk:
-            out.fail(tuple, "not to my liking")
+            out.fail(tuple, "the join fails an input")
             return
         if chance < 1.5 * self._risk:
             return
         if chance < 2 * self._risk:
             out.ack(tuple)
-            raise ValueError("this record is not to my liking after all")
+            raise ValueError("the join raises after an ack")
         self._held.append(tuple)
         number = tuple.record.number
         if len(self._held) < 2 and number % 2:
@@ -147,7 +147,7 @@ class Join(Bolt[Item, Item]):
 
 
 class Hold(Bolt[Item, Item]):
-    """A part of each, at once; some are acked with the next one."""
+    """Emits a part of each input at once; acks some inputs only with a later one."""
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
@@ -164,16 +164,16 @@ class Hold(Bolt[Item, Item]):
             self._held = []
 
 
-class HoldOnDisk(Hold):
-    """What it did cannot be made durable at times, also while some inputs are open."""
+class FlushRaises(Hold):
+    """Sometimes its `flush` raises, also while some inputs are open."""
 
     def flush(self) -> None:
         if self._dice.random() < 0.2:
-            raise OSError("the disk is away for a moment")
+            raise OSError("the flush fails")
 
 
-class Whim:
-    """A grouping that raises at times."""
+class RaisingGrouping:
+    """A grouping that sometimes raises."""
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
@@ -183,12 +183,12 @@ class Whim:
 
     def choose(self, record: Item) -> Sequence[int]:
         if self._dice.random() < 0.2:
-            raise ValueError("I do not know where to send this")
+            raise ValueError("the grouping raises")
         return [self._targets[record.number % len(self._targets)]]
 
 
-class Deadly(Sink):
-    """The process of whoever gets the poison is gone."""
+class DiesOnPoison(Sink):
+    """Its process dies when it gets the poison."""
 
     def process(self, record: Item) -> None:
         if record.number == POISON:
@@ -196,8 +196,8 @@ class Deadly(Sink):
         super().process(record)
 
 
-class Sick(Relay):
-    """The first task of it cannot be prepared."""
+class PrepareRaises(Relay):
+    """The `prepare` of its first task always raises."""
 
     def prepare(self, context: Context) -> None:
         if context.index == 0:
@@ -205,7 +205,7 @@ class Sick(Relay):
 
 
 class Letters(Bolt[DeadLetter, None]):
-    """Says which numbers have become dead letters."""
+    """Reports the numbers that became dead letters as written."""
 
     def prepare(self, context: Context) -> None:
         self._context = context
@@ -215,23 +215,21 @@ class Letters(Bolt[DeadLetter, None]):
 
 
 def parts_of(number: int) -> int:
-    """How many parts a relay makes of a number."""
+    """How many parts a relay yields for a number."""
     return number % 3
 
 
 def lines(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    return _lines(dice, total, dice.choice((0, 0.05)), _often(0.01), settings)
+    return _lines(dice, total, dice.choice((0, 0.05)), _many_attempts(0.01), settings)
 
 
-def apart(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing. What fails waits long: it is in line when its spout dies."""
-    return _lines(dice, total, 0.15, _often(0.5), settings)
+def isolated(dice: Dice, total: int, **settings: Any) -> Topology:
+    """Failed messages wait for 0.5 s, so that they still wait when their spout dies."""
+    return _lines(dice, total, 0.15, _many_attempts(0.5), settings)
 
 
 def masters(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    return _lines(dice, total, 0.0, _often(0.5), settings, SlowNumbers)
+    return _lines(dice, total, 0.0, _many_attempts(0.5), settings, SlowNumbers)
 
 
 def _lines(
@@ -250,40 +248,36 @@ def _lines(
     return topology
 
 
-def hands(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    topology = Topology("hands", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
+def manual(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("manual", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
     numbers.shuffle().bolt("join", Join(dice, 0.1), 2).fields("number").bolt("sink", Sink, 2)
     return topology
 
 
-def whims(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    topology = Topology("whims", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
-    numbers.shuffle().bolt("hold", Hold(dice), 2).custom(Whim(dice)).bolt("sink", Sink, 2)
+def bad_routes(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("bad_routes", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
+    held = numbers.shuffle().bolt("hold", Hold(dice), 2)
+    held.custom(RaisingGrouping(dice)).bolt("sink", Sink, 2)
     return topology
 
 
-def disks(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    topology = Topology("disks", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
-    numbers.shuffle().bolt("hold", HoldOnDisk(dice), 2).fields("number").bolt("sink", Sink, 2)
+def bad_flushes(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("bad_flushes", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
+    numbers.shuffle().bolt("hold", FlushRaises(dice), 2).fields("number").bolt("sink", Sink, 2)
     return topology
 
 
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("poison", **settings)
-    return _with_letters(topology, Relay(dice, 0), Deadly, total)
+    return _with_letters(topology, Relay(dice, 0), DiesOnPoison, total)
 
 
-def sick(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
-    topology = Topology("sick", **{**settings, "task_errors_max": 2})
-    return _with_letters(topology, Sick(dice, 0), Sink, total)
+def quarantine(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("quarantine", **{**settings, "task_errors_max": 2})
+    return _with_letters(topology, PrepareRaises(dice, 0), Sink, total)
 
 
 def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int) -> Topology:
@@ -295,30 +289,32 @@ def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int
 
 
 def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
-    """What must be written of a number that is no dead letter."""
-    if stage == "hands":
+    """What must be written for a number, unless it becomes a dead letter."""
+    if stage == "manual":
         return {("sink", number, 0), ("sink", number, 1)}
-    if stage in ("whims", "disks"):
+    if stage in ("bad_routes", "bad_flushes"):
         return {("sink", number, 0)}
     found = {("sink", number, part) for part in range(parts_of(number))}
-    return found | ({("audit", number, -1)} if STAGES[stage] in (lines, apart, masters) else set())
+    if STAGES[stage] in (lines, isolated, masters):
+        found.add(("audit", number, -1))
+    return found
 
 
-def _often(initial_s: float) -> Retry:
+def _many_attempts(initial_s: float) -> Retry:
     return Retry(attempts=1000, initial_s=initial_s, max_s=max(initial_s, 0.2))
 
 
 Stage = Callable[..., Topology]
 STAGES: dict[str, Stage] = {
     "lines": lines,
-    "hands": hands,
+    "manual": manual,
     "poison": poison,
-    "sick": sick,
+    "quarantine": quarantine,
     "moves": lines,
-    "apart": apart,
-    "drains": apart,
-    "ghosts": lines,
+    "isolated": isolated,
+    "drains": isolated,
+    "delays": lines,
     "masters": masters,
-    "whims": whims,
-    "disks": disks,
+    "bad_routes": bad_routes,
+    "bad_flushes": bad_flushes,
 }

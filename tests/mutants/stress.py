@@ -1,4 +1,4 @@
-"""One seed of one stage: a small topology, hurt as the seed draws it, and all that went wrong."""
+"""Runs a stage with a seed: a small topology with random faults, and the checks that failed."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ from sunshower.runtime.tasks.bolts import automatic_bolt
 from sunshower.runtime.tracking.ids import GENERATION_MASK
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.simulation.cluster import SimCluster
-from tests.mutants.hail import DRAINED_S, QUIET_S, hail
-from tests.mutants.promises import (
-    EachEmitHasItsReason,
-    Leaves,
-    LivesGoOn,
-    Quiet,
-    RefusalsAreHeard,
+from tests.mutants.random_faults import DRAINED_S, QUIET_S, draw_plan
+from tests.mutants.stage_checkers import (
+    ExpectedRecords,
+    FailuresAreReported,
+    NoNewMessages,
+    ReplaysFollowFailures,
+    RestartsContinue,
 )
 from tests.mutants.stages import STAGES, Dice
 
 CRASH = "a crash"
-_PATIENCE_S = 150.0
+_SECONDS_MAX = 150.0
 _LIVELY_S = 60.0
-_ALONE = ("apart", "ghosts", "whims")  # where each task has a worker of its own
+_ISOLATED = ("isolated", "delays", "bad_routes")  # stages where each task has its own worker
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one seed."""
+    """The result of one seed."""
 
-    wrong: tuple[str, ...]  # the names of what is broken; empty: nothing is
-    said: tuple[str, ...]  # what each has to say
-    proved: bool = False  # whether something was hurt, and something completed after it
-    outcome: Outcome | None = None  # None: an invariant was broken, or it crashed: the end
+    wrong: tuple[str, ...]  # the names of the checks that failed
+    reasons: tuple[str, ...]  # the reason of each
+    proved: bool = False  # whether a fault took effect, and a message was completed after it
+    outcome: Outcome | None = None  # None: an invariant was violated, or the core crashed
     history: History | None = None
 
 
 def stress(stage: str, seed: int) -> Result:
-    """Run a seed of a stage, and judge it. Raises NameError for a slip that names nothing."""
+    """Run and check a stage. Raises NameError if a mutant uses a name that does not exist."""
     dice, generator = Dice(seed), np.random.default_rng([seed, 1])
     total = dice.randrange(12, 36) if stage != "masters" else 40
     settings = _settings(generator)
     experiment = Experiment(
         name=stage,
         topology=lambda: STAGES[stage](dice, total, **settings),
-        plan=lambda: hail(stage, generator),
+        plan=lambda: draw_plan(stage, generator),
         checkers=_checkers(stage, total),
-        layout=Layout.ISOLATE if stage in _ALONE or generator.random() < 0.2 else Layout.PACK,
-        seconds_max=_PATIENCE_S,
+        layout=Layout.ISOLATE if stage in _ISOLATED or generator.random() < 0.2 else Layout.PACK,
+        seconds_max=_SECONDS_MAX,
     )
-    is_old = generator.random() < 0.3
+    near_wrap = generator.random() < 0.3
     with (
-        old_tables(int(generator.integers(4))) if is_old else nullcontext(),
+        tables_near_wrap(int(generator.integers(4))) if near_wrap else nullcontext(),
         patch.object(automatic_bolt, "PIECE_MAX", 1 if seed % 3 else 1 << 16),
         SimCluster(seed, nodes=2, check=True) as cluster,
     ):
@@ -76,41 +76,42 @@ def stress(stage: str, seed: int) -> Result:
         except AssertionError as error:
             return Result(("an invariant",), (str(error),))
         except NameError:
-            raise  # a slip that does not know what it talks about is no slip
+            raise  # such a mutant is an error of the test, not a defect that the stage shows
         except Exception as error:
             return Result((CRASH,), (f"{type(error).__name__}: {error}",))
     broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
-    wrong, said = [one.checker for one in broken], [one.reasons[0] for one in broken]
+    wrong, reasons = [one.checker for one in broken], [one.reasons[0] for one in broken]
     if outcome.error is not None and not broken:
-        wrong, said = ["the end"], [outcome.error]
+        wrong, reasons = ["the end"], [outcome.error]
     holds = any(one.verdict is Verdict.HOLDS for one in outcome.findings)
-    return Result(tuple(wrong), tuple(said), holds, outcome, history)
+    return Result(tuple(wrong), tuple(reasons), holds, outcome, history)
 
 
 def _checkers(stage: str, total: int) -> list[Checker]:
     found: list[Checker] = [
         *(AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending()),
-        *(Liveness(_LIVELY_S), EachEmitHasItsReason(), Leaves(stage, total)),
+        *(Liveness(_LIVELY_S), ReplaysFollowFailures(), ExpectedRecords(stage, total)),
     ]
     if stage == "masters":
-        found += [LivesGoOn(), Quiet(DRAINED_S + QUIET_S / 2)]
-    return [*found, RefusalsAreHeard() if stage in ("hands", "whims", "disks") else NoneTimedOut()]
+        found += [RestartsContinue(), NoNewMessages(DRAINED_S + QUIET_S / 2)]
+    manual = stage in ("manual", "bad_routes", "bad_flushes")
+    return [*found, FailuresAreReported() if manual else NoneTimedOut()]
 
 
 @contextmanager
-def old_tables(before: int) -> Iterator[None]:
-    """Every spout table was in use for so long that its generations begin anew, soon."""
-    make = Pending.__init__
+def tables_near_wrap(before: int) -> Iterator[None]:
+    """All spout tables begin `before` generations before the largest one, so they wrap soon."""
+    original_init = Pending.__init__
 
-    def make_old(self: Pending, *given: Any, **named: Any) -> None:
-        make(self, *given, **named)
+    def init_near_wrap(self: Pending, *given: Any, **named: Any) -> None:
+        original_init(self, *given, **named)
         self._generation[:] = GENERATION_MASK - before
 
-    Pending.__init__ = make_old  # type: ignore[method-assign]
+    Pending.__init__ = init_near_wrap  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Pending.__init__ = make  # type: ignore[method-assign]
+        Pending.__init__ = original_init  # type: ignore[method-assign]
 
 
 def _settings(generator: Generator) -> dict[str, Any]:
@@ -127,5 +128,5 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "restart_backoff_s": 0.05,
         "task_backoff_s": 0.05,
         "worker_timeout_s": 2.0,  # packets that a cut has swallowed are lost after half of this
-        "deaths_max": 1_000,  # a hail hits the innocent
+        "deaths_max": 1_000,  # random kills must not put tasks into quarantine
     }

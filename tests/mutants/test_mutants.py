@@ -1,4 +1,4 @@
-"""Whoever breaks the core on purpose is found by the simulator, and nobody else is."""
+"""Mutation tests: the stages find each defect that is put into the core."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 from tests.mutants.bolts import BOLTS
 from tests.mutants.ledger import LEDGER
 from tests.mutants.mutant import Mutant, slip
-from tests.mutants.roads import ROADS
 from tests.mutants.spouts import SPOUTS
 from tests.mutants.stress import CRASH, Result, stress
+from tests.mutants.transport import TRANSPORT
 
 pytestmark = pytest.mark.mutants
-MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
+MUTANTS = [*LEDGER, *TRANSPORT, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 READ = "partial(self._reader.read, ...)"
 
 
 def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
-    """The stage and the seed that show it: the one that is known to, or else the first of all.
+    """The stage and the seed that show the mutant: its known seed, or else the first that does.
 
-    A seed is the same run each time, so a search from 0 on gets as far as the known one at most.
+    A seed gives the same run each time, so a search from 0 needs no more seeds than the known one.
     """
     known = [] if mutant.seen is None else [mutant.seen]
     with mutant.alive():
@@ -40,35 +40,35 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
     stage, seed, result = found
     control = stress(stage, seed)
-    assert not control.wrong, f"without it {stage}, seed {seed}, is as wrong: {control.said}"
-    print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.said[0]}")  # noqa: T201
+    assert not control.wrong, f"{stage}, seed {seed}, fails without the mutant: {control.reasons}"
+    print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.reasons[0]}")  # noqa: T201
 
 
-def test_a_known_seed_is_one_that_a_search_would_come_to() -> None:
+def test_known_seeds_are_within_the_search_and_few() -> None:
     known = [mutant.seen for mutant in MUTANTS if mutant.seen is not None]
     assert max(known) < SEEDS_MAX
-    assert len(known) < len(MUTANTS) / 3, "most are found at once, without being told where"
+    assert len(known) < len(MUTANTS) / 3, "most mutants are found without a known seed"
 
 
-def test_a_slip_that_names_nothing_is_no_mutant() -> None:
+def test_a_mutant_with_an_unknown_name_is_an_error() -> None:
     nonsense = slip("Worker.receive", READ, "lambda: no_such_name()")
     with nonsense.made(), pytest.raises(NameError, match="no_such_name"):
         stress("lines", 0)
 
 
-def test_a_crash_is_told_as_one() -> None:
+def test_a_crash_is_reported_as_a_crash() -> None:
     crash = slip("Worker.receive", READ, "lambda: {}['nobody']")
     with crash.made():
         result = stress("lines", 0)
     assert result.wrong == (CRASH,)
-    assert result.said == ("KeyError: 'nobody'",)
+    assert result.reasons == ("KeyError: 'nobody'",)
 
 
-def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
+def test_there_are_enough_mutants_and_their_names_differ() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 66
 
 
-def test_after_a_mutant_the_core_is_as_it_was() -> None:
+def test_after_a_mutant_the_core_is_restored() -> None:
     before = stress("lines", 1)
     with MUTANTS[0].alive():
         pass

@@ -1,4 +1,4 @@
-"""A mutant is found in the code by its shape: a renamed variable does not break it."""
+"""Tests of the patterns of mutants: they match the shape of code, not the names of variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MUTANTS = [*OF_THE_RUNTIME, *OF_BATCHES]
 
 
 class _Renamed(ast.NodeTransformer):
-    """Every variable and parameter, but `self`, has another name."""
+    """Renames all variables and parameters except `self`."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -37,10 +37,10 @@ class _Renamed(ast.NodeTransformer):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_renamed_variable_does_not_break_a_mutant(mutant: Mutant) -> None:
     for slip in mutant.slips:
-        function, names_there = slip.definition()[1], slip.names()
+        function, fixed = slip.definition()[1], slip.names()
         names = local_names(function)
-        mutated = rewrite(function, slip.edits, names_there)
-        renamed = rewrite(_Renamed(names).visit(copy.deepcopy(function)), slip.edits, names_there)
+        mutated = rewrite(function, slip.edits, fixed)
+        renamed = rewrite(_Renamed(names).visit(copy.deepcopy(function)), slip.edits, fixed)
         assert ast.unparse(mutated) != ast.unparse(function)
         assert ast.unparse(renamed) == ast.unparse(_Renamed(names).visit(mutated))
 
@@ -79,7 +79,7 @@ def test_a_piece_is_replaced(pattern: str, replacement: str, line: int, after: s
 
 
 @pytest.mark.parametrize(("pattern", "places"), [("x or y", 0), ("self.seen", 0), ("a", 7)])
-def test_a_pattern_that_is_not_there_once_is_refused(pattern: str, places: int) -> None:
+def test_a_pattern_that_does_not_occur_exactly_once_is_refused(pattern: str, places: int) -> None:
     (function,) = ast.parse(CODE).body
     assert isinstance(function, ast.FunctionDef)
     with pytest.raises(LookupError, match=f"f has {places} places like"):

@@ -1,4 +1,4 @@
-"""The manifest and the image for KubeRay: fields, settings of the head, versions, extras."""
+"""Tests of the manifest and the image for KubeRay: fields, settings, versions, extras."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_head_starts_with_the_settings_of_a_local_ray() -> None:
     assert json.loads(received.removeprefix("--system-config=")) == SYSTEM_CONFIG
 
 
-def test_versions_and_images_are_those_of_this_release() -> None:
+def test_manifest_and_image_have_the_versions_of_this_release() -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert f"\nray=={SPEC['rayVersion']}\n" in pins
     images = {
@@ -87,7 +87,7 @@ def test_versions_and_images_are_those_of_this_release() -> None:
     assert f"-t sunshower:{sunshower.__version__} ." in (FOLDER / "Dockerfile").read_text()
 
 
-def test_the_image_has_extras_that_exist_and_files_that_exist() -> None:
+def test_the_image_names_existing_extras_and_files() -> None:
     text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
     extras = re.findall(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)[0].split(",")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,6 +1,6 @@
-"""Builds the wheel and the sdist, installs the wheel elsewhere, and works with it there.
+"""Builds the sdist and the wheel, installs the wheel in another environment, and uses it there.
 
-The environment elsewhere has the dependencies of this one, so that none is fetched again.
+That environment uses the dependencies of this one, so that none is downloaded again.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def run(*command: str, folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist of this tree, and the wheel that pip builds of that sdist, with what
-    the project requires to be built."""
+    """The sdist of this tree, and the wheel that pip builds from it, with the build requirements
+    of the project."""
     place, python = tmp_path_factory.mktemp("built"), sys.executable
     pins, pip = str(ROOT / "constraints.txt"), (python, "-m", "pip", "--quiet")
     backend = str(place / "backend")
@@ -101,17 +101,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     wheels = ("--no-deps", "--no-build-isolation", "-w", str(place), str(sdist))
     run(*pip, "wheel", *wheels, folder=place, PYTHONPATH=backend)
     (wheel,) = place.glob("*.whl")
-    there = place / "there"
-    venv.create(there, symlinks=True)
-    there_python = str(there / "bin/python")
-    (there_packages,) = there.glob("lib/python*/site-packages")
+    other = place / "there"
+    venv.create(other, symlinks=True)
+    other_python = str(other / "bin/python")
+    (other_packages,) = other.glob("lib/python*/site-packages")
     # Not --system-site-packages: that would process the .pth files here, such as Sunshower's own.
-    (there_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    install = ("--python", there_python, "install", "--no-deps", "--no-index", "--ignore-installed")
+    (other_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    install = ("--python", other_python, "install", "--no-deps", "--no-index", "--ignore-installed")
     run(*pip, *install, "--no-compile", str(wheel), folder=place)
     work = place / "work"
     work.mkdir()
-    return Built(sdist, wheel, there / "bin", work)
+    return Built(sdist, wheel, other / "bin", work)
 
 
 def test_the_wheel_has_the_data_files(built: Built) -> None:
@@ -123,7 +123,7 @@ def test_the_wheel_has_the_data_files(built: Built) -> None:
     assert found == templates
 
 
-def test_the_sdist_has_what_a_clone_has(built: Built) -> None:
+def test_the_sdist_has_the_files_of_a_clone(built: Built) -> None:
     with tarfile.open(built.sdist) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert not SOURCES - names
@@ -139,24 +139,24 @@ def test_it_runs_a_topology_from_any_folder(built: Built) -> None:
 def test_its_command_line_completes_itself(built: Built) -> None:
     assert "new" in built("sunshower", "--help")
     words = {"COMP_WORDS": "sunshower des", "COMP_CWORD": "1"}
-    asked = {"_SUNSHOWER_COMPLETE": "complete_bash", **words}
+    completion = {"_SUNSHOWER_COMPLETE": "complete_bash", **words}
     program = str(built.bin / "sunshower")
-    assert run(program, folder=built.work, **asked).split() == ["describe"]
+    assert run(program, folder=built.work, **completion).split() == ["describe"]
     home = built.work / "home"
     home.mkdir()
     given = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    run(program, "--install-completion", "bash", folder=built.work, **given)  # whoever runs tests
+    run(program, "--install-completion", "bash", folder=built.work, **given)  # in any shell
     assert "sunshower" in (home / ".bashrc").read_text(encoding="utf-8")
 
 
-def test_a_new_project_tests_itself_and_makes_its_experiment(built: Built) -> None:
+def test_the_tests_and_the_experiment_of_a_new_project_run(built: Built) -> None:
     built("sunshower", "new", "my-words")
     project = built.work / "my-words"
     # The settings of a clone around the project do not apply, such as those of pytest-timeout.
     shutil.copy(ROOT / "pyproject.toml", built.work)
-    without = ("-p", "no:cacheprovider", "-p", "no:timeout")
-    assert "passed" in built("python", "-m", "pytest", *without, folder=project)
+    options = ("-p", "no:cacheprovider", "-p", "no:timeout")
+    assert "passed" in built("python", "-m", "pytest", *options, folder=project)
     assert "split" in built("sunshower", "describe", "words.py", folder=project)
     short = ("--set", "total=200", "--set", "kill_s=0.2")
-    said = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)
-    assert "HOLDS" in said
+    printed = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)
+    assert "HOLDS" in printed

@@ -1,7 +1,6 @@
-"""User code that notes what befalls it; all lives of all tasks share the note, as nothing real can.
+"""Spouts and bolts that record what they do, in objects that all simulated processes share.
 
-That is the point: what user code does here outlives the simulated processes, so a test sees all of
-it, also what a dead process had done.
+So a test also sees what a process did before it died.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from sunshower.testing import Shared
 from tests.contract.topologies import Item
 
 
-class Looks(Shared):
-    """What each life of a task has seen on its clock."""
+class ClockReadings(Shared):
+    """The times that each instance of a task has read from its clock."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[float]] = {}
 
 
-class Looking(Bolt[Item, Item]):
-    def __init__(self, looks: Looks) -> None:
-        self.looks = looks
+class TimeReader(Bolt[Item, Item]):
+    def __init__(self, times: ClockReadings) -> None:
+        self.times = times
 
     def prepare(self, context: Context) -> None:
         self.clock = context.clock
-        self.mine = self.looks.seen.setdefault(len(self.looks.seen), [])
+        self.times_of_task = self.times.seen.setdefault(len(self.times.seen), [])
 
     def process(self, record: Item) -> Iterator[Item]:
-        self.mine.append(self.clock.now())
+        self.times_of_task.append(self.clock.now())
         self.clock.sleep(0.001)
-        self.mine.append(self.clock.now())
+        self.times_of_task.append(self.clock.now())
         yield record
 
 
 class Numbers(Spout[Item]):
-    """0 … total - 1, as fast as they are taken."""
+    """0 … total - 1, without waiting."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -50,22 +49,22 @@ class Numbers(Spout[Item]):
         yield from map(Item, range(self.total))
 
 
-def looking(looks: Looks, total: int = 50) -> Topology:
+def time_readers(times: ClockReadings, total: int = 50) -> Topology:
     topology = Topology("looking", spout_pending=8)
     items = topology.spout("numbers", Numbers(total))
-    items.shuffle().bolt("first", Looking(looks)).shuffle().bolt("second", Looking(looks))
+    items.shuffle().bolt("first", TimeReader(times)).shuffle().bolt("second", TimeReader(times))
     return topology
 
 
 class Work(Shared):
-    """What a bolt does with each number, and how often it has been asked to."""
+    """What a bolt does with each number, and how often it began and finished it."""
 
     def __init__(self) -> None:
-        self.asked: Counter[int] = Counter()
+        self.begun: Counter[int] = Counter()
         self.done: Counter[int] = Counter()
 
     def __call__(self, number: int, context: Context) -> None:
-        """Nothing: tests say more."""
+        """Do nothing; tests override this."""
 
 
 class Worker(Bolt[Item, None]):
@@ -76,7 +75,7 @@ class Worker(Bolt[Item, None]):
         self.context = context
 
     def process(self, record: Item) -> None:
-        self.work.asked[record.number] += 1
+        self.work.begun[record.number] += 1
         self.work(record.number, self.context)
         self.work.done[record.number] += 1
 
@@ -87,8 +86,8 @@ def working(work: Work, total: int = 20, *, name: str = "working", **settings: A
     return topology
 
 
-def submitted(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
-    """On a cluster of its own, with all that can be checked and written down."""
+def submit(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
+    """Submit it to its own cluster, with all checks, and a history of every tuple."""
     return SimCluster(seed, check=True, **how).submit(topology.graph(), layout, sample=1)
 
 

@@ -1,4 +1,4 @@
-"""A swarm: each seed draws a layout, and what hurts a run when; and a digest of what came of it."""
+"""Swarm runs: each seed draws a layout, faults and their times; and a digest of the history."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sunshower.simulation.run import SimRun
 from tests.contract.topologies import Paced, chain
 
 TOTAL = 60
-_HURTS = 8
+_FAULTS_PER_RUN = 8
 
 
-def hurt(seed: int) -> SimRun:
-    """A run with some faults of each kind, healed in the end; it has not been waited for."""
+def run_with_faults(seed: int) -> SimRun:
+    """Start a run, inject random faults, and end them all; the run may not be finished yet."""
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = chain(
@@ -28,12 +28,12 @@ def hurt(seed: int) -> SimRun:
     )
     run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
-    for _ in range(_HURTS):
+    for _ in range(_FAULTS_PER_RUN):
         run.wait(draw.expovariate(4.0))
         try:
             FAULTS[draw.choice(faults)](run, draw)
         except ClusterError:
-            continue  # whom it was meant for is dead
+            continue  # the process for which it was drawn is dead
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
@@ -89,7 +89,7 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
 
 
 def digest(run: SimRun) -> str:
-    """Every byte of a run's history."""
+    """A hash of the whole history of a run."""
     found = sha256()
     for e in run.history():
         arrays = (e.roots.tobytes(), e.values.tobytes(), e.attempts.tobytes())
@@ -99,6 +99,6 @@ def digest(run: SimRun) -> str:
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        hurt_run = hurt(int(argument))
-        hurt_run.wait(600.0)
-        sys.stdout.write(digest(hurt_run) + "\n")
+        run_of_seed = run_with_faults(int(argument))
+        run_of_seed.wait(600.0)
+        sys.stdout.write(digest(run_of_seed) + "\n")

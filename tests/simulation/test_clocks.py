@@ -1,13 +1,13 @@
-"""Every process has its own idea of the time; none of them goes back."""
+"""Tests of the clocks of simulated processes: they drift, and never go back."""
 
 from __future__ import annotations
 
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.world import HistoryClock, ProcessClock, World
-from tests.simulation.probes import Looks, looking
+from tests.simulation.probes import ClockReadings, time_readers
 
 
-def test_clocks_are_set_and_run_differently() -> None:
+def test_clocks_differ_in_time_and_speed() -> None:
     world = World(1)
     clocks = [ProcessClock(world, 0.01) for _ in range(50)]
     begun_s = [clock.now() for clock in clocks]
@@ -28,7 +28,7 @@ def test_without_drift_all_run_alike() -> None:
     assert abs(clock.now() - begun_s - 10.0) < 1e-9
 
 
-def test_who_works_is_ahead_of_the_world_and_writes_down_how_far_it_has_come() -> None:
+def test_a_working_process_is_ahead_of_the_world_and_its_history_has_its_own_time() -> None:
     world = World(1)
     clock = ProcessClock(world, 0.01)
     history = HistoryClock(world, clock)
@@ -41,10 +41,10 @@ def test_who_works_is_ahead_of_the_world_and_writes_down_how_far_it_has_come() -
 
 def test_user_code_never_sees_its_clock_go_back() -> None:
     for seed in range(5):
-        looks = Looks()
+        readings = ClockReadings()
         with SimCluster(seed) as cluster:
-            run = cluster.submit(looking(looks).graph())
+            run = cluster.submit(time_readers(readings).graph())
             assert run.wait(60.0)
-        assert len(looks.seen) > 1
-        for times in looks.seen.values():
+        assert len(readings.seen) > 1
+        for times in readings.seen.values():
             assert times == sorted(times), f"seed {seed}"

@@ -1,4 +1,4 @@
-"""Processes end in the middle of anything, and their successors find what they need."""
+"""Tests of processes and nodes that die at any point, and of the processes that replace them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed, SimWorker
 from tests.seeds import seeds
-from tests.simulation.probes import Work, all_done, submitted, working
+from tests.simulation.probes import Work, all_done, submit, working
 
 SEEDS = seeds(10, kinds=2)
 
 
-class Once(Work):
-    """Something happens at one number, the first time."""
+class CallOnce(Work):
+    """Calls a function for one number, at its first attempt."""
 
-    def __init__(self, what: Callable[[Context], None], number: int = 7) -> None:
+    def __init__(self, function: Callable[[Context], None], number: int = 7) -> None:
         super().__init__()
-        self.what, self.number = what, number
+        self.function, self.number = function, number
 
     def __call__(self, number: int, context: Context) -> None:
-        if number == self.number and self.asked[number] == 1:
-            self.what(context)
+        if number == self.number and self.begun[number] == 1:
+            self.function(context)
 
 
 def die(context: Context) -> None:
@@ -55,15 +55,15 @@ def process(run: SimRun, component: str) -> SimWorker:
 
 @SEEDS
 @pytest.mark.parametrize("layout", Layout)
-def test_user_code_that_kills_its_process_is_found_out_and_nothing_is_lost(
+def test_user_code_that_kills_its_process_is_charged_and_nothing_is_lost(
     seed: int, layout: Layout
 ) -> None:
-    work = Once(die)
-    run = submitted(seed, working(work), layout)
+    work = CallOnce(die)
+    run = submit(seed, working(work), layout)
     all_done(run, work)
-    assert work.asked[7] >= 2
+    assert work.begun[7] >= 2
     assert run.snapshot().restarts == 1
-    if layout is Layout.ISOLATE:  # else its spout has died, too, and counts anew
+    if layout is Layout.ISOLATE:  # else its spout died too, and its counts start at 0
         assert causes(run) == {"actor died"}
 
 
@@ -74,29 +74,29 @@ class Slow(Work):
 
 
 @SEEDS
-def test_the_dead_have_done_nothing_after_their_end_but_what_they_wrote(seed: int) -> None:
+def test_of_a_killed_process_only_external_writes_remain_after_its_end(seed: int) -> None:
     work = Slow()
-    run = submitted(seed, working(work, workers=1, message_timeout_s=1_000.0), Layout.PACK)
-    while not work.asked:
+    run = submit(seed, working(work, workers=1, message_timeout_s=1_000.0), Layout.PACK)
+    while not work.begun:
         run.wait(0.01)
-    run.wait(0.4)  # it is in the middle of a record
+    run.wait(0.4)  # now it is in the middle of a record
     (task,) = run.plan.tasks_of("work")
-    assert What.ACKED in after(run), "a slice has its end in its books from the beginning"
+    assert What.ACKED in kinds_after_now(run), "a slice is recorded up to its end"
     run.kill_worker(task.worker)
-    assert after(run) == {What.WROTE}, "what user code does outside, nobody can take back"
+    assert kinds_after_now(run) == {What.WROTE}, "external effects of user code cannot be undone"
     all_done(run, work)
     assert run.snapshot().restarts == 1
 
 
-def after(run: SimRun) -> set[What]:
-    """What the history has from now on."""
+def kinds_after_now(run: SimRun) -> set[What]:
+    """The kinds of the events that the history has after the present time."""
     return {entry.what for entry in run.history() if entry.at_s > run.now()}
 
 
 @SEEDS
 def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
-    work = Once(lambda context: context.clock.sleep(3_600.0))
-    run = submitted(seed, working(work, block_max_s=10.0, message_timeout_s=1_000.0))
+    work = CallOnce(lambda context: context.clock.sleep(3_600.0))
+    run = submit(seed, working(work, block_max_s=10.0, message_timeout_s=1_000.0))
     all_done(run, work)
     (crash_report,) = run._master.core.crash_reports.values()
     assert "context.clock.sleep(3_600.0)" in crash_report.stack
@@ -106,18 +106,18 @@ def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
 
 
 def test_a_call_that_takes_long_and_not_too_long_is_waited_for() -> None:
-    work = Once(lambda context: context.clock.sleep(9.0))
-    run = submitted(0, working(work, block_max_s=10.0))
+    work = CallOnce(lambda context: context.clock.sleep(9.0))
+    run = submit(0, working(work, block_max_s=10.0))
     all_done(run, work)
     assert run.snapshot().restarts == 0
     assert run.now() > 8.9
 
 
 @SEEDS
-def test_one_that_is_killed_in_the_middle_of_a_call_tells_which_records_it_had(seed: int) -> None:
-    work = Once(lambda context: context.clock.sleep(2.0))
-    run = submitted(seed, working(work))
-    while not work.asked[7]:
+def test_the_crash_report_of_a_process_killed_in_a_call_lists_its_records(seed: int) -> None:
+    work = CallOnce(lambda context: context.clock.sleep(2.0))
+    run = submit(seed, working(work))
+    while not work.begun[7]:
         run.wait(0.05)
     run.wait(0.5)
     bolt = process(run, "work")
@@ -131,9 +131,9 @@ def test_one_that_is_killed_in_the_middle_of_a_call_tells_which_records_it_had(s
 
 
 @SEEDS
-def test_a_successor_on_another_machine_finds_the_black_box(seed: int) -> None:
-    work = Once(die)
-    run = submitted(seed, working(work), nodes=3)
+def test_a_successor_on_another_node_finds_the_flight_recorder(seed: int) -> None:
+    work = CallOnce(die)
+    run = submit(seed, working(work), nodes=3)
     all_done(run, work)
     where = {node: workers for node, workers in run.nodes().items() if workers}
     assert sorted(worker for workers in where.values() for worker in workers) == run.plan.workers
@@ -142,10 +142,10 @@ def test_a_successor_on_another_machine_finds_the_black_box(seed: int) -> None:
 
 
 @SEEDS
-def test_a_black_box_is_lost_with_its_machine(seed: int) -> None:
-    work = Once(lambda context: context.clock.sleep(2.0))
-    run = submitted(seed, working(work), nodes=3)
-    while not work.asked[7]:
+def test_a_flight_recorder_is_lost_with_its_node(seed: int) -> None:
+    work = CallOnce(lambda context: context.clock.sleep(2.0))
+    run = submit(seed, working(work), nodes=3)
+    while not work.begun[7]:
         run.wait(0.05)
     first = process(run, "work")
     run.kill_node(first.node)
@@ -155,20 +155,20 @@ def test_a_black_box_is_lost_with_its_machine(seed: int) -> None:
 
 @SEEDS
 @pytest.mark.parametrize("nodes", [1, 3, 5])
-def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_machines(
+def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_nodes(
     seed: int, nodes: int
 ) -> None:
     work = Poison()
-    run = submitted(seed, working(work, attempts_max=4), nodes=nodes)
+    run = submit(seed, working(work, attempts_max=4), nodes=nodes)
     with pytest.raises(TopologyFailed, match=r"message 7 of spout 'numbers' failed [45] times"):
         all_done(run, work)
-    assert work.asked[7] in (4, 5), "it may be on its way again when a death becomes known"
+    assert work.begun[7] in (4, 5), "it may be sent again before the last death is detected"
 
 
 @SEEDS
-def test_a_machine_takes_only_its_own_processes_along(seed: int) -> None:
+def test_the_death_of_a_node_ends_only_its_own_processes(seed: int) -> None:
     work = Work()
-    run = submitted(seed, working(work, total=100, spout_pending=5), nodes=2)
+    run = submit(seed, working(work, total=100, spout_pending=5), nodes=2)
     run.wait(0.01)
     nodes = run.nodes()
     assert all(nodes.values())
@@ -184,9 +184,9 @@ def test_a_machine_takes_only_its_own_processes_along(seed: int) -> None:
 
 
 @SEEDS
-def test_while_the_master_is_dead_who_is_born_waits_for_the_next_one(seed: int) -> None:
+def test_a_worker_that_starts_without_a_master_waits_for_the_next_one(seed: int) -> None:
     work = Work()
-    run = submitted(seed, working(work, total=100, spout_pending=5))
+    run = submit(seed, working(work, total=100, spout_pending=5))
     run.wait(0.01)
     bolt = process(run, "work").address
     run.kill_worker(bolt)
@@ -195,46 +195,46 @@ def test_while_the_master_is_dead_who_is_born_waits_for_the_next_one(seed: int) 
     assert run.snapshot().restarts == 1
 
 
-def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is() -> None:
+def test_a_master_that_starts_after_the_end_finds_that_the_topology_is_finished() -> None:
     work = Work()
-    run = submitted(0, working(work))
+    run = submit(0, working(work))
     all_done(run, work)
     run.kill_master()
     assert run.wait(60.0)
 
 
 @SEEDS
-def test_everybody_may_die_again_and_again(seed: int) -> None:
+def test_any_process_may_die_repeatedly(seed: int) -> None:
     work = Work()
-    run = submitted(seed, working(work, total=60, spout_pending=5, ackers=2), nodes=1 + seed % 3)
+    run = submit(seed, working(work, total=60, spout_pending=5, ackers=2), nodes=1 + seed % 3)
     draw = run._world.draw
     for _ in range(8):
-        there = sorted(run._env.network.there)
-        victim = there[int(draw() * len(there))] if there else None
+        processes = sorted(run._env.network.there)
+        victim = processes[int(draw() * len(processes))] if processes else None
         if victim == -1:
             run.kill_master()
         elif victim is not None:
             run.kill_worker(victim)
         run.wait(draw())
     all_done(run, work, 60)
-    assert "timeout" not in causes(run), "a loss was found by the deadline only"
+    assert "timeout" not in causes(run), "a loss was detected only by the deadline"
 
 
-DRAINED = 1_000  # records: there is load while a machine is drained
+DRAINED = 1_000  # records: so that there is load while a node is drained
 
 
 @seeds(20)
-def test_workers_leave_a_drained_machine_and_its_end_costs_nothing(seed: int) -> None:
+def test_workers_leave_a_drained_node_and_its_death_fails_no_tree(seed: int) -> None:
     work = Work()
-    made = working(work, total=DRAINED, spout_pending=5)
-    run = submitted(seed, made, nodes=3, call_s=0.01)
+    topology = working(work, total=DRAINED, spout_pending=5)
+    run = submit(seed, topology, nodes=3, call_s=0.01)
     run.wait(0.01)
     node = next(name for name, workers in run.nodes().items() if workers)
-    there = run.nodes()[node]
+    processes = run.nodes()[node]
     run.drain_node(node)
     while run.nodes()[node]:
         assert not run.wait(0.1)
-    assert not {*there} & {*run.plan.workers}, "their tasks are in new processes"
+    assert not {*processes} & {*run.plan.workers}, "their tasks are in new processes"
     run.kill_node(node)
     all_done(run, work, DRAINED)
     assert run.snapshot().restarts == 0
@@ -242,9 +242,9 @@ def test_workers_leave_a_drained_machine_and_its_end_costs_nothing(seed: int) ->
 
 
 @seeds(10, kinds=3)
-def test_processes_may_die_while_a_machine_is_drained(seed: int) -> None:
+def test_processes_may_die_while_a_node_is_drained(seed: int) -> None:
     work = Work()
-    run = submitted(seed, working(work, total=DRAINED, spout_pending=5), nodes=3, call_s=0.01)
+    run = submit(seed, working(work, total=DRAINED, spout_pending=5), nodes=3, call_s=0.01)
     run.wait(0.01)
     node = next(name for name, workers in run.nodes().items() if workers)
     run.drain_node(node)

@@ -1,4 +1,4 @@
-"""Workers that are frozen, cut off from the master, or from each other, in the simulator."""
+"""Tests of workers that are frozen, or cut off from the master or from each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Slow(Bolt[Number, None]):
         self._clock.sleep(0.1)
 
 
-def submitted(cluster: SimCluster, total: int, **settings: float) -> SimRun:
+def submit(cluster: SimCluster, total: int, **settings: float) -> SimRun:
     """A topology that is not active yet."""
     topology = Topology("frozen", **settings)  # type: ignore[arg-type]
     topology.spout("numbers", Counter(total)).shuffle().bolt("keep", keep)
@@ -50,9 +50,9 @@ def submitted(cluster: SimCluster, total: int, **settings: float) -> SimRun:
 
 @pytest.mark.parametrize("total", [FEW, MANY])
 @pytest.mark.parametrize("component", ["numbers", "keep", "__acker"])
-def test_a_worker_that_is_frozen_for_good_is_replaced(total: int, component: str) -> None:
+def test_a_worker_that_stays_frozen_is_replaced(total: int, component: str) -> None:
     with SimCluster(1) as cluster:
-        run = submitted(cluster, total)
+        run = submit(cluster, total)
         (frozen,) = run.plan.tasks_of(component)
         run.pause_worker(frozen.worker)
         begun_s = run.now()
@@ -65,9 +65,9 @@ def test_a_worker_that_is_frozen_for_good_is_replaced(total: int, component: str
         assert total == MANY or run.now() - begun_s < REPLACED_S
 
 
-def test_status_says_which_worker_is_silent_and_since_when() -> None:
+def test_status_shows_which_worker_is_silent_and_for_how_long() -> None:
     with SimCluster(1) as cluster:
-        run = submitted(cluster, MANY)
+        run = submit(cluster, MANY)
         (frozen,) = run.plan.tasks_of("keep")
         run.pause_worker(frozen.worker)
         run.activate()
@@ -80,7 +80,7 @@ def test_status_says_which_worker_is_silent_and_since_when() -> None:
 @seeds(20)
 def test_a_zombie_that_wakes_is_refused_and_ends(seed: int) -> None:
     with SimCluster(seed) as cluster:
-        run = submitted(cluster, MANY)
+        run = submit(cluster, MANY)
         (frozen,) = run.plan.tasks_of("keep")
         run.activate()
         run.wait(0.01)
@@ -90,12 +90,12 @@ def test_a_zombie_that_wakes_is_refused_and_ends(seed: int) -> None:
         run.resume_worker(frozen.worker)
         run._world.run_until(run.now() + 5.0)
         assert run.wait(3_600.0)
-        assert run.snapshot().restarts == 1, "the zombie has replaced nobody"
+        assert run.snapshot().restarts == 1, "the zombie must not count as a restart"
         assert not run._machines._zombies
 
 
 def outcome(seed: int, fault: Fault, relays: int = 2) -> Outcome:
-    """What becomes of a topology that is hurt at 0.5 s, and in which a timeout would be fatal."""
+    """Run a topology with one fault at 0.5 s; with one attempt only, a timeout would end it."""
 
     def declared() -> Topology:
         topology = relayed(400, rate=100, parallelism=relays)
@@ -127,7 +127,7 @@ LONG = {
 
 @seeds(4)
 @pytest.mark.parametrize("fault", LONG)
-def test_two_minutes_of_it_lose_nothing_and_charge_no_timeout(fault: str, seed: int) -> None:
+def test_a_fault_of_two_minutes_loses_nothing_and_charges_no_timeout(fault: str, seed: int) -> None:
     found = outcome(seed, LONG[fault]())
     assert found.verdict is Verdict.HOLDS, (found.error, found.findings)
 
@@ -135,7 +135,7 @@ def test_two_minutes_of_it_lose_nothing_and_charge_no_timeout(fault: str, seed: 
 @pytest.mark.parametrize("component", ["keep", "__acker"])
 def test_workers_that_are_cut_from_each_other_only_are_not_replaced(component: str) -> None:
     with SimCluster(1) as cluster:
-        run = submitted(cluster, 1_000, attempts_max=1)
+        run = submit(cluster, 1_000, attempts_max=1)
         ends = ("numbers", component)
         links = tuple(Link(source=a, target=b, vanish=1.0) for a, b in (ends, ends[::-1]))
         run.disturb(InjectedFaults(links=links))
@@ -149,9 +149,9 @@ def test_workers_that_are_cut_from_each_other_only_are_not_replaced(component: s
         assert "timeout" not in found.component("numbers").causes
 
 
-def test_a_worker_without_its_master_stops_and_goes_on() -> None:
+def test_a_worker_without_its_master_pauses_and_continues() -> None:
     with SimCluster(1) as cluster:
-        run = submitted(cluster, MANY)
+        run = submit(cluster, MANY)
         run.activate()
         run.wait(0.01)
         run.pause_master()
@@ -165,7 +165,7 @@ def test_a_worker_without_its_master_stops_and_goes_on() -> None:
 
 
 @seeds(10)
-def test_time_in_which_a_worker_has_stopped_for_want_of_a_master_counts_in_no_deadline(
+def test_time_in_which_a_worker_is_paused_without_a_master_extends_its_deadlines(
     seed: int,
 ) -> None:
     with SimCluster(seed) as cluster:
@@ -181,11 +181,11 @@ def test_time_in_which_a_worker_has_stopped_for_want_of_a_master_counts_in_no_de
 
 
 @seeds(10)
-def test_a_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
+def test_a_resumed_spout_reads_verdicts_before_it_checks_deadlines(
     seed: int,
 ) -> None:
     with SimCluster(seed) as cluster:
-        run = submitted(cluster, 2_000, message_timeout_s=5.0, spout_pending=64)
+        run = submit(cluster, 2_000, message_timeout_s=5.0, spout_pending=64)
         (spout,) = run.plan.tasks_of("numbers")
         run.activate()
         for _ in range(5):

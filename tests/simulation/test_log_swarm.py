@@ -1,4 +1,4 @@
-"""Whatever happens to who reads a log, and whoever takes parts of it over, nothing is lost."""
+"""Tests of random faults while partitions of a log move between tasks: no record is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KeepLetters(Bolt[DeadLetter, None]):
     def restore(self, state: None) -> None: ...
 
 
-def submitted(seed: int, log: Log) -> SimRun:
+def submit(seed: int, log: Log) -> SimRun:
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = Topology("logs", ackers=1 + seed % 2, peer_link_retry_s=0.5, spout_pending=16)
     retry = Retry(attempts=1_000, initial_s=0.01, dead_letters=True)
@@ -46,11 +46,11 @@ def submitted(seed: int, log: Log) -> SimRun:
 
 
 @seeds(SEEDS)
-def test_nothing_is_lost_whoever_dies_and_whoever_reads(seed: int) -> None:
+def test_no_record_of_a_log_is_lost_with_faults_while_partitions_move(seed: int) -> None:
     draw = Random(seed)
     log = Log(*([*map(Item, range(p * EACH, p * EACH + EACH))] for p in range(PARTITIONS)))
     log.partitions[1][7] = "text"
-    run = submitted(seed, log)
+    run = submit(seed, log)
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
     for _ in range(6):
         run.wait(draw.expovariate(8.0))

@@ -1,4 +1,4 @@
-"""Outages, doubt, poison, deaths and rebalances at once cost time, and nothing else."""
+"""Tests of random outages, doubt, poison, deaths and rebalances at once: no tuple is lost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ AWAY_MAX_S = 600.0
 
 
 @seeds(SEEDS, first=5)
-def test_outages_cost_time_and_no_tuple(seed: int) -> None:
+def test_outages_lose_no_tuple(seed: int) -> None:
     day = run_day(seed, AWAY_MAX_S)
     assert not day.complaints, (day.complaints, day.steps)
 
 
 @pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.long)])
-def test_outages_of_hours_cost_no_tuple(seed: int) -> None:
+def test_outages_of_hours_lose_no_tuple(seed: int) -> None:
     day = run_day(seed)
     assert not day.complaints, (day.complaints, day.steps)
 
 
-class Chokes(Bolt[Number, None]):
+class RaisesOnPoison(Bolt[Number, None]):
     """Raises on twelve adjacent records."""
 
     def process(self, record: Number) -> None:
@@ -38,7 +38,7 @@ class Chokes(Bolt[Number, None]):
 def test_adjacent_poison_does_not_stop_the_stream(seed: int) -> None:
     topology = Topology("poison", workers=2)
     numbers = topology.spout("numbers", Counter(2_000), retry=Retry(dead_letters=True))
-    numbers.shuffle().bolt("work", Chokes)
+    numbers.shuffle().bolt("work", RaisesOnPoison)
     numbers.stream("dead_letters").shuffle().bolt("letters", lambda _: None, fields=())
     with SimCluster(seed) as cluster:
         run = cluster.submit(topology.graph())
@@ -47,7 +47,7 @@ def test_adjacent_poison_does_not_stop_the_stream(seed: int) -> None:
     assert counts.acked - counts.dead == 2_000 - 12
 
 
-def test_days_differ() -> None:
+def test_all_kinds_of_days_are_drawn() -> None:
     days = [draw_day(seed) for seed in range(60)]
     assert {len(day.bolts) for day in days} == {1, 2, 3}
     assert {day.letters for day in days} == {day.doubts for day in days} == {False, True}

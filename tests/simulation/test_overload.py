@@ -1,4 +1,4 @@
-"""Random topologies whose bolts are slower than their sources run at the speed of the slowest."""
+"""Tests that random topologies with slow bolts run at the speed of their slowest worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = 10_000
 
 
 @seeds(25)
-def test_overload_costs_no_speed_and_no_tuple(seed: int) -> None:
+def test_under_overload_the_topology_keeps_its_speed_and_loses_no_tuple(seed: int) -> None:
     run = run_overload(seed, RECORDS)
     assert not run.complaints, (run.shape, run.busy)
     assert not run.is_slow, (run.shape, run.busy)
@@ -34,7 +34,7 @@ def test_the_same_seed_is_the_same_topology_and_all_kinds_are_drawn() -> None:
     assert max(services_s) > 0.5 * SERVICE_S[1]
 
 
-def test_work_is_what_the_tasks_of_a_worker_take_for_each_record() -> None:
+def test_work_is_the_time_of_the_tasks_of_a_worker_for_each_record() -> None:
     shape = next(s for s in map(draw_shape, range(100)) if s.family == "cycle" and s.rounds == 2)
     plan = shape.plan()
     inputs = shape.inputs_per_root("n")
@@ -44,7 +44,7 @@ def test_work_is_what_the_tasks_of_a_worker_take_for_each_record() -> None:
     assert all(task.component == ACKER or task.component in inputs for task in plan.tasks)
 
 
-def test_a_run_says_what_it_did_not_keep() -> None:
+def test_a_run_lists_its_complaints() -> None:
     shape = draw_shape(0)
     good = Run(shape, 300.0, {"n": 100}, speed=0.95, latency_s=1.0, queued=[10] * 21)
     assert not good.complaints

@@ -1,4 +1,4 @@
-"""The values of requests: which of them are records, and what is refused."""
+"""Tests of the values of requests: which of them are records, and which are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Line(NamedTuple):
     text: str
 
 
-def test_what_is_typed_is_the_text_of_an_only_text_field_or_json(cluster: SimCluster) -> None:
+def test_typed_text_is_the_only_text_field_or_json(cluster: SimCluster) -> None:
     topology = Topology("typed")
     topology.requests("lines", Line).answer()
     topology.requests("asks", Ask).answer()

@@ -1,4 +1,4 @@
-"""Requests and answers: all rows of one attempt or an error, whatever dies, moves or waits."""
+"""Tests of requests: each is answered with all rows of one attempt, or fails with an error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def double(part: Part) -> Iterator[Part]:
     yield Part(part.number, part.part * 2)
 
 
-class Held(Bolt[Ask, Ask]):
+class NeverAcks(Bolt[Ask, Ask]):
     """Acks nothing."""
 
     def execute(self, tuple: Tuple[Ask], out: Collector[Ask]) -> None: ...
@@ -72,7 +72,7 @@ def answer_to(number: int) -> list[Part]:
 
 
 def declared(workers: int = 3, **settings: Any) -> Topology:
-    """Three workers: parts of a request go through all of them, beside another stream."""
+    """With three workers the parts of a request go through all of them, beside another stream."""
     topology = Topology("parts", workers=workers)
     asks = topology.requests("asks", Ask, **settings)
     parts = asks.flat_map(split).shuffle().bolt("double", double, parallelism=3)
@@ -90,7 +90,7 @@ def cluster() -> Iterator[SimCluster]:
         yield cluster
 
 
-def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
+def results_of(run: SimRun, callers: list[SimCaller]) -> list[Any]:
     """The sorted answer or the error of each caller."""
     while not all(caller.has_ended for caller in callers):
         run.wait(0.1)
@@ -104,12 +104,12 @@ def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
 
 
 @pytest.mark.parametrize("layout", list(Layout))
-def test_each_of_many_callers_has_the_rows_of_its_own_request(
+def test_each_of_many_callers_gets_the_rows_of_its_own_request(
     cluster: SimCluster, layout: Layout
 ) -> None:
     run = cluster.submit(declared().graph(), layout)
     callers = [run.send("asks", Ask(number)) for number in range(100)]
-    assert ended(run, callers) == [answer_to(number) for number in range(100)]
+    assert results_of(run, callers) == [answer_to(number) for number in range(100)]
     assert sorted(run.ask("asks", {"number": 7})) == answer_to(7)
     assert sorted(run.ask("asks", 8)) == answer_to(8)
     run.wait(1)
@@ -118,7 +118,7 @@ def test_each_of_many_callers_has_the_rows_of_its_own_request(
 
 
 @seeds(60)
-def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: int) -> None:
+def test_a_request_is_answered_completely_and_once_or_fails_while_workers_die(seed: int) -> None:
     draw = Random(seed)
     layout = draw.choice(list(Layout))
     with SimCluster(seed, latency_s=0.003, check=True) as cluster:
@@ -128,12 +128,12 @@ def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: i
             callers.append(run.send("asks", number, timeout_s=60.0))
             run.wait(draw.uniform(0, 0.02))
             if draw.random() < 0.15:
-                with suppress(ClusterError):  # it has just died
+                with suppress(ClusterError):  # it is dead already
                     run.kill_worker(draw.choice(run.plan.workers))
             if draw.random() < 0.03:
                 with suppress(ClusterError):
                     run.kill_master()
-        assert ended(run, callers) == [answer_to(number) for number in range(40)]
+        assert results_of(run, callers) == [answer_to(number) for number in range(40)]
 
 
 @seeds(20)
@@ -146,12 +146,12 @@ def test_requests_are_answered_while_tasks_move(seed: int) -> None:
             callers += [run.send("asks", number, timeout_s=60.0) for number in range(20)]
             run.wait(draw.uniform(0, 0.05))
             run.rebalance(workers=draw.randrange(1, 6), wait_s=draw.choice([0.0, 5.0]))
-            near = {run.plan.tasks_of(one)[0].worker for one in ("asks", "asks-answers")}
-            assert len(near) == 1
-        assert ended(run, callers) == [answer_to(number) for number in range(20)] * 4
+            workers_near = {run.plan.tasks_of(one)[0].worker for one in ("asks", "asks-answers")}
+            assert len(workers_near) == 1
+        assert results_of(run, callers) == [answer_to(number) for number in range(20)] * 4
 
 
-def test_a_failure_is_the_callers_with_its_cause_and_place(cluster: SimCluster) -> None:
+def test_the_caller_gets_a_failure_with_its_cause_and_place(cluster: SimCluster) -> None:
     run = cluster.submit(declared().graph())
     assert sorted(run.ask("asks", 1)) == answer_to(1)
     with pytest.raises(RequestFailed, match=r"'asks' failed: exception in double.*no -1") as raised:
@@ -163,7 +163,7 @@ def test_a_failure_is_the_callers_with_its_cause_and_place(cluster: SimCluster) 
 
 
 class Flaky(Bolt[Part, Part]):
-    """Fails a part twice, when half of its request has passed."""
+    """Fails the middle part of a request twice."""
 
     def prepare(self, context: Any) -> None:
         self.left = 2
@@ -176,19 +176,19 @@ class Flaky(Bolt[Part, Part]):
 
 
 @pytest.mark.parametrize("attempts", [2, 3])
-def test_attempts_are_those_of_retry_and_their_rows_do_not_add_up(
+def test_retry_sets_the_attempts_and_the_answer_has_rows_of_one_attempt_only(
     cluster: SimCluster, attempts: int
 ) -> None:
     topology = Topology("flaky")
     asks = topology.requests("asks", Ask, retry=Retry(attempts=attempts))
     asks.flat_map(split).shuffle().bolt("flaky", Flaky).answer()
     run = cluster.submit(topology.graph())
-    found = ended(run, [run.send("asks", 1)])
+    found = results_of(run, [run.send("asks", 1)])
     assert found == [answer_to(1)] if attempts == 3 else isinstance(found[0], RequestFailed)
 
 
-class Away(Bolt[Ask, Ask]):
-    """A dependency that is away for two seconds."""
+class UnavailableAtFirst(Bolt[Ask, Ask]):
+    """Its dependency is unavailable for two seconds."""
 
     def prepare(self, context: Any) -> None:
         self.clock = context.clock
@@ -200,18 +200,18 @@ class Away(Bolt[Ask, Ask]):
         yield ask
 
 
-def test_an_outage_is_waited_for_until_the_caller_gives_up(cluster: SimCluster) -> None:
+def test_a_request_waits_for_an_outage_until_its_caller_gives_up(cluster: SimCluster) -> None:
     topology = Topology("outage")
-    topology.requests("asks", Ask).shuffle().bolt("away", Away).answer()
+    topology.requests("asks", Ask).shuffle().bolt("away", UnavailableAtFirst).answer()
     run = cluster.submit(topology.graph())
     first, second = run.send("asks", 1, timeout_s=0.5), run.send("asks", 2, timeout_s=20)
-    error, answer = ended(run, [first, second])
+    error, answer = results_of(run, [first, second])
     assert isinstance(error, RequestTimeout)
     assert "within 0.5 s: its tuple tree is not complete" in str(error)
     assert answer == [Ask(2)]
     run.wait(5)
     asks = run.snapshot().component("asks")
-    assert (asks.acked, asks.pending) == (1, 0)  # nobody waits for the other one
+    assert (asks.acked, asks.pending) == (1, 0)  # the first was given up with its caller
 
 
 class Kills(Bolt[Ask, Ask]):
@@ -227,15 +227,15 @@ def test_a_request_that_kills_its_process_fails_and_the_others_do_not() -> None:
     with SimCluster(1, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         callers = [run.send("asks", number, timeout_s=60.0) for number in range(20)]
-        found = ended(run, callers)
+        found = results_of(run, callers)
     error = found.pop(13)
     assert isinstance(error, RequestFailed)
     assert "actor died in kills" in str(error)
     assert found == [[Ask(number)] for number in range(20) if number != 13]
 
 
-class Never(Bolt[Ask, Ask]):
-    """Neither acks nor fails."""
+class EmitsOnly(Bolt[Ask, Ask]):
+    """Emits, and neither acks nor fails."""
 
     def execute(self, tuple: Tuple[Ask], out: Collector[Ask]) -> None:
         out.emit(tuple.record, tuple)
@@ -243,7 +243,7 @@ class Never(Bolt[Ask, Ask]):
 
 def test_an_answer_is_not_given_before_its_tree_is_complete(cluster: SimCluster) -> None:
     topology = Topology("never")
-    topology.requests("asks", Ask, message_timeout_s=3).shuffle().bolt("never", Never).answer()
+    topology.requests("asks", Ask, message_timeout_s=3).shuffle().bolt("never", EmitsOnly).answer()
     run = cluster.submit(topology.graph())
     with pytest.raises(RequestFailed, match="failed: timeout"):
         run.ask("asks", 1)
@@ -251,9 +251,9 @@ def test_an_answer_is_not_given_before_its_tree_is_complete(cluster: SimCluster)
 
 def test_beyond_pending_max_requests_are_refused(cluster: SimCluster) -> None:
     topology = Topology("never")
-    topology.requests("asks", Ask, pending_max=3).shuffle().bolt("never", Never).answer()
+    topology.requests("asks", Ask, pending_max=3).shuffle().bolt("never", EmitsOnly).answer()
     run = cluster.submit(topology.graph())
-    found = ended(run, [run.send("asks", number, timeout_s=2.0) for number in range(5)])
+    found = results_of(run, [run.send("asks", number, timeout_s=2.0) for number in range(5)])
     assert sorted(type(one).__name__ for one in found) == [
         *["RequestRefused"] * 2,
         *["RequestTimeout"] * 3,
@@ -262,7 +262,7 @@ def test_beyond_pending_max_requests_are_refused(cluster: SimCluster) -> None:
         run.ask("asks", 6, timeout_s=1.0)
 
 
-def test_what_does_not_fit_is_refused(cluster: SimCluster) -> None:
+def test_wrong_requests_are_refused(cluster: SimCluster) -> None:
     run = cluster.submit(declared().graph())
     for value in ({"numer": 1}, {"number": 1, "part": 2}, Part(1, 2), {}):
         with pytest.raises(RequestRefused, match=r"'asks' is Ask\(number\), and this is"):
@@ -271,22 +271,22 @@ def test_what_does_not_fit_is_refused(cluster: SimCluster) -> None:
         run.ask("double", 1)
 
 
-def test_a_drain_finishes_what_was_emitted_and_refuses_the_rest(cluster: SimCluster) -> None:
+def test_a_drain_finishes_emitted_requests_and_refuses_the_others(cluster: SimCluster) -> None:
     run = cluster.submit(declared().graph())
     callers = [run.send("asks", number, timeout_s=5.0) for number in range(5)]
     run.wait(0.004)
     run.drain()
-    run.wait(0.1)  # until the workers have heard of it
+    run.wait(0.1)  # until the workers drain
     late = run.send("asks", 9, timeout_s=5.0)
-    for number, one in enumerate(ended(run, callers)):
+    for number, one in enumerate(results_of(run, callers)):
         assert isinstance(one, RequestRefused) or one == answer_to(number)
-    assert isinstance(ended(run, [late])[0], RequestRefused)
+    assert isinstance(results_of(run, [late])[0], RequestRefused)
     assert run.wait(30)
 
 
-def test_a_new_life_of_a_drained_topology_refuses_requests() -> None:
+def test_a_restarted_worker_of_a_draining_topology_refuses_requests() -> None:
     topology = Topology("drained", workers=2)
-    topology.requests("asks", Ask).shuffle().bolt("held", Held).answer()
+    topology.requests("asks", Ask).shuffle().bolt("held", NeverAcks).answer()
     with SimCluster(seed=3) as cluster:
         run = cluster.submit(topology.graph())
         run.send("asks", 1, timeout_s=60.0)
@@ -298,7 +298,7 @@ def test_a_new_life_of_a_drained_topology_refuses_requests() -> None:
             run.ask("asks", 2, timeout_s=5.0)
 
 
-def test_a_topology_that_has_failed_or_was_stopped_says_so(cluster: SimCluster) -> None:
+def test_a_stopped_topology_refuses_requests(cluster: SimCluster) -> None:
     run = cluster.submit(declared().graph())
     run.stop()
     with pytest.raises(ClusterError, match="was stopped"):
@@ -306,7 +306,7 @@ def test_a_topology_that_has_failed_or_was_stopped_says_so(cluster: SimCluster) 
 
 
 class Count(Bolt[Any, Part]):
-    """How often a number came; only requests have an answer."""
+    """Counts each number; emits its count for every record, also for those of the stream."""
 
     def prepare(self, context: Any) -> None:
         self.seen: dict[int, int] = {}
@@ -335,7 +335,7 @@ def test_rows_that_no_request_has_caused_are_dropped() -> None:
         ]
 
 
-def test_several_answers_and_branches_are_one_answer_and_none_is_an_empty_one() -> None:
+def test_rows_of_several_branches_are_one_answer_and_no_rows_are_an_empty_answer() -> None:
     def keep(ask: Ask, state: KeyState[int]) -> Iterator[Part]:
         state.value = (state.value or 0) + 1
         yield Part(ask.number, state.value)
@@ -348,7 +348,7 @@ def test_several_answers_and_branches_are_one_answer_and_none_is_an_empty_one() 
     asks.filter(lambda ask: ask.number < 10).group_by("number").process(keep).answer()
     with SimCluster(2) as cluster:
         run = cluster.submit(topology.graph())
-        assert ended(run, [run.send("asks", n) for n in (1, 11, 2)]) == [
+        assert results_of(run, [run.send("asks", n) for n in (1, 11, 2)]) == [
             [Ask(1), Part(1, 1)],
             [],
             [Ask(2), Part(2, 1)],

@@ -1,4 +1,4 @@
-"""Recorded trees over several workers: joins, combined rows, deaths, pauses, rebalances."""
+"""Tests of trees traced over several workers: combined rows, deaths, pauses, rebalances."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def combining() -> Topology:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_edges_of_combined_rows_are_recorded_also_those_of_joined_batches(seed: int) -> None:
+def test_all_edges_of_combined_rows_and_of_joined_batches_are_recorded(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
         run = cluster.submit(combining().graph(), Layout.ISOLATE)
         assert run.wait(60.0)
@@ -72,7 +72,7 @@ def chain(sinks: int = 1) -> Topology:
     return topology
 
 
-def submitted(cluster: SimCluster, topology: Topology) -> SimRun:
+def submit(cluster: SimCluster, topology: Topology) -> SimRun:
     return cluster.submit(topology.graph(), Layout.ISOLATE)
 
 
@@ -81,16 +81,16 @@ def worker_of(run: SimRun, component: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None:
+def test_after_a_worker_is_killed_the_traces_of_the_others_remain(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(1.0)
         run.kill_worker(worker_of(run, "relay"))
         assert run.wait(60.0)
         found = run.traces()
         assert found.silent == ()
         complete = [tree for tree in found.trees if tree.outcome == "complete"]
-        assert {tree.number for tree in complete} == set(range(60)), "the spout's worker lives"
+        assert {tree.number for tree in complete} == set(range(60)), "the spout's worker ran on"
         replays = [tree for tree in found.trees if (tree.attempt or 0) > 1]
         assert len(replays) == len(found.failed)
         for tree in replays:
@@ -100,9 +100,9 @@ def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None
             assert {hop.target for hop in tree.hops} <= {"relay[0]", "sink[0]"}
 
 
-def test_trees_of_a_dead_spout_are_known_from_the_other_workers() -> None:
+def test_trees_of_a_dead_spout_are_read_from_the_other_workers() -> None:
     with SimCluster(3, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(1.0)
         before = run.traces()
         run.kill_worker(worker_of(run, "numbers"))
@@ -117,7 +117,7 @@ def test_trees_of_a_dead_spout_are_known_from_the_other_workers() -> None:
 
 def test_a_paused_worker_is_named_and_the_others_answer() -> None:
     with SimCluster(2, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(0.5)
         sink = worker_of(run, "sink")
         run.pause_worker(sink)
@@ -150,14 +150,14 @@ def test_trees_stay_recorded_through_a_rebalance() -> None:
 
 def test_one_tree_is_asked_for_by_its_root() -> None:
     with SimCluster(1, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert run.wait(60.0)
         tree = run.traces().trees[7]
         assert run.traces(tree.root).trees == (tree,)
         assert run.traces("0").trees == ()
 
 
-class Busy(Spout[Item]):
+class Numbers(Spout[Item]):
     def open(self, context: Context) -> None:
         self.clock = context.clock
 
@@ -165,7 +165,7 @@ class Busy(Spout[Item]):
         return map(Item, range(600))
 
 
-class Third(Bolt[Item, None]):
+class FailsEachThird(Bolt[Item, None]):
     """Fails each third number once."""
 
     def __init__(self) -> None:
@@ -177,18 +177,18 @@ class Third(Bolt[Item, None]):
             raise ValueError("once")
 
 
-def test_workers_agree_on_the_trees_however_small_the_share_is() -> None:
+def test_workers_trace_the_same_trees_for_any_share() -> None:
     with SimCluster(8, check=True) as cluster:
         topology = Topology("some", trace_share=0.01, workers=3)
-        topology.spout("numbers", Busy()).shuffle().bolt("relay", relay, 2).shuffle().bolt(
-            "third", Third()
+        topology.spout("numbers", Numbers()).shuffle().bolt("relay", relay, 2).shuffle().bolt(
+            "third", FailsEachThird()
         )
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         assert run.wait(120.0)
         found = run.traces()
         attempts = Counter(tree.attempt for tree in found.trees)
         assert attempts[2] == 200
-        assert 2 <= attempts[1] <= 20, "one in a hundred of all that is emitted"
+        assert 2 <= attempts[1] <= 20, "about 1 % of the 600 first attempts"
         check(found)
         for tree in found.trees:
             assert len(tree.hops) == 2 or tree.outcome == "failed"

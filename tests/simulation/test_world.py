@@ -1,4 +1,4 @@
-"""One time and one seed: events come in their order, and what comes at once is drawn."""
+"""Tests of the event queue: events by time, and in drawn order at the same moment."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from sunshower.simulation.world import World
 
 
 def order(seed: int) -> list[str]:
-    world, seen = World(seed), list[str]()
+    world, happened = World(seed), list[str]()
     for name in "abcdefgh":
-        world.at(1.0, seen.append, name)
+        world.at(1.0, happened.append, name)
     world.run_until(1.0)
-    return seen
+    return happened
 
 
-def test_events_happen_by_time_whoever_came_first() -> None:
-    world, seen = World(0), list[tuple[str, float]]()
+def test_events_happen_in_the_order_of_their_times() -> None:
+    world, happened = World(0), list[tuple[str, float]]()
     for name, at_s in (("late", 3.0), ("early", 1.0), ("never", 9.0)):
-        world.at(at_s, lambda name=name: seen.append((name, world.now_s)))
+        world.at(at_s, lambda name=name: happened.append((name, world.now_s)))
     world.run_until(5.0)
-    assert seen == [("early", 1.0), ("late", 3.0)]
+    assert happened == [("early", 1.0), ("late", 3.0)]
     assert (world.now_s, world.next_s) == (5.0, 9.0)
     world.step()
     assert (world.now_s, world.next_s) == (9.0, inf)
 
 
-def test_what_happens_at_the_same_moment_happens_in_an_order_that_the_seed_draws() -> None:
+def test_the_seed_draws_the_order_of_events_at_the_same_moment() -> None:
     orders = {tuple(order(seed)) for seed in range(20)}
     assert len(orders) > 15
     assert {tuple(sorted(one)) for one in orders} == {tuple("abcdefgh")}
     assert order(7) == order(7)
 
 
-def test_an_event_may_bring_others_about_in_the_same_moment() -> None:
-    world, seen = World(0), list[float]()
-    world.at(2.0, lambda: world.after(0.0, lambda: seen.append(world.now_s)))
+def test_an_event_may_cause_others_at_the_same_moment() -> None:
+    world, happened = World(0), list[float]()
+    world.at(2.0, lambda: world.after(0.0, lambda: happened.append(world.now_s)))
     world.run_until(2.0)
-    assert seen == [2.0]
+    assert happened == [2.0]
 
 
-def test_durations_are_what_they_should_be_on_the_average() -> None:
+def test_durations_have_the_expected_average() -> None:
     world = World(3)
     drawn = [world.about(0.5) for _ in range(20_000)]
     assert min(drawn) >= 0

@@ -1,4 +1,4 @@
-"""What the structure tests look at: files, their syntax trees and their imports."""
+"""Reads the repository for tests: its files, their syntax trees and their imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _walk() -> Iterator[Path]:
     for folder, subfolders, names in os.walk(ROOT):
         ignored = everywhere | (at_root if Path(folder) == ROOT else set())
         subfolders[:] = sorted(set(subfolders) - ignored)
-        found = sorted(set(names) - {".git"})  # a file in a work tree of its own
+        found = sorted(set(names) - {".git"})  # a file, in a linked work tree
         yield from (Path(folder, name).relative_to(ROOT) for name in found)
 
 
@@ -47,12 +47,12 @@ def syntax(path: Path) -> ast.Module:
 
 @dataclass(frozen=True)
 class Import:
-    """One module that a file imports. `module` is "?" where only the running program knows."""
+    """One module that a file imports. `module` is "?" if it is known only when the program runs."""
 
     module: str
     line: int
-    late: bool  # inside a function: costs nothing until it is called
-    typing_only: bool  # under `if TYPE_CHECKING:`: costs nothing ever
+    late: bool  # inside a function: imported only when it is called
+    typing_only: bool  # under `if TYPE_CHECKING:`: never imported
 
 
 def _is_module(name: str) -> bool:
@@ -61,7 +61,7 @@ def _is_module(name: str) -> bool:
 
 
 class _Imports(ast.NodeVisitor):
-    """Collects every import of a file, wherever it stands."""
+    """Collects all imports of a file."""
 
     def __init__(self, path: Path) -> None:
         self.package = path.with_suffix("").parts[:-1]

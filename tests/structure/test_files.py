@@ -1,4 +1,4 @@
-"""The style, as a test: first sentences, sizes, nothing of one machine, links that lead on."""
+"""Tests of style: first sentences, sizes, no paths of one machine, and links that work."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def opening_mistake(path: Path) -> str | None:
     return None
 
 
-def test_files_open_with_one_sentence() -> None:
+def test_files_begin_with_one_sentence() -> None:
     none_is_wrong([f"{path}: {wrong}" for path in PYTHON if (wrong := opening_mistake(path))])
 
 
-def test_folder_can_be_read_as_a_table_of_contents() -> None:
+def test_folders_have_few_files() -> None:
     files = Counter(path.parent for path in PYTHON if path.name != "__init__.py")
     assert not [
         f"{folder} has {count} files; {FOLDER_FILES_MAX} are the limit: make packages of it"
@@ -66,7 +66,7 @@ def test_lines_of_code_and_prose_fit_the_page() -> None:
     )
 
 
-def test_files_fit_in_a_sitting() -> None:
+def test_files_have_few_lines() -> None:
     sizes = {path: len(text(path).splitlines()) for path in PYTHON}
     none_is_wrong(
         [
@@ -77,7 +77,7 @@ def test_files_fit_in_a_sitting() -> None:
     )
 
 
-def test_functions_fit_on_a_screen() -> None:
+def test_functions_have_few_lines() -> None:
     none_is_wrong(
         [
             f"{path}:{node.lineno} {node.name} has {lines} lines"
@@ -105,7 +105,7 @@ def test_tests_wait_for_events_and_never_sleep() -> None:
     )
 
 
-# ---- nothing that is true on one machine only ---------------------------------------------------
+# ---- nothing that only one machine has ----------------------------------------------------------
 
 ELSEWHERE = {
     "a package registry": re.compile(
@@ -119,7 +119,7 @@ ELSEWHERE = {
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text; a picture has none."""
+    """The lines of a text file; none of a picture."""
     try:
         return text(path).splitlines()
     except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def test_files_name_nothing_of_one_machine() -> None:
     )
 
 
-# ---- pages that follow the code -----------------------------------------------------------------
+# ---- links and names in pages -------------------------------------------------------------------
 
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 # `sunshower/runtime/tracking/ledger.py`, `tests/runtime/tracking/test_ledger.py::test_double_ack`
@@ -180,7 +180,7 @@ def test_pages_name_files_and_tests_that_exist() -> None:
     none_is_wrong(wrong)
 
 
-def test_examples_and_pages_import_public_names_alone() -> None:
+def test_examples_and_pages_import_only_public_names() -> None:
     programs = [path for path in PYTHON if path.parts[0] == "examples"]
     pages = [path for path in PAGES if "decisions" not in path.parts]
     none_is_wrong(

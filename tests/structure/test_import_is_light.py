@@ -1,4 +1,4 @@
-"""The small door: `import sunshower` brings nothing from outside, and the command line no Ray."""
+"""Tests that `import sunshower` imports no external package, and the command line no Ray."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ print(*sorted(new - set(sys.stdlib_module_names) - ours))
 HEAVY = {"ray", "numpy", "pyarrow", "msgpack", "pyspark", "pandas"}
 
 
-def brought_along_by(module: str) -> set[str]:
-    """The packages from outside that a fresh interpreter has after `import module`."""
+def external_packages_of(module: str) -> set[str]:
+    """The external packages that a new interpreter has after `import module`."""
     command = [sys.executable, "-c", PROBE.format(module=module)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 
-def test_import_sunshower_brings_nothing_from_outside() -> None:
-    assert brought_along_by("sunshower") == set()
+def test_import_sunshower_imports_no_external_package() -> None:
+    assert external_packages_of("sunshower") == set()
 
 
-def test_the_command_line_answers_without_waiting_for_ray() -> None:
-    assert brought_along_by("sunshower.cli") & HEAVY == set()
+def test_the_command_line_does_not_import_ray() -> None:
+    assert external_packages_of("sunshower.cli") & HEAVY == set()

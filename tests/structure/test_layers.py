@@ -1,4 +1,4 @@
-"""Which package may import which, which external libraries it may use, and what stays pure."""
+"""Rules for imports: between packages, of external libraries, and of clocks, chance and network."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ EXTERNAL: dict[str, set[str]] = {
     "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
-    # They run code on the bytes they read: nothing from a store, a broker or a packet.
+    # Reading them can run code, so nothing from a store, a broker or a packet is read with them.
     # Of Ray's object store · only `dumps`, to compare · of savepoints, in both adapters.
     "pickle": {"spark_integration", "runtime", "simulation", "actors"},
     "marshal": set(),
@@ -136,10 +136,10 @@ EXTERNAL: dict[str, set[str]] = {
     "jgo": {"dev"},
     "cryptography": {"dev"},
 }
-# `import sunshower` passes through these: what is not ours they import inside functions.
+# `import sunshower` imports these, so they import external libraries inside functions only.
 LIGHT = FOUNDATIONS | {"topologies", "__init__"}
 
-# Time, chance, the machine and the network are handed in (design §2, style P2).
+# Time, chance, the machine and the network are passed to these packages as arguments.
 PURE = FOUNDATIONS | {"topologies", "runtime", "trident", "experiments", "simulation"}
 IMPURE = {
     *("time", "random", "os", "threading", "asyncio", "uuid", "socket", "secrets", "select"),
@@ -147,21 +147,21 @@ IMPURE = {
 }
 EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its package may not
     "sunshower.clock": {"time"},
-    # An event loop on the clock that it is given.
+    # It has an event loop on the clock that it gets.
     "sunshower.topologies.async_calls": {"asyncio", "selectors"},
     "sunshower.installed": {"os"},
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
-    "sunshower.simulation.world": {"random"},  # its one generator, which has the seed
+    "sunshower.simulation.world": {"random"},  # its only generator, which has the seed
 }
 
-# ---- the reading --------------------------------------------------------------------------------
+# ---- checks of each file ------------------------------------------------------------------------
 
 
 def package_of(module: str) -> str:
-    """The package of a module: of `sunshower.runtime.tracking` `runtime`."""
+    """The package of a module, such as `runtime` for `sunshower.runtime.tracking`."""
     parts = module.split(".")[1:]
     if "/".join(parts[:2]) in MAY_IMPORT:
         return "/".join(parts[:2])
@@ -272,7 +272,7 @@ def unrepeatable(node: ast.AST) -> str | None:
     return None
 
 
-def test_pure_packages_give_the_same_answer_in_every_process() -> None:
+def test_pure_packages_compute_the_same_in_every_process() -> None:
     none_is_wrong(
         [
             f"{path}:{getattr(node, 'lineno', '?')} {reason}"
@@ -319,7 +319,7 @@ def test_extensions_can_be_deleted() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    """Not even for types: two files that need each other are read as one."""
+    """Not even for types: files that import each other must be read together."""
     graph = {
         module_name(path): {
             found.module for found in all_imports(path) if found.module != module_name(path)
@@ -342,7 +342,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert not shared
 
 
-def test_the_package_has_what_it_names() -> None:
+def test_the_package_has_all_names_of_its_all() -> None:
     assert {name for name in sunshower.__all__ if not hasattr(sunshower, name)} == set()
     with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
         sunshower.no_such_thing  # noqa: B018

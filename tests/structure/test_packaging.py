@@ -1,4 +1,4 @@
-"""What is installed: every dependency is pinned, and each pin is one that the project accepts."""
+"""Tests of dependencies: each is pinned, within the range that the project accepts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_dependencies_are_pinned_within_their_ranges() -> None:
         assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
 
 
-def test_what_is_to_be_installed_is_an_extra() -> None:
+def test_commands_to_install_name_existing_extras() -> None:
     texts = {path: text(path) for path in FILES if path.suffix in {".py", ".md"}}
     named = re.findall(r"make setup EXTRAS=([\w,]+)", "\n".join(texts.values()))
     assert not {name for names in named for name in names.split(",")} - EXTRAS.keys()

@@ -1,4 +1,4 @@
-"""`sunshower dead`: what it lists, shows, exports and replays, from files of every condition."""
+"""Tests of `sunshower dead`: list, show, export and replay, also with damaged and old files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def said(sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """What `sunshower dead …` prints, on both outputs."""
+    """Run `sunshower dead …`; returns what it prints on both outputs."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: object, status: int = 0) -> str:
@@ -91,7 +91,7 @@ def test_letters_are_selected_by_number_cause_component_and_time(
     assert numbers(said, file, *options) == expected
 
 
-def test_a_cause_that_does_not_exist_is_refused_with_those_that_do(said: Said, file: Path) -> None:
+def test_an_unknown_cause_is_refused_with_the_known_ones(said: Said, file: Path) -> None:
     refused = said("list", file, "--cause", "exeption", status=2)
     assert "'exception'" in refused
     assert "'timeout'" in refused
@@ -172,7 +172,7 @@ def test_a_line_of_the_index_that_was_not_finished_is_left_out(file: Path) -> No
     assert [*ReplayIndex(first.index).replayed] == [first.id, second.id]
 
 
-def test_while_no_letter_ends_outages_are_looked_for(file: Path) -> None:
+def test_while_no_letter_ends_outages_are_reported(file: Path) -> None:
     letters = read_files([str(file)]).letters
     looked = Event()
 
@@ -210,7 +210,7 @@ def pass_on(word: Word) -> Iterator[Word]:
     yield word
 
 
-def test_the_components_that_letters_of_a_spout_reach_are_known_without_code() -> None:
+def test_the_components_that_letters_of_a_spout_reach_are_found_without_code() -> None:
     topology, source = Topology("t"), Records([], type=Word)
     parsed = topology.spout("first", source).shuffle().bolt("parse", pass_on)
     stored = parsed.shuffle().bolt("store", pass_on)
@@ -254,7 +254,7 @@ SHOP = """
 
 
 @pytest.mark.ray
-def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_new_letters(
+def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are_new_letters(
     here: Command, command: Command, said: Said, write: Write, tmp_path: Path
 ) -> None:
     dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"

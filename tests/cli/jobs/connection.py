@@ -27,7 +27,7 @@ class Relay(ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """As that of a dashboard."""
+        """The address to use in place of the dashboard's."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 

@@ -1,6 +1,6 @@
-"""Two nodes of Ray with a dashboard: run by test_ray_jobs.py, in an environment that has one.
+"""A program that starts two nodes of Ray with a dashboard: see test_ray_jobs.py.
 
-Prints the addresses of the head and of the dashboard, and ends when its standard input does.
+It prints the addresses of the head and of the dashboard, and ends when its standard input does.
 """
 
 from __future__ import annotations

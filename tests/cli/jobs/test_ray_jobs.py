@@ -1,7 +1,7 @@
-"""The commands of docs/CLUSTERS.md through Ray's dashboard, on two nodes that require a token.
+"""Runs the commands of docs/CLUSTERS.md through Ray's dashboard, on two nodes with a token.
 
-Their environment is one of its own: with the packages of `ray[default]`, each Ray would start its
-dashboard, also those of all other tests.
+They have their own environment: with the packages of `ray[default]` in this one, the Ray of every
+other test would start its dashboard, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Nodes(NamedTuple):
     environment: dict[str, str]
 
     def __call__(self, command: str, folder: Path, status: int = 0) -> str:
-        """Run a command of the page in a folder; returns what it prints."""
+        """Run a command of the page in a folder. Returns what it prints."""
         done = subprocess.run(
             shlex.split(command),
             cwd=folder,
@@ -134,8 +134,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
-    """Where the nodes note that they run: a job on them looks there, and would otherwise find the
-    Ray that another test started last. The path is short, because sockets of Unix are in it."""
+    """The folder for the files of the nodes. A job looks there for its Ray, and would otherwise
+    find the Ray that another test started last. The path is short, because it is part of the paths
+    of Unix sockets."""
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         yield folder
 
@@ -204,7 +205,7 @@ def test_two_topologies_of_a_folder_that_no_node_has(nodes: Nodes, project: Path
     until(nodes, "orders", "orders", COUNT)
     assert prices_in(here / "out.jsonl") == [3 * n for n in range(COUNT)]
     found = until(nodes, "prices", "numbers", 1)
-    # Its job has ended. The worker that starts again has the files, too.
+    # The job has ended. A restarted worker has the files, too.
     os.kill(found["workers"][1]["process"], signal.SIGKILL)
     while not (found := nodes.status("prices"))["restarts"]:
         pass
@@ -271,16 +272,18 @@ def test_an_interrupt_stops_the_command(nodes: Nodes, tmp_path: Path) -> None:
 
 def test_a_dropped_connection_does_not_stop_the_command(nodes: Nodes, tmp_path: Path) -> None:
     with dropping(nodes.dashboard, drops=5) as relay:
-        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
+        output = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
         assert relay.drops == 0
-    assert "There is no topology" in said
+    assert "There is no topology" in output
 
 
-def test_a_lost_connection_names_the_job_which_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+def test_the_error_for_a_lost_connection_names_the_job_which_continues(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     with dropping(nodes.dashboard, drops=1_000_000) as relay:
-        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
-    command = re.search(r"may still be running: (ray job status \S+) --address", said)
-    assert command is not None, said
+        output = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
+    command = re.search(r"may still be running: (ray job status \S+) --address", output)
+    assert command is not None, output
     while "succeeded" not in (found := nodes(command[1], tmp_path)):
         assert "stopped" not in found.lower()
         assert "failed" not in found
@@ -288,16 +291,16 @@ def test_a_lost_connection_names_the_job_which_goes_on(nodes: Nodes, tmp_path: P
 
 def test_errors_of_a_command_are_printed_by_the_client(nodes: Nodes, project: Path) -> None:
     (project / "orders_source.py").write_text("COUNT = unknown\n", encoding="utf-8")
-    said = nodes("sunshower submit orders.py", project, status=1)
-    assert "name 'unknown' is not defined" in said
-    said = nodes("sunshower submit --working-dir prices orders.py", project, status=1)
-    assert "is not in" in said
-    said = nodes("sunshower kill nobody", project, status=1)
-    assert "there is no topology 'nobody' on this cluster" in said
+    output = nodes("sunshower submit orders.py", project, status=1)
+    assert "name 'unknown' is not defined" in output
+    output = nodes("sunshower submit --working-dir prices orders.py", project, status=1)
+    assert "is not in" in output
+    output = nodes("sunshower kill nobody", project, status=1)
+    assert "there is no topology 'nobody' on this cluster" in output
     assert "listens, on this machine" in nodes("sunshower ui", project, status=1)
     other = nodes._replace(environment={**nodes.environment, "RAY_AUTH_TOKEN": "b" * 64})
-    said = other("sunshower list", project, status=1)
-    assert "set RAY_AUTH_MODE=token" in said
+    output = other("sunshower list", project, status=1)
+    assert "set RAY_AUTH_MODE=token" in output
     there = f"--address ray://{nodes.address}"
     assert "address of Ray's client" in nodes(f"sunshower list {there}", project, status=1)
     assert "no Ray answers" in nodes("sunshower list --address http://127.0.0.1:1", project, 1)

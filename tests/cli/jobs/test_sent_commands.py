@@ -1,4 +1,4 @@
-"""Which command, and which folder, `submit` and `upgrade` send to a dashboard."""
+"""Tests of the command and the folder that `submit` and `upgrade` send to a dashboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Send = Callable[..., Sent]
 
 @pytest.fixture
 def send(sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch) -> Iterator[Send]:
-    """Run a command with the address of a dashboard; returns what is sent there."""
+    """Run a command with the address of a dashboard. Returns what it sends there."""
     sent: list[Sent] = []
 
     def run_as_job(
@@ -48,7 +48,7 @@ def send(sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch) -> Iterator[Send
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file in a package of it, and the current folder above them."""
+    """A folder with a topology file in a package; the current folder is above it."""
     file = tmp_path / "project/prices/topology.py"
     file.parent.mkdir(parents=True)
     file.touch()
@@ -72,4 +72,4 @@ def test_another_folder_is_sent_and_the_file_named_in_it(
     assert send("submit", *option, file)[1:] == (["submit", "prices/topology.py"], project)
     sent = send("upgrade", *option, "prices", file)
     there = ["upgrade", "prices", "prices/topology.py", "--working-dir", "."]
-    assert sent[1:] == (there, project)  # there it names the folder whose modules are sent on
+    assert sent[1:] == (there, project)  # `.`: the folder whose modules are shipped to workers

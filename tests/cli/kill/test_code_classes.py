@@ -1,4 +1,4 @@
-"""Tests of the classes of user code in a savepoint, which are other objects in a later run."""
+"""Tests of classes of user code in a savepoint: a later run reads them as its own classes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sink(Bolt[Word, None]):
 
 
 def loaded() -> Any:
-    """A file of user code that no process can import, as loaded by one submit."""
+    """The code of a file that no process can import, loaded as by one submit."""
     code: dict[str, Any] = {"__name__": "submitted_words"}
     exec(FILE, code)
     return SimpleNamespace(**code)
@@ -53,7 +53,7 @@ def plan_of(code: Any, *, sink: bool = True) -> Plan:
     return make_plan(topology.graph(), Layout.PACK)
 
 
-def test_objects_are_of_the_classes_of_the_code_that_reads_them() -> None:
+def test_objects_have_the_classes_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     value = former.Seen([former.Word("a", former.Color.RED)])
     found = CodeClasses(plan_of(code)).loads(CodeClasses(plan_of(former)).dumps(value))
@@ -62,7 +62,7 @@ def test_objects_are_of_the_classes_of_the_code_that_reads_them() -> None:
     assert found.words == [("a", code.Color.RED)]
 
 
-def test_classes_themselves_and_those_in_functions_are_of_the_code_too() -> None:
+def test_classes_and_classes_in_functions_are_those_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     function = eval("lambda: Word", {"Word": former.Word})
     data = CodeClasses(plan_of(former)).dumps([former.Word, function, int, type(None), Topology])

@@ -1,4 +1,4 @@
-"""Tests of what `kill --keep` leaves behind when a step of it fails."""
+"""Tests of the files of `kill --keep`, also if one of its steps fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_file_has_its_name_once_the_topology_has_ended_and_is_private(
     assert path.read_bytes() == savepoint.to_bytes()
 
 
-def test_a_savepoint_that_cannot_be_written_leaves_no_file_and_the_topology_goes_on(
+def test_a_savepoint_that_cannot_be_written_leaves_no_file_and_the_topology_continues(
     run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: NewFile, __: bytes) -> None:
@@ -74,7 +74,7 @@ def test_a_kill_that_comes_too_late_leaves_no_file(run: SimRun, tmp_path: Path) 
     assert run.wait(600)
 
 
-def test_ctrl_c_while_the_topology_is_packed_lets_it_go_on(
+def test_after_ctrl_c_while_it_is_packed_the_topology_continues(
     run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: NewFile, __: bytes) -> None:
@@ -106,7 +106,7 @@ def test_a_topology_that_ends_although_its_client_fails_keeps_its_savepoint(
     assert names(tmp_path) == ["words"]
 
 
-def test_if_nobody_knows_whether_the_topology_has_ended_the_unfinished_file_stays(
+def test_if_it_is_unknown_whether_the_topology_has_ended_the_unfinished_file_stays(
     run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     savepoint = run.keep()
@@ -135,10 +135,10 @@ def test_a_file_that_has_appeared_meanwhile_is_not_replaced(run: SimRun, tmp_pat
     assert (tmp_path / ".words.unfinished").read_bytes() == savepoint.to_bytes()
 
 
-def test_a_file_of_a_kill_that_did_not_finish_is_named(
+def test_the_error_names_the_unfinished_file_of_an_earlier_kill(
     printed_by: PrintedBy, tmp_path: Path
 ) -> None:
     (tmp_path / ".words.unfinished").touch()
-    said = printed_by("kill", "words", "--keep", tmp_path / "words", status=2).err
-    text = "".join(said.replace("│", "").split())
+    output = printed_by("kill", "words", "--keep", tmp_path / "words", status=2).err
+    text = "".join(output.replace("│", "").split())
     assert ".words.unfinishedistherealready;nameanotherfile" in text

@@ -92,7 +92,7 @@ WORDS = """
 
 
 def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
-    """Wait until this is true of the topology."""
+    """Wait until `what` holds for the snapshot."""
     while not what(run.snapshot()):
         assert not run.wait(0.1)
 
@@ -117,9 +117,9 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     until(run, lambda seen: seen.component("sink").executed == TOTAL // 2 - 2)
     until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
     here("kill", "words", "--wait", 0, "--keep", savepoint)
-    said = here("submit", path, "--resume", gone(savepoint), status=1).stderr
-    assert "the state of sink[0]" in said
-    assert "No module named 'gone_package'" in said
+    output = here("submit", path, "--resume", gone(savepoint), status=1).stderr
+    assert "the state of sink[0]" in output
+    assert "No module named 'gone_package'" in output
     assert "There is no topology" in here("list").stdout
     command("submit", path, "--resume", savepoint)
     (tmp_path / "gate").touch()
@@ -132,7 +132,7 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
 
 
 class Odd(Bolt[Number, None]):
-    """Has an object in memory of a class that only its process knows."""
+    """Its state has an object of a class that only its process has."""
 
     def prepare(self, context: Context) -> None:
         self.seen = type("Local", (), {})()
@@ -150,7 +150,7 @@ def even(number: Number) -> None: ...
 
 
 @pytest.mark.parametrize("bolt", [Odd, even])
-def test_a_topology_without_a_savepoint_or_whose_savepoint_is_not_used_goes_on(
+def test_a_topology_without_a_savepoint_or_with_an_unused_one_continues(
     ray_cluster: RayCluster, bolt: Any
 ) -> None:
     topology = Topology("numbers", workers=2, spout_pending=64)

@@ -1,4 +1,4 @@
-"""`sunshower logs` against a topology on a real Ray: events, and what user code logs."""
+"""Tests of `sunshower logs` on a real Ray: events, and records that user code logs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_events_and_records_of_user_code_are_listed(here: Command, write: Write)
 
 
 @pytest.mark.ray
-def test_follow_goes_on_until_it_is_interrupted(here: Command, start: Start, write: Write) -> None:
+def test_follow_continues_until_it_is_interrupted(
+    here: Command, start: Start, write: Write
+) -> None:
     import ray
 
     here("submit", write(CODE.replace("== 3", "== -1")))

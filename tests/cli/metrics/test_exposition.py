@@ -1,4 +1,4 @@
-"""Tests of what Prometheus reads: the numbers of the snapshot, counters that never go back."""
+"""Tests of the metrics for Prometheus: they equal the snapshot, and counters never decrease."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_sevens(number: Number) -> Iterator[Number]:
 
 
 class Drop(Bolt[Number, None]):
-    """It takes `seconds` for each number."""
+    """Takes `seconds` for each number."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -47,14 +47,14 @@ class Drop(Bolt[Number, None]):
         self.clock.sleep(self.seconds)
 
 
-def bury(letter: DeadLetter) -> None: ...
+def write_letter(letter: DeadLetter) -> None: ...
 
 
 def numbers(total: int, drop: Drop | None = None, workers: int = 1) -> Topology:
     topology = Topology("numbers", workers=workers)
     counted = topology.spout("count", Counter(total), 2, retry=Retry(attempts=2, dead_letters=True))
     counted.shuffle().bolt("check", refuse_sevens, 2).shuffle().bolt("drop", drop or Drop())
-    counted.stream("dead_letters").shuffle().bolt("bury", bury)
+    counted.stream("dead_letters").shuffle().bolt("letters", write_letter)
     return topology
 
 
@@ -82,14 +82,14 @@ def exposed(*topologies: Observed) -> Samples:
 # ---- the numbers --------------------------------------------------------------------------------
 
 
-def test_numbers_are_those_of_the_snapshot_and_of_what_was_processed() -> None:
+def test_metrics_equal_the_snapshot_and_the_processed_tuples() -> None:
     topology = numbers(60)
     snapshot = run_inline(topology.graph()).snapshot
     found = exposed(observed(topology, snapshot))
     spout = ("count", "numbers")
     # Nine of the numbers are multiples of 7, which fail twice each: too few in a row for a doubt.
     assert found["dead_letters_total", spout] == 9
-    assert found["tuples_acked_total", ("bury", "numbers")] == 9
+    assert found["tuples_acked_total", ("letters", "numbers")] == 9
     assert found["tuples_acked_total", ("drop", "numbers")] == 51
     assert found["tuples_failed_total", spout] == 18
     assert found["trees_failed_total", ("exception", "count", "numbers")] == 18
@@ -106,7 +106,7 @@ def test_numbers_are_those_of_the_snapshot_and_of_what_was_processed() -> None:
     assert found["topology_start_time_seconds", ("numbers",)] == 1e9
 
 
-def test_every_cause_is_there_from_the_start_so_that_the_first_failure_is_an_increase() -> None:
+def test_every_cause_is_exported_from_the_start_so_that_the_first_failure_is_an_increase() -> None:
     topology = numbers(1)
     found = exposed(observed(topology, Snapshot("numbers", {0: WorkerStats(0, 1)})))
     for cause in Cause:
@@ -164,7 +164,7 @@ def test_a_component_without_a_lag_has_no_such_sample() -> None:
     assert not [labels for name, labels in found if name == "lag_records"]
 
 
-def test_a_topology_that_does_not_answer_is_down_and_others_are_there() -> None:
+def test_a_topology_that_does_not_answer_is_down_and_others_are_exported() -> None:
     topology = numbers(3)
     there = observed(topology, run_inline(topology.graph()).snapshot)
     found = exposed(there, Observed('a "strange"\\ \n name', None))
@@ -195,8 +195,9 @@ def test_buckets_are_cumulative_and_their_bounds_exact() -> None:
 
 
 @seeds(5)
-def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
-    """A worker and the master at once would take what only they know; see docs/METRICS.md."""
+def test_counters_never_decrease_when_workers_and_masters_die(seed: int) -> None:
+    """If a worker and the master died at once, counts that only they have would be lost: see
+    docs/METRICS.md."""
     run = SimCluster(seed).submit(numbers(200, Drop(0.05), workers=2).graph())
     kills = {20: partial(run.kill_worker, seed % 2), 60: run.kill_master,
              100: partial(run.kill_worker, 1 - seed % 2), 140: run.kill_master}  # fmt: skip
@@ -218,5 +219,5 @@ def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
     assert gaps < step / 10
     final = exposed(Observed("numbers", Overview(run.plan, run.snapshot(), None, 0.0, {})))
     acked = final["tuples_acked_total", ("count", "numbers")]
-    assert acked >= 200  # a spout task that starts again emits again
+    assert acked >= 200  # a restarted spout task emits some messages again
     assert final["complete_latency_seconds_count", ("count", "numbers")] == acked

@@ -1,4 +1,4 @@
-"""Checks the numbers of a topology in Ray's own metrics; ray[default] exports them."""
+"""Checks the numbers of a topology in Ray's own metrics, which ray[default] exports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def exported(topology: str) -> Samples:
     any(importlib.util.find_spec(name) is None for name in EXPORTERS),
     reason="this Ray exports no metrics: install ray[default]",
 )
-def test_ray_exports_what_the_snapshot_has(ray_cluster: RayCluster) -> None:
+def test_ray_exports_the_counts_of_the_snapshot(ray_cluster: RayCluster) -> None:
     topology = Topology("numbers")
     topology.spout("count", Counter(500)).shuffle().bolt("drop", drop, 2)
     run = ray_cluster.submit(topology.graph())

@@ -1,4 +1,4 @@
-"""Tests of `sunshower metrics`: where it listens, what it refuses, and how it ends."""
+"""Tests of `sunshower metrics`: its address, its errors, and its end."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def fetched(url: str) -> str:
     return text
 
 
-def looked() -> list[Observed]:
+def observe_one() -> list[Observed]:
     return [Observed("words", None)]
 
 
-def test_it_listens_on_loopback_where_it_says_until_it_ends() -> None:
-    with served(looked, "127.0.0.1", 0) as url:
+def test_it_listens_on_loopback_until_the_command_ends() -> None:
+    with served(observe_one, "127.0.0.1", 0) as url:
         assert url.startswith("http://127.0.0.1:")
         assert 'sunshower_up{topology="words"} 0.0' in fetched(url)
         only = fetched(f"{url}?name[]=sunshower_up")
@@ -43,11 +43,11 @@ def test_it_listens_on_loopback_where_it_says_until_it_ends() -> None:
 
 
 def test_a_port_that_is_taken_is_refused_with_the_way_out() -> None:
-    with served(looked, "127.0.0.1", 0) as url:
+    with served(observe_one, "127.0.0.1", 0) as url:
         port = int(url.split(":")[2].split("/")[0])
         with (
             pytest.raises(ConfigError, match=f"127.0.0.1, port {port}.*--port 0 takes a free one"),
-            served(looked, "127.0.0.1", port),
+            served(observe_one, "127.0.0.1", port),
         ):
             pass
 
@@ -56,13 +56,13 @@ def test_without_the_extra_the_command_says_how_to_install_it(
     printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    complaint = printed_by("metrics", status=1).err
-    assert "prometheus_client, which serves the metrics, is missing" in complaint
-    assert "metrics" in complaint.partition("is missing")[2]
+    error_text = printed_by("metrics", status=1).err
+    assert "prometheus_client, which serves the metrics, is missing" in error_text
+    assert "metrics" in error_text.partition("is missing")[2]
 
 
 @pytest.mark.ray
-def test_numbers_are_those_of_status_and_ctrl_c_leaves_nothing(
+def test_metrics_equal_the_status_and_ctrl_c_ends_all_processes(
     here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray
@@ -78,8 +78,8 @@ def test_numbers_are_those_of_status_and_ctrl_c_leaves_nothing(
     assert run.wait(60)
     address = ray.get_runtime_context().gcs_address
     process = start("metrics", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
-    said = read_until(process.stdout, "Metrics are at")
-    text = fetched(said.split("Metrics are at ")[1].split(". ")[0])
+    output = read_until(process.stdout, "Metrics are at")
+    text = fetched(output.split("Metrics are at ")[1].split(". ")[0])
     status = json.loads(here("status", "finite", "--json").stdout)
     found = {
         (sample.name.removeprefix("sunshower_"), sample.labels.get("component")): sample.value

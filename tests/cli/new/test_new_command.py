@@ -1,4 +1,4 @@
-"""`sunshower new`: the project that it makes, and what it refuses."""
+"""Tests of `sunshower new`: the project that it makes, and its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_project_has_its_name_and_the_version_of_sunshower(
     assert not [path for path in folder.iterdir() if re.search("@[A-Z]+@", path.read_text())]
 
 
-def test_a_folder_with_files_stays_as_it_is(
+def test_a_folder_with_files_is_not_changed(
     sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "words").mkdir()
@@ -50,7 +50,7 @@ def test_a_folder_with_files_stays_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["My-Words", "1words", "my_words", "my words", "words-", "-words"])
-def test_a_name_that_is_no_project_name_is_refused(
+def test_an_invalid_project_name_is_refused(
     name: str, sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sunshower("new", tmp_path / name) == 1
@@ -67,7 +67,7 @@ def test_the_name_of_a_package_that_the_project_needs_is_refused(
     assert not (tmp_path / name).exists()
 
 
-def test_setup_without_a_wheel_asks_for_it(sunshower: Sunshower, tmp_path: Path) -> None:
+def test_setup_without_a_wheel_is_an_error(sunshower: Sunshower, tmp_path: Path) -> None:
     assert sunshower("new", tmp_path / "my-words") == 0
     make = ("make", "-C", str(tmp_path / "my-words"), "setup", "SUNSHOWER=")
     done = subprocess.run(make, capture_output=True, text=True, check=False)

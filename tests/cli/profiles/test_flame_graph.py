@@ -1,4 +1,4 @@
-"""Tests of what `sunshower profile` writes and prints, from prepared stacks."""
+"""Tests of the output of `sunshower profile` for prepared stacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_function_has_a_box_below_its_caller_as_wide_as_its_share() -> None
     assert split.findtext(f"{SVG}text") == "Split.process"
 
 
-def test_texts_of_others_are_never_markup_and_the_file_loads_nothing() -> None:
+def test_texts_are_escaped_and_the_file_loads_nothing() -> None:
     hostile = StackFrame("</title><script>alert(1)</script>", '/a"onload="x/]]>.py', 1)
     text = flame_graph({stack_of(LOOP, [hostile]): 1}, "<script>")
     assert len(list(ET.fromstring(text).iter(f"{SVG}script"))) == 1
@@ -59,7 +59,7 @@ def test_narrow_boxes_are_left_out() -> None:
     assert len(boxes(flame_graph(stacks, "words"))) == 2
 
 
-def test_collapsed_stacks_are_one_a_line() -> None:
+def test_collapsed_stacks_have_one_line_each() -> None:
     lines = collapsed(STACKS).splitlines()
     assert len(lines) == 4
     assert (

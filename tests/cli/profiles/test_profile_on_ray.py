@@ -1,4 +1,4 @@
-"""`sunshower profile` against a topology on a real Ray, with py-spy and without it."""
+"""Tests of `sunshower profile` on a real Ray, with py-spy and without it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_running_worker_is_profiled_with_and_without_py_spy(
     here: Command, write: Write, tmp_path: Path
 ) -> None:
     here("submit", write(CODE))
-    asked = ("profile", "fire", "--component", "burn", "--seconds", "2", "--format", "collapsed")
+    profile = ("profile", "fire", "--component", "burn", "--seconds", "2", "--format", "collapsed")
 
-    inside = here(*asked, "--in-process", "--output", tmp_path / "inside.txt").stdout
+    inside = here(*profile, "--in-process", "--output", tmp_path / "inside.txt").stdout
     assert user_samples(tmp_path / "inside.txt") > 10
     assert "by a thread in the process" in inside
     assert f"samples are in {tmp_path / 'inside.txt'}" in inside.replace("\n", "")
 
-    done = here(*asked, "--output", tmp_path / "outside.txt")
+    done = here(*profile, "--output", tmp_path / "outside.txt")
     assert user_samples(tmp_path / "outside.txt") > 10
     if "was sampled by a thread" not in done.stderr:
         assert find_py_spy() is not None
@@ -61,14 +61,14 @@ def test_a_running_worker_is_profiled_with_and_without_py_spy(
     graph = tmp_path / "graph.svg"
     here("profile", "fire", "--seconds", "1", "--output", graph)
     assert "burn_time" in graph.read_text()
-    said = here("profile", "fire", "--component", "bern", status=1).stderr
-    assert "topology 'fire' has no component 'bern'; it has numbers, burn" in said
+    message = here("profile", "fire", "--component", "bern", status=1).stderr
+    assert "topology 'fire' has no component 'bern'; it has numbers, burn" in message
     assert "there is no topology 'ice'" in here("profile", "ice", status=1).stderr
 
 
 @pytest.mark.ray
 @pytest.mark.long
-def test_a_worker_that_dies_is_recorded_in_its_next_life(
+def test_a_worker_that_dies_is_profiled_again_after_its_restart(
     here: Command, ray_cluster: RayCluster, write: Write
 ) -> None:
     here("submit", write(CODE))
@@ -91,8 +91,8 @@ def test_a_topology_that_has_ended_is_refused(here: Command, write: Write, tmp_p
     end_s = time.monotonic() + 60
     while "finished" not in here("list").stdout:
         assert time.monotonic() < end_s
-    said = here("profile", "fire", "--output", tmp_path / "fire.svg", status=1).stderr
-    assert "topology 'fire' is finished: there is nothing to record" in said
+    message = here("profile", "fire", "--output", tmp_path / "fire.svg", status=1).stderr
+    assert "topology 'fire' is finished: there is nothing to record" in message
     assert not (tmp_path / "fire.svg").exists()
 
 
@@ -107,20 +107,20 @@ def test_an_interrupt_ends_the_profile_and_leaves_nothing(
     here("submit", write(CODE))
     address = ray.get_runtime_context().gcs_address
     target, folder = tmp_path / "fire.svg", set(tmp_path.iterdir())
-    asked = ("profile", "fire", "--seconds", "300", "--output", target)
-    recording = start(*asked, "--address", address)
+    profile = ("profile", "fire", "--seconds", "300", "--output", target)
+    recording = start(*profile, "--address", address)
     read_until(recording.stderr, "Recording")
     os.killpg(recording.pid, signal.SIGINT)
     assert recording.wait(60) == 130
     assert set(tmp_path.iterdir()) == folder
-    end_s = time.monotonic() + 60  # the workers are free for the next one, and py-spy has ended
-    while here_busy(here, tmp_path):
+    end_s = time.monotonic() + 60  # for the workers to accept the next profile, and py-spy to end
+    while is_recording(here, tmp_path):
         assert time.monotonic() < end_s
     assert py_spies() == []
 
 
-def here_busy(here: Command, folder: Path) -> bool:
-    """Whether the workers are still recording for somebody else."""
+def is_recording(here: Command, folder: Path) -> bool:
+    """Whether the workers are still recording another profile."""
     with suppress(AssertionError):
         here("profile", "fire", "--seconds", "1", "--output", folder / "next.svg")
         return False
@@ -141,7 +141,7 @@ def py_spies() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (("--seconds", "0.5"), "--seconds 0.5 is not between 1 and 300"),
         (("--seconds", "301"), "--seconds 301 is not between 1 and 300"),
@@ -150,12 +150,12 @@ def py_spies() -> list[str]:
         (("--output", "{}/no/fire.svg"), "there is no folder"),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_asked(
-    printed_by: PrintedBy, tmp_path: Path, given: tuple[str, str], said: str
+def test_wrong_options_are_refused_before_the_profile(
+    printed_by: PrintedBy, tmp_path: Path, given: tuple[str, str], message: str
 ) -> None:
     option, value = given
     printed = printed_by("profile", "fire", option, value.format(tmp_path), status=1)
-    assert said in printed.err.replace("\n", " ")
+    assert message in printed.err.replace("\n", " ")
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

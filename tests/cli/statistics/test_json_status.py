@@ -1,4 +1,4 @@
-"""The fields of `status --json` that the simulator's topologies do not have."""
+"""Tests of fields of `status --json` that topologies in the simulator do not have."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_open_batches_have_their_phase() -> None:
     }
 
 
-def test_what_is_at_spark_is_by_task() -> None:
+def test_batches_at_spark_are_listed_by_task() -> None:
     topology = Topology("sales")
     topology.spout("sales", Counter(3)).shuffle().bolt("totals", show, 2)
     plan = make_plan(topology.graph())
@@ -67,7 +67,7 @@ def test_what_is_at_spark_is_by_task() -> None:
     assert first["job_s"] is None, "no batch has ended in this process"
 
 
-def test_what_json_cannot_represent_is_null() -> None:
+def test_values_that_json_cannot_represent_are_null() -> None:
     topology = Topology("numbers")
     topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)
     plan = make_plan(topology.graph())

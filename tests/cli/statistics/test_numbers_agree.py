@@ -1,4 +1,4 @@
-"""Snapshot, windows, JSON, metrics and sinks count the same, on virtual time."""
+"""Tests in virtual time that snapshot, windows, JSON, metrics and sinks have the same counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACES = ("cause", "component", "task", "worker")
 
 
 class Sink(Bolt[Any, None]):
-    """Counts what it has processed, and takes `seconds` for each; it refuses multiples of 7."""
+    """Counts its records; takes `seconds` for each; if `refuses`, raises for multiples of 7."""
 
     def __init__(self, seconds: float = 0.0, refuses: bool = False) -> None:
         self.seconds, self.refuses, self.seen = seconds, refuses, 0
@@ -73,7 +73,7 @@ def numbers(total: int | None, seconds: float = 0.01) -> Topology:
     counted = topology.spout("count", Counter(total), 2, retry=Retry(attempts=2, dead_letters=True))
     counted.shuffle().bolt("sink", Sink(seconds, refuses=True), 2)
     counted.shuffle().bolt("twice", twice).shuffle().bolt("all", Sink())
-    counted.stream("dead_letters").shuffle().bolt("bury", Letters())
+    counted.stream("dead_letters").shuffle().bolt("letters", Letters())
     return topology
 
 
@@ -100,14 +100,14 @@ def exposed(found: Overview) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_that_shows_numbers_shows_those_of_the_sinks(seed: int) -> None:
+def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
     run = run_to_end(100, seed)
     found = run.overview()
     fields, samples = as_json(found)["components"], exposed(found)
-    sevens = 15  # of the numbers are multiples, and fail twice
-    seen = {name: sum(run.results(name)) for name in ("sink", "all", "bury")}
+    sevens = 15  # multiples of 7, which fail twice
+    seen = {name: sum(run.results(name)) for name in ("sink", "all", "letters")}
     assert seen["sink"] == 100 - sevens
-    assert seen["bury"] == sevens == fields["count"]["dead"]
+    assert seen["letters"] == sevens == fields["count"]["dead"]
     for name, sum_ in seen.items():
         assert fields[name]["acked"] == samples["tuples_acked_total", (name, "numbers")] == sum_
     for name, component in fields.items():
@@ -132,7 +132,7 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(seed: int) -> None:
             source = (name, one["component"], one["stream"], "numbers")
             assert samples["stream_tuples_executed_total", source] == one["executed"]
     assert fields["count"]["streams"]["default"]["bytes"] > 0
-    assert fields["bury"]["inputs"] == [
+    assert fields["letters"]["inputs"] == [
         {"component": "count", "stream": "dead_letters", "executed": sevens}
     ]
     assert fields["count"]["streams"]["dead_letters"]["emitted"] == sevens
@@ -160,7 +160,7 @@ def test_failures_have_the_task_and_worker_where_they_happened(seed: int) -> Non
     assert in_sink == sum(failed.values()) == found.snapshot.component("count").failed
 
 
-def test_latencies_of_bolts_are_those_of_their_code_and_of_their_inbox() -> None:
+def test_bolts_have_latencies_of_their_code_and_of_their_queue() -> None:
     found = run_to_end(200, 0).overview()
     latencies = as_json(found)["components"]["sink"]["latencies"]
     assert latencies["execute"]["count"] == found.snapshot.component("sink").executed
@@ -184,7 +184,7 @@ def test_the_bottleneck_is_busy_and_its_senders_wait_for_credit() -> None:
     assert window["twice"]["capacity"] < 0.2
 
 
-def test_a_window_forgets_what_was_before_it() -> None:
+def test_a_window_has_no_counts_from_before_it() -> None:
     run = SimCluster(0).submit(numbers(None, seconds=1.0).graph())
     run.wait(70.0)
     run.deactivate()
@@ -197,7 +197,7 @@ def test_a_window_forgets_what_was_before_it() -> None:
     assert windows["1m"]["latencies"] == {}
 
 
-def test_windows_go_on_when_workers_and_the_master_die() -> None:
+def test_windows_continue_when_workers_and_the_master_die() -> None:
     run = SimCluster(0).submit(numbers(None, seconds=0.2).graph())
     run.wait(20.0)
     run.kill_worker(0)

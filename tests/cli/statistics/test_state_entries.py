@@ -1,4 +1,4 @@
-"""How many entries a state has: in the snapshot, `status`, its JSON and the metrics."""
+"""Tests of the number of entries of a state in the snapshot, `status`, its JSON and the metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bolt(sales: Any, state: Any) -> None:
 
 
 def settled(topology: Topology, entries: int | None, spout: str = "sales") -> Overview:
-    """The overview of a run once its 115 sales are acked and `kept` has so many entries."""
+    """The overview of a run once its 115 sales are acked and `kept` has `entries` entries."""
     with SimCluster(seed=1, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph())
         for _ in range(2_000):
@@ -96,7 +96,7 @@ def test_each_key_is_an_entry(keep: Callable[[Any, Any], None], place: str, tmp_
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_states_of_exactly_once_batches_have_entries_too(tmp_path: Path, is_stored: bool) -> None:
+def test_states_of_exactly_once_batches_have_entries(tmp_path: Path, is_stored: bool) -> None:
     state = SqliteState(tmp_path / "kept.db") if is_stored else MemoryState()
     sales = [Sale(f"shop-{n % KEYS}", float(n)) for n in range(5 * KEYS)]
     topology = Topology("shops")
@@ -126,36 +126,36 @@ def test_status_lists_the_entries_of_each_task_of_a_component_with_a_state() -> 
     assert all(f" {part}" in text for part in parts)
 
 
-class Slow:
+class SlowCount:
     """A bolt whose count takes `cost_s`."""
 
     def __init__(self, clock: ManualClock, cost_s: float) -> None:
-        self.clock, self.cost_s, self.asked, self.is_away = clock, cost_s, 0, False
+        self.clock, self.cost_s, self.asked, self.is_unavailable = clock, cost_s, 0, False
 
     def __sunshower_state_entries__(self) -> int:
         self.asked += 1
         self.clock.advance(self.cost_s)
-        if self.is_away:
+        if self.is_unavailable:
             raise StoreUnreachable("the file is away")
         return self.asked
 
 
-def test_a_count_takes_at_most_a_ten_thousandth_of_the_time() -> None:
+def test_counting_takes_at_most_a_ten_thousandth_of_the_time() -> None:
     clock, found = ManualClock(), StateCount()
-    bolt = Slow(clock, 0.01)
+    bolt = SlowCount(clock, 0.01)
     assert found.of(bolt, clock) == 1
     clock.advance(99.0)
     assert found.of(bolt, clock) == 1
     clock.advance(1.1)
     assert found.of(bolt, clock) == 2
-    free = Slow(clock, 0.0)
+    free = SlowCount(clock, 0.0)
     assert [StateCount().of(free, clock) for _ in range(3)] == [1, 2, 3]
 
 
-def test_while_the_store_is_away_the_last_count_stays() -> None:
+def test_while_the_store_is_unavailable_the_last_count_is_kept() -> None:
     clock, found = ManualClock(), StateCount()
-    bolt = Slow(clock, 0.0)
+    bolt = SlowCount(clock, 0.0)
     assert found.of(bolt, clock) == 1
-    bolt.is_away = True
+    bolt.is_unavailable = True
     assert found.of(bolt, clock) == 1
     assert found.of(object(), clock) is None

@@ -1,4 +1,4 @@
-"""`sunshower top` and the tables of `status`: order, width, keys, a terminal that is restored."""
+"""Tests of `sunshower top` and the tables of `status`: order, width, keys, a restored terminal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_failures_and_waits_are_below_the_table() -> None:
     assert "idle[0] waits for a dependency: 2 min 10 s, 14 tries" in text
 
 
-def test_a_window_that_is_not_known_is_the_whole_time() -> None:
+def test_an_unknown_window_is_the_whole_time() -> None:
     found = activities(overview().snapshot, ["busy"], "10m", 1_000.0)
     assert found["busy"].for_s == 1_000.0
     assert found["busy"].counts.executed == MANY
@@ -149,7 +149,7 @@ def test_a_component_has_a_row_for_each_window_and_each_task() -> None:
     ]
 
 
-def test_few_places_are_listed_and_the_others_are_counted() -> None:
+def test_the_most_frequent_places_are_listed_and_the_others_counted() -> None:
     here = overview()
     places = {FailurePlace("exception", "busy", task, 0): 1 + task for task in range(20)}
     found = {"numbers": Activity(1.0, Counts(failed=210, places=places))}
@@ -168,7 +168,7 @@ def test_components_without_watermarks_have_no_line() -> None:
 
 
 def shown(read_key: Callable[[float], str]) -> tuple[str, int]:
-    """What is written to the terminal, and how many frames were drawn."""
+    """What `show_live` writes to the terminal, and the number of frames that it draws."""
     out, frames = StringIO(), [0]
 
     def draw() -> Text:
@@ -179,7 +179,7 @@ def shown(read_key: Callable[[float], str]) -> tuple[str, int]:
     return out.getvalue(), frames[0]
 
 
-def test_q_ends_the_live_view_and_the_terminal_is_as_before() -> None:
+def test_q_ends_the_live_view_and_the_terminal_is_restored() -> None:
     keys = iter(["", "x", "q"])
     text, frames = shown(lambda _: next(keys))
     assert frames == 3
@@ -188,7 +188,7 @@ def test_q_ends_the_live_view_and_the_terminal_is_as_before() -> None:
     assert text.endswith("\x1b[?25h" + OUT_OF), "the cursor is shown again"
 
 
-def test_ctrl_c_ends_the_live_view_and_the_terminal_is_as_before() -> None:
+def test_ctrl_c_ends_the_live_view_and_the_terminal_is_restored() -> None:
     def read_key(_: float) -> str:
         signal.raise_signal(signal.SIGINT)
         return ""
@@ -208,7 +208,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(ours)
 
 
-def test_keys_arrive_at_once_and_the_settings_of_the_terminal_come_back(terminal: int) -> None:
+def test_keys_arrive_at_once_and_the_settings_of_the_terminal_are_restored(terminal: int) -> None:
     import termios
 
     before = termios.tcgetattr(sys.stdin)

@@ -1,4 +1,4 @@
-"""Recorded trees for tests: a failed attempt and its replay, with every kind of text in them."""
+"""Traced trees for tests: a failed attempt and its replay, with hostile texts in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables and the drawing of recorded trees, with hostile texts."""
+"""Tests of the tables and the drawing of traced trees, with hostile texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_tables_are_the_latest_the_slowest_and_the_failed_trees() -> None:
     assert "500 ms" in text or "0.50 s" in text
 
 
-def test_a_table_has_no_more_rows_than_wanted_and_says_how_many_there_are() -> None:
+def test_a_table_has_at_most_the_wanted_rows_and_the_total() -> None:
     text = printed(*tables(Traces((REPLAY,) * 30, ()), 10, failed=False))
     assert text.count(REPLAY.root) == 20, "in two tables"
     assert "latest (10 of 30)" in text
@@ -55,7 +55,7 @@ def test_a_tree_is_drawn_with_the_time_and_the_end_of_each_edge() -> None:
     assert "and 3 edges that were not recorded" in lines[7]
 
 
-def test_texts_of_others_can_neither_steer_the_terminal_nor_the_layout() -> None:
+def test_texts_change_neither_the_terminal_nor_the_layout() -> None:
     for text in (printed(drawn_tree(FAILED)), printed(*tables(FOUND, 10, failed=False))):
         assert "\x1b" not in text
     assert "[bold]cat" in printed(drawn_tree(FAILED))
@@ -82,7 +82,7 @@ def test_a_tree_whose_spout_has_died_is_drawn_without_its_message() -> None:
     assert "None" not in text
 
 
-def test_a_part_that_was_dropped_is_not_taken_for_one_that_was_not_processed() -> None:
+def test_a_dropped_part_is_not_shown_as_not_processed() -> None:
     lost = replace(REPLAY, hops=(replace(REPLAY.hops[0], delivered_s=None, acked_s=None),))
     text = printed(drawn_tree(lost))
     assert "recorded it too long ago" in text

@@ -1,4 +1,4 @@
-"""`sunshower trace` against a topology on a real Ray, also while its user code hangs."""
+"""Tests of `sunshower trace` on a real Ray, also while user code hangs."""
 
 from __future__ import annotations
 
@@ -100,14 +100,16 @@ def test_trees_are_listed_drawn_and_exported_from_a_cluster(
     assert text.index("latest") < text.index("slowest") < text.index("failed")
     drawn = here("trace", "words", failed["root"]).stdout
     assert "failed: exception  Word(word='bad')" in drawn
-    said = here("trace", "words", "0" * 15 + "1", status=1).stderr
-    assert "no tree 0000000000000001 of 'words' is recorded" in said
+    output = here("trace", "words", "0" * 15 + "1", status=1).stderr
+    assert "no tree 0000000000000001 of 'words' is recorded" in output
     assert "is no root of a tree" in here("trace", "words", "nonsense", status=1).stderr
-    said = here("trace", "words", "--otlp", "http://127.0.0.1:9", status=1).stderr
-    assert "does not take spans" in said
+    output = here("trace", "words", "--otlp", "http://127.0.0.1:9", status=1).stderr
+    assert "does not take spans" in output
 
 
-def test_why_there_are_none(here: Command, write: Write, tmp_path: Path) -> None:
+def test_if_no_trees_are_traced_the_reason_is_printed(
+    here: Command, write: Write, tmp_path: Path
+) -> None:
     path, _ = file(write, tmp_path, ["the cat"], ", ackers=0")
     here("submit", path)
     assert "ackers=0: its tuples are not tracked" in here("trace", "words").stdout

@@ -1,4 +1,4 @@
-"""The export of recorded trees, to a real HTTP receiver that decodes what arrives."""
+"""Tests of the export of traced trees to a real HTTP receiver, which decodes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cli.traces.samples import BEGUN_S, FAILED, FOUND, REPLAY
 
 
 class Receiver:
-    """Keeps the spans that arrive; answers with `status`."""
+    """A server that keeps the spans that it receives, and answers with `status`."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -129,13 +129,13 @@ def test_a_tree_that_is_exported_twice_has_the_same_ids(receiver: Receiver) -> N
     assert len(set(ids)) == 3
 
 
-def test_many_spans_travel_in_several_requests(receiver: Receiver) -> None:
+def test_many_spans_are_sent_in_several_requests(receiver: Receiver) -> None:
     assert export_trees("words", [FAILED] * 300, [], receiver.url + "/other/path") == 1500
     assert receiver.paths == ["/other/path"] * 3
     assert len(receiver.spans) == 1500
 
 
-def test_a_receiver_that_refuses_is_named_without_its_password(receiver: Receiver) -> None:
+def test_the_error_names_a_receiver_that_refuses_without_its_password(receiver: Receiver) -> None:
     receiver.status = 400
     host = receiver.url.removeprefix("http://")
     with pytest.raises(ClusterError, match="does not take spans by OTLP over HTTP") as caught:
@@ -144,7 +144,7 @@ def test_a_receiver_that_refuses_is_named_without_its_password(receiver: Receive
 
 
 @pytest.mark.parametrize("url", ["localhost:4318", "ftp://host", "", "http://"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="it must be like http://localhost:4318"):
         export_trees("words", [FAILED], [], url)
 

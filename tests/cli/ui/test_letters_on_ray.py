@@ -1,4 +1,4 @@
-"""Dead letters of a topology on Ray on the page: listed where they are, and replayed from there."""
+"""Tests of dead letters on the page of `sunshower ui`, on a real Ray: listed and replayed."""
 
 from __future__ import annotations
 

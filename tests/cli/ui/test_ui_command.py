@@ -1,4 +1,4 @@
-"""Tests of `sunshower ui` and `sunshower run --ui`: what they print, serve, do and leave."""
+"""Tests of `sunshower ui` and `sunshower run --ui`: their output, page, actions and end."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def url_and_token(said: str) -> tuple[str, str]:
 
 
 def without_times(found: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
-    """The JSON of `trace` without its times, and those. A worker reads its system clock for each
-    answer, so the times of two answers differ slightly."""
+    """The JSON of `trace` without its times, and the times. A worker reads its system clock for
+    each answer, so the times of two answers differ slightly."""
     times: list[float] = []
     for one in [*found["trees"], *(hop for tree in found["trees"] for hop in tree["hops"])]:
         names = [name for name in one if name.endswith("_s") and one[name] is not None]
@@ -57,12 +57,12 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 ) -> None:
     files = [write(NUMBERS.format(total=10))] if words[0] == "run" else []
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    complaint = printed_by(*words, *files, status=1).err
-    assert "starlette, which serves the page, is missing" in complaint
-    assert "ui" in complaint.partition("is missing")[2]
+    error_text = printed_by(*words, *files, status=1).err
+    assert "starlette, which serves the page, is missing" in error_text
+    assert "ui" in error_text.partition("is missing")[2]
 
 
-def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why(
+def test_without_ray_the_page_shows_experiments_and_without_experiments_there_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(address: str, *, as_job: bool) -> RayCluster:
@@ -79,12 +79,12 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
         assert "No Ray runs on this machine" in note
         with pytest.raises(ClusterError, match="no Ray ran here"):
             source.topology("words")
-    with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # one that was named
+    with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # a given address
         ui_command._topologies("elsewhere:6379", tmp_path, {}).__enter__()
 
 
 @pytest.mark.ray
-def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
+def test_the_page_of_a_cluster_equals_the_status_and_its_actions_work(
     here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray

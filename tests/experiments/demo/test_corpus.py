@@ -36,7 +36,7 @@ def test_blank_lines_and_a_last_line_without_end_are_lines(folder: Path) -> None
     assert corpus.lines == 6
 
 
-def test_what_cannot_be_decoded_is_listed_with_the_reason(folder: Path) -> None:
+def test_files_that_cannot_be_decoded_are_listed_with_the_reason(folder: Path) -> None:
     skipped = Corpus.of([f"{folder}/*.py"]).skipped
     assert {Path(path).name: reason for path, reason in skipped.items()} == {
         "c.py": "unknown encoding",
@@ -44,7 +44,7 @@ def test_what_cannot_be_decoded_is_listed_with_the_reason(folder: Path) -> None:
     }
 
 
-def test_nothing_that_can_be_decoded_is_an_error(folder: Path) -> None:
+def test_it_is_an_error_if_no_file_can_be_decoded(folder: Path) -> None:
     with pytest.raises(SourceError, match="none of the 2 files can be decoded"):
         Corpus.of([f"{folder}/[cd].py"])
 
@@ -54,14 +54,14 @@ def test_an_empty_glob_is_an_error(folder: Path) -> None:
         Corpus.of([f"{folder}/*.txt"])
 
 
-def test_shares_are_those_of_the_spout_tasks(folder: Path) -> None:
+def test_each_spout_task_has_its_share(folder: Path) -> None:
     corpus = Corpus.of([f"{folder}/*.py"])
     assert [line.strip() for line in corpus.share(0, 2)] == ["one two", "", "three one", "last"]
     assert corpus.share_size(0, 2) == 4
     assert corpus.share_size(1, 2) == 2
 
 
-def test_the_standard_library_is_there_without_installed_packages() -> None:
+def test_the_standard_library_is_found_without_installed_packages() -> None:
     files = standard_library()
     assert any(path.endswith("/argparse.py") for path in files)
     assert not any("site-packages" in path for path in files)

@@ -20,17 +20,17 @@ SOME = ["--files", f"{LIBRARY}/[a-t]*.py", "--files", f"{LIBRARY}/email/*.py"]
 
 
 @pytest.mark.long
-def test_a_killed_actor_costs_no_line(
+def test_a_killed_actor_loses_no_line(
     ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture
 ) -> None:
     assert sunshower("demo", "--json", *SOME) == 0
-    said = capsys.readouterr()
-    report = json.loads(said.out)
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
     assert report["verdict"] == "HOLDS"
     assert report["lost"] == report["undercounted"] == 0
     assert report["lines"] == report["acked"] > 50_000
     assert report["replayed"] > 0
-    assert f"process {report['killed_pid']}" in said.err
+    assert f"process {report['killed_pid']}" in printed.err
     assert 0 < report["seconds_to_replay"] < report["seconds"]
 
 
@@ -44,7 +44,7 @@ def test_without_a_fault_every_count_is_exact(
     assert "killed process" not in page
 
 
-def test_too_little_text_for_a_kill_is_no_success(
+def test_too_little_text_for_a_kill_is_unknown(
     ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "short.txt").write_text("to be\n")

@@ -1,4 +1,4 @@
-"""The demo's nemesis kills once, at a third of the lines, and measures the time to a replay."""
+"""Tests of the demo's nemesis: it kills once, and measures the time to a replay."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ def at(acked: int, first_replay_s: float | None = None) -> Snapshot:
     return Snapshot("demo", {0: WorkerStats(0, 1, (task,))})
 
 
-def looked(*acked: int, say: Callable[[str], None] = print) -> tuple[ScriptedRun, DemoNemesis]:
-    """A run of 300 lines, and the nemesis that has seen so many of them acked."""
+def nemesis_after(
+    *acked: int, say: Callable[[str], None] = print
+) -> tuple[ScriptedRun, DemoNemesis]:
+    """A run of 300 lines, and the nemesis after snapshots with these numbers of acked lines."""
     run, nemesis = ScriptedRun(), DemoNemesis(300, say)
     for count in acked:
         nemesis.look(run, at(count))  # type: ignore[arg-type]
@@ -42,22 +44,22 @@ def looked(*acked: int, say: Callable[[str], None] = print) -> tuple[ScriptedRun
 
 
 def test_it_kills_once_at_a_third_of_the_lines() -> None:
-    told: list[str] = []
-    run, nemesis = looked(0, 99, 100, 200, say=told.append)
+    messages: list[str] = []
+    run, nemesis = nemesis_after(0, 99, 100, 200, say=messages.append)
     target = run.plan.tasks_of("split")[0]
     assert run.killed == [target.worker]
     assert run.plan.tasks_on(target.worker) == [target]  # alone, so that nothing else is killed
     assert nemesis.killed_pid == PID
-    assert "100 lines" in told[0]
+    assert "100 lines" in messages[0]
 
 
 def test_a_finished_run_is_not_killed() -> None:
-    run, _ = looked(300)
+    run, _ = nemesis_after(300)
     assert run.killed == []
 
 
 def test_the_time_to_a_replay_is_measured_from_the_kill() -> None:
-    _, nemesis = looked(100)
+    _, nemesis = nemesis_after(100)
     seconds = nemesis.seconds_to_replay(at(200, first_replay_s=time.monotonic() + 2))
     assert seconds == pytest.approx(2, abs=0.5)
     for earlier_s in (None, 0.5):  # no replay after the kill

@@ -1,4 +1,4 @@
-"""The demo's report, of its topology run in this process."""
+"""Tests of the demo's report, with its topology run in this process."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
     assert found.verdict is Verdict.HOLDS
 
 
-def test_the_report_has_the_promised_keys(corpus: Corpus) -> None:
+def test_the_report_has_the_documented_keys(corpus: Corpus) -> None:
     assert " ".join(asdict(report(corpus, *run(corpus)))) == (
         "lines acked failed replayed lost undercounted killed_pid seconds_to_replay seconds verdict"
     )
 
 
-def test_a_missing_line_and_an_under_count_break_it(corpus: Corpus) -> None:
+def test_a_missing_line_and_an_under_count_are_broken(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.lines[0] = replace(results.lines[0], acks=bytes([1, 1, 0, 1]))
     results.counted["question"] -= 1
@@ -66,7 +66,7 @@ def test_a_missing_line_and_an_under_count_break_it(corpus: Corpus) -> None:
     assert (found.lost, found.undercounted, found.verdict) == (1, 1, Verdict.BROKEN)
 
 
-def test_an_over_count_breaks_it_unless_a_replay_explains_it(corpus: Corpus) -> None:
+def test_an_over_count_is_broken_unless_a_replay_explains_it(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.counted["to"] += 2
     assert report(corpus, results, snapshot).verdict is Verdict.BROKEN

@@ -20,7 +20,7 @@ def key(number: int) -> int:
     return (SPOUT << 44) + number
 
 
-def test_every_attempt_every_edge_and_who_had_it_last() -> None:
+def test_a_tree_shows_every_attempt_every_edge_and_the_last_task() -> None:
     script = Script().emitted(1).sent(1, 7, SPOUT, RELAY).delivered(1, 7, RELAY)
     script.sent(1, 8, RELAY, SINK).acked(1, 7, RELAY).failed(1)
     script.emitted(1, 2).sent(1, 9, SPOUT, RELAY, 2)
@@ -48,7 +48,7 @@ def test_events_after_the_completion_are_marked() -> None:
     assert tree(script.history(), key(1))[2].endswith("sent 0.0020, acked 0.0040, too late")
 
 
-def test_a_tree_outside_the_sample_and_one_that_is_not_there() -> None:
+def test_trees_outside_the_sample_and_of_unknown_messages_are_described() -> None:
     script = Script().emitted(1).completed(1)
     assert tree(script.history(), key(1))[-1].strip().startswith("nothing is known of its edges")
     assert tree(script.history(), key(5))[-1] == "  it was never emitted"
@@ -72,8 +72,8 @@ def test_a_tree_of_many_edges_is_cut_short() -> None:
     assert lines[-1] == "  … and 142 more lines"
 
 
-def test_an_item_that_no_sink_has_written_has_its_tree_told() -> None:
-    script = Script().whole(0).hurt().emitted(1).completed(1)
+def test_the_tree_of_an_item_that_no_sink_has_written_is_described() -> None:
+    script = Script().whole(0).fault().emitted(1).completed(1)
     facts = replace(FACTS, total=2, model=Model(2, 1, written=True))
     (finding,) = judge([AtLeastOnce()], script.history(), facts)
     assert finding.evidence[0] == "numbers[0], message 1"
@@ -97,7 +97,7 @@ def test_figures_are_counted() -> None:
     assert message_keys(script.history().rows(What.EMITTED).tasks, 1).tolist() == [key(1)] * 3
 
 
-def test_messages_of_a_log_keep_apart_by_task_slot_and_offset() -> None:
+def test_messages_of_a_log_are_distinguished_by_task_slot_and_offset() -> None:
     slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 70_000, 1 << 25, (1 << 25) + 1])
     numbers = (slots.ravel() << 48) | offsets.ravel()
     found = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]

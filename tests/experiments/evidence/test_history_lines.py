@@ -1,4 +1,4 @@
-"""Tests of history files: written and read again; invalid lines are named."""
+"""Tests of writing and reading history files, and of error messages for invalid lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.experiments.scripts import RELAY, SINK, SPOUT, TASKS, Script
 
 def full() -> History:
     """A history with an entry of every kind."""
-    script = Script().whole(0).hurt().emitted(1).sent(1, 7, SPOUT, RELAY).refused(1, 7, RELAY)
+    script = Script().whole(0).fault().emitted(1).sent(1, 7, SPOUT, RELAY).refused(1, 7, RELAY)
     script.failed(1).add(What.DEAD, SPOUT, values=[1]).add(
         What.STARTED, values=[SPOUT], detail=(2, 1)
     )
@@ -33,7 +33,7 @@ def as_values(history: History) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_history_is_read_as_it_was_written() -> None:
     history = full()
     assert {entry.what for entry in history.entries} == set(What)
     again = from_lines(to_lines(history), tasks=TASKS)
@@ -63,7 +63,7 @@ def test_tuples_of_one_entry_are_one_entry_again() -> None:
     assert entry.detail == RELAY
 
 
-def test_without_a_plan_the_names_are_still_there() -> None:
+def test_the_names_of_tasks_are_read_without_a_plan() -> None:
     history = from_lines(to_lines(full()))
     sent = history.rows(What.SENT)
     assert [history.name(task) for task in sent.targets.tolist()] == [
@@ -75,7 +75,7 @@ def test_without_a_plan_the_names_are_still_there() -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 10, 40])
-def test_a_file_that_breaks_off_gives_what_is_whole(missing: int) -> None:
+def test_the_whole_lines_of_a_file_that_breaks_off_are_read(missing: int) -> None:
     text = "".join(list(to_lines(Script().whole(0).history()))[:-1])
     lines = text[:-missing].splitlines(keepends=True)
     history = from_lines(lines, "run/history.jsonl", TASKS)
@@ -89,8 +89,8 @@ def test_a_file_that_breaks_off_between_two_lines_is_cut_too() -> None:
     assert from_lines([]).cut == "history.jsonl breaks off at line 0"
 
 
-def test_a_history_that_was_cut_stays_so() -> None:
-    history = Script().whole(0).history(cut="somebody stumbled over the cable")
+def test_a_cut_history_stays_cut() -> None:
+    history = Script().whole(0).history(cut="the power failed")
     assert from_lines(to_lines(history)).cut is not None
 
 
@@ -99,7 +99,7 @@ def test_a_history_that_was_cut_stays_so() -> None:
     [
         ('{"t": 1, "what": "emit', "no JSON"),
         ("[1]", "no event"),
-        ('{"t": 1, "what": "sneezed"}', "one of: emitted, completed"),
+        ('{"t": 1, "what": "unknown"}', "one of: emitted, completed"),
         ('{"t": 1, "what": "sent", "task": "a[0]"}', "sent without 'root'"),
         ('{"what": "begun", "fault": "x"}', "begun without 't'"),
         ('{"t": "now", "what": "begun", "fault": "x"}', "'t' is 'now'"),
@@ -107,7 +107,7 @@ def test_a_history_that_was_cut_stays_so() -> None:
         ('{"t": 1, "what": "dead", "task": "a[0]", "message": "x"}', "'message' is 'x'"),
     ],
 )
-def test_any_other_broken_line_is_named(line: str, words: str) -> None:
+def test_any_other_invalid_line_is_named(line: str, words: str) -> None:
     good, *rest = to_lines(Script().whole(0).history())
     with pytest.raises(ExperimentError, match=f"run.jsonl, line 2: .*{words}"):
         from_lines([good, line + "\n", *rest], "run.jsonl")
@@ -115,7 +115,7 @@ def test_any_other_broken_line_is_named(line: str, words: str) -> None:
 
 def test_columns_have_a_row_for_each_tuple() -> None:
     script = Script().add(What.EMITTED, SPOUT, [1, 2], [0, 1], [1, 1])
-    script.add(What.EMITTED, SINK, [3], [2], [1]).hurt()
+    script.add(What.EMITTED, SINK, [3], [2], [1]).fault()
     rows = script.history().rows(What.EMITTED)
     assert rows.roots.tolist() == [1, 2, 3]
     assert rows.at_s.round(6).tolist() == [0.001, 0.001, 0.002]
@@ -125,21 +125,21 @@ def test_columns_have_a_row_for_each_tuple() -> None:
     assert len(script.history().rows(What.REFUSED)) == 0
 
 
-def test_entries_are_sorted_by_time_and_otherwise_left_as_they_are() -> None:
+def test_entries_are_sorted_by_time_and_keep_their_order_at_equal_times() -> None:
     entries = [Entry(2.0, What.BEGUN, detail="b"), Entry(1.0, What.BEGUN, detail="a")]
     entries += [Entry(2.0, What.ENDED, detail="b")]
     assert [entry.detail for entry in History(entries, {}).entries] == ["a", "b", "b"]
 
 
 def test_faults_are_bands_on_the_time_line() -> None:
-    script = Script().hurt("kill a").hurt("pause b", for_s=2).add(What.BEGUN, detail="cut c")
+    script = Script().fault("kill a").fault("pause b", for_s=2).add(What.BEGUN, detail="cut c")
     first, second, third = script.history().faults
     assert (first.words, round(first.begun_s, 3)) == ("kill a", 0.001)
     assert second.ended_s == pytest.approx(2.004)
     assert third.ended_s is None
 
 
-def test_an_older_file_that_does_not_say_which_spouts_were_born_is_read() -> None:
+def test_an_older_file_that_does_not_name_the_started_spouts_is_read() -> None:
     lines = [
         '{"t": 0.5, "what": "started", "worker": 2, "life": 1}\n',
         '{"t": 1, "what": "over"}\n',

@@ -46,7 +46,7 @@ def words(fault: Fault, run: FakeRun | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("target", "does"),
+    ("target", "action"),
     [
         (task("relay", 1), "kill worker 3"),
         (acker(0), "kill worker 6"),
@@ -55,11 +55,11 @@ def words(fault: Fault, run: FakeRun | None = None) -> str:
         (node("far"), "kill node far"),
     ],
 )
-def test_kill_ends_the_process_of_its_target(target: Target, does: str) -> None:
+def test_kill_ends_the_process_of_its_target(target: Target, action: str) -> None:
     run = FakeRun()
     kill(target).check(run.plan)
     kill(target).begin(run, run.plan, DICE)
-    assert run.done == [(0, does)]
+    assert run.done == [(0, action)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_unnamed_target_is_drawn(target: Target, names: set[str]) -> None:
     assert {words(kill(target)) for _ in range(100)} == {f"kill {name}" for name in names}
 
 
-def test_anybody_draws_each_kind_alike() -> None:
+def test_anybody_draws_each_kind_equally_often() -> None:
     drawn = [words(kill(anybody())) for _ in range(400)]
     assert {"kill the master", "kill relay[1]", "kill __acker[0]", "kill numbers[1]"} < {*drawn}
     assert 50 < drawn.count("kill the master") < 150
@@ -105,10 +105,10 @@ def test_the_same_seed_draws_the_same_target() -> None:
 def test_a_pause_ends() -> None:
     run = FakeRun()
     for target in (task("sink", 0), master()):
-        hurt = pause(target, 2).begin(run, run.plan, DICE)
-        assert hurt.end is not None
-        hurt.end(run)
-    assert [does for _, does in run.done] == [
+        active = pause(target, 2).begin(run, run.plan, DICE)
+        assert active.end is not None
+        active.end(run)
+    assert [action for _, action in run.done] == [
         "pause worker 4",
         "resume worker 4",
         "pause the master",
@@ -153,11 +153,11 @@ def test_faults_inside_workers_are_injected() -> None:
     for fault, injected in faults:
         fault.check(run.plan)
         assert fault.begin(run, run.plan, DICE).injected == injected
-    assert not run.done  # the nemesis disturbs, for it knows what else is on
+    assert not run.done  # the nemesis injects them, together with all other active faults
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (kill(component("relay")), "kill any relay"),
         (pause(master(), 2), "pause the master for 2 s"),
@@ -179,12 +179,12 @@ def test_faults_inside_workers_are_injected() -> None:
         (drain(), "drain"),
     ],
 )
-def test_faults_describe_themselves(fault: Fault, said: str) -> None:
-    assert str(fault) == said
+def test_faults_describe_themselves(fault: Fault, message: str) -> None:
+    assert str(fault) == message
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (kill(task("rely", 0)), "no component 'rely'; there are: numbers, relay, sink"),
         (kill(task("relay", 2)), r"no task relay\[2\]; there are: relay\[0\], relay\[1\]"),
@@ -199,8 +199,8 @@ def test_faults_describe_themselves(fault: Fault, said: str) -> None:
         (cut("relay", "snik", 1), "no component 'snik'"),
     ],
 )
-def test_an_unknown_target_is_refused_with_the_known_ones(fault: Fault, said: str) -> None:
-    with pytest.raises(ExperimentError, match=said):
+def test_an_unknown_target_is_refused_with_the_known_ones(fault: Fault, message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
         fault.check(FakeRun().plan)
 
 

@@ -31,7 +31,7 @@ def times(plan: Iterable[Step]) -> list[float]:
     return [round(step.at_s, 6) for step in plan]
 
 
-def test_every_goes_on_without_end() -> None:
+def test_every_has_no_end() -> None:
     assert times(islice(every(2, A), 4)) == [2, 4, 6, 8]
     assert times(islice(every(2, A, start=0.5), 3)) == [0.5, 2.5, 4.5]
 
@@ -44,7 +44,7 @@ def test_until_is_a_bound() -> None:
     assert times(until(5, every(2, A))) == [2, 4]
 
 
-def test_phases_begin_their_time_anew() -> None:
+def test_each_phase_counts_its_own_time() -> None:
     plan = phases((5, every(2, A)), quiet(10), (5, at(1, B)), (5, at(7, B)))
     assert times(plan) == [2, 4, 16]
 
@@ -88,7 +88,7 @@ def test_a_fault_that_outlasts_the_run_is_refused() -> None:
     with pytest.raises(ExperimentError, match="do not end"):
         settle(at(3, pause(master(), 18)), 20)
     assert settle(at(3, pause(master(), 16)), 20)
-    assert settle(at(3, pause(master(), 18)), 20, hurt_s=10)  # it ends with the plan
+    assert settle(at(3, pause(master(), 18)), 20, hurt_s=10)  # the pause ends with the plan
 
 
 def test_a_plan_that_goes_back_in_time_is_refused() -> None:
@@ -97,7 +97,7 @@ def test_a_plan_that_goes_back_in_time_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: at(-1, A), "number of seconds"),
         (lambda: every(0, A), "above 0"),
@@ -107,9 +107,9 @@ def test_a_plan_that_goes_back_in_time_is_refused() -> None:
         (lambda: settle([A], 20), "is no step"),  # type: ignore[list-item]
     ],
 )
-def test_what_is_no_plan_is_refused(make: object, said: str) -> None:
+def test_wrong_plans_are_refused(make: object, message: str) -> None:
     assert callable(make)
-    with pytest.raises(ExperimentError, match=said):
+    with pytest.raises(ExperimentError, match=message):
         make()
 
 

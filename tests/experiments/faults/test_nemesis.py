@@ -29,13 +29,13 @@ from tests.experiments.fakes import FakeRun
 RELAY = task("relay", 0)
 
 
-def told(nemesis: Nemesis) -> list[tuple[float, str, str]]:
+def entries_of(nemesis: Nemesis) -> list[tuple[float, str, str]]:
     return [
         (round(e.at_s - nemesis.begun_s, 6), e.what.name.lower(), e.detail) for e in nemesis.entries
     ]
 
 
-def carried_out(*steps: Step, **how: Any) -> tuple[FakeRun, Nemesis]:
+def run_steps(*steps: Step, **how: Any) -> tuple[FakeRun, Nemesis]:
     """A fake run, made as `how` says, and the nemesis that carried out these steps on it."""
     run = FakeRun(**how)
     nemesis = Nemesis(run, 1)
@@ -48,7 +48,7 @@ def test_steps_are_done_at_their_times() -> None:
     nemesis = Nemesis(run, 1)
     assert not nemesis.carry_out(settle(until(5, every(2, kill(RELAY))), 20))
     assert run.done == [(2, "kill worker 2"), (4, "kill worker 2")]
-    assert told(nemesis) == [
+    assert entries_of(nemesis) == [
         (2, "begun", "kill relay[0]"),
         (2, "ended", "kill relay[0]"),
         (4, "begun", "kill relay[0]"),
@@ -72,41 +72,41 @@ def test_only_throttles_begin_before_the_source_is_activated() -> None:
         *("disturb", "activate", "disturb", "drain", "disturb", "heal")
     ]
     assert [step.fault for step in nemesis.done] == [step.fault for step in steps]
-    assert told(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
+    assert entries_of(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
 
 
 def test_a_fault_with_a_duration_ends_in_time_and_the_plan_waits_for_it() -> None:
-    run, nemesis = carried_out(Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1)))
+    run, nemesis = run_steps(Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1)))
     assert run.done == [
         (1, "pause worker 2"),
         (2, "pause the master"),
         (3, "resume the master"),
         (4, "resume worker 2"),
     ]
-    assert [what for _, what, _ in told(nemesis)] == ["begun", "begun", "ended", "ended"]
+    assert [what for _, what, _ in entries_of(nemesis)] == ["begun", "begun", "ended", "ended"]
 
 
-@pytest.mark.parametrize("who", [RELAY, master()])
-def test_a_process_paused_twice_is_resumed_when_both_pauses_are_over(who: Target) -> None:
-    run, nemesis = carried_out(
-        Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))
+@pytest.mark.parametrize("target", [RELAY, master()])
+def test_a_process_paused_twice_is_resumed_when_both_pauses_are_over(target: Target) -> None:
+    run, nemesis = run_steps(
+        Step(1, pause(target, 3)), Step(2, pause(target, 1)), Step(3.5, pause(target, 2))
     )
     assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
         *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
     ]
-    assert [at_s for at_s, what, _ in told(nemesis) if what == "ended"] == [3, 4, 5.5]
+    assert [at_s for at_s, what, _ in entries_of(nemesis) if what == "ended"] == [3, 4, 5.5]
 
 
 def test_active_faults_are_combined() -> None:
-    run, _ = carried_out(
+    run, _ = run_steps(
         Step(1, slow(RELAY, 0.01, 3)),
         Step(2, errors("sink", for_s=1)),
         Step(2.5, expire()),
         Step(5, cut("relay", "sink", 1)),
         Step(5.5, expire()),
     )
-    on = [(len(h.slows), len(h.raises), len(h.links), h.expirations) for h in run.injected_list]
-    assert on == [
+    active = [(len(h.slows), len(h.raises), len(h.links), h.expirations) for h in run.injected_list]
+    assert active == [
         (1, 0, 0, 0),
         (1, 1, 0, 0),
         (1, 1, 0, 1),
@@ -121,58 +121,58 @@ def test_active_faults_are_combined() -> None:
 
 def test_injected_faults_wait_while_the_master_is_paused() -> None:
     steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
-    run, nemesis = carried_out(*steps, Step(4, expire()))
+    run, nemesis = run_steps(*steps, Step(4, expire()))
     assert run.done == [
         (1, "disturb"),
         (2, "pause the master"),
         (2.5, "kill worker 2"),
         (5, "resume the master"),
-        (5, "heal"),  # due after 3 s
-        (5, "heal"),  # due after 4 s
+        (5, "heal"),  # due at 3 s
+        (5, "heal"),  # due at 4 s
     ]
     assert run.injected_list[-1].expirations == 1
-    assert told(nemesis)[-2:] == [
+    assert entries_of(nemesis)[-2:] == [
         (5, "begun", "expire all that is pending"),
         (5, "ended", "expire all that is pending"),
     ]
 
 
-def test_the_end_of_the_experiment_ends_everything() -> None:
+def test_all_faults_end_at_hurt_s() -> None:
     run = FakeRun()
     Nemesis(run, 1).carry_out([Step(1, pause(RELAY, 30))], hurt_s=4)
     assert run.done[-1] == (4, "resume worker 2")
 
 
 def test_a_target_that_is_starting_is_tried_again() -> None:
-    run, nemesis = carried_out(Step(1, kill(anybody())), away=3)
+    run, nemesis = run_steps(Step(1, kill(anybody())), away=3)
     assert [round(at_s, 6) for at_s, _ in run.done] == [1.15]
-    assert told(nemesis)[0][:2] == (1.15, "begun")
+    assert entries_of(nemesis)[0][:2] == (1.15, "begun")
 
 
 def test_a_target_that_never_starts_is_reported_and_the_plan_continues() -> None:
-    run, nemesis = carried_out(Step(1, kill(RELAY)), Step(2, pause(RELAY, 1)), away=403)
-    assert nemesis.undone == ["1.000 s: kill relay[0]: nobody is there"]
+    run, nemesis = run_steps(Step(1, kill(RELAY)), Step(2, pause(RELAY, 1)), away=403)
+    assert nemesis.undone == ["1.000 s: kill relay[0]: its process is not running"]
     assert [words for _, words in run.done] == ["pause worker 2", "resume worker 2"]
-    assert [words for _, _, words in told(nemesis)] == ["pause relay[0] for 1 s"] * 2
+    assert [words for _, _, words in entries_of(nemesis)] == ["pause relay[0] for 1 s"] * 2
 
 
-def test_a_run_that_is_finished_is_left_alone() -> None:
+def test_a_finished_run_gets_no_more_faults() -> None:
     run = FakeRun(ends_s=3)
     nemesis = Nemesis(run, 1)
     assert nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(5, kill(RELAY))])
     assert nemesis.undone == ["5.000 s: kill relay[0]: the run was finished before"]
     assert run.done[-1] == (3, "resume worker 2")
-    assert told(nemesis)[-1] == (3, "ended", "pause relay[0] for 30 s")
+    assert entries_of(nemesis)[-1] == (3, "ended", "pause relay[0] for 30 s")
 
 
 @pytest.mark.parametrize("error", [TopologyFailed("it gave up"), ClusterError("it is gone")])
-def test_faults_end_whatever_happens(error: Exception) -> None:
+def test_faults_end_when_the_run_fails(error: Exception) -> None:
     run = FakeRun(raises=(2, error))
     nemesis = Nemesis(run, 1)
     with pytest.raises(type(error)):
         nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(1.5, errors("sink", for_s=30))])
     assert [words for _, words in run.done[-2:]] == ["resume worker 2", "heal"]
-    assert [what for _, what, _ in told(nemesis)][-2:] == ["ended", "ended"]
+    assert [what for _, what, _ in entries_of(nemesis)][-2:] == ["ended", "ended"]
 
 
 def test_a_fault_that_cannot_end_is_reported_and_the_others_end() -> None:
@@ -185,7 +185,7 @@ def test_a_fault_that_cannot_end_is_reported_and_the_others_end() -> None:
     assert sum(entry.what is What.ENDED for entry in nemesis.entries) == 1
 
 
-def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
+def test_an_endless_source_is_drained_when_it_has_emitted_enough() -> None:
     run = FakeRun()
 
     def emit() -> None:
@@ -199,25 +199,25 @@ def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
     assert nemesis.drained
 
 
-def test_somebody_may_look_on_while_the_nemesis_waits() -> None:
+def test_the_nemesis_calls_look_while_it_waits() -> None:
     seen: list[float] = []
     Nemesis(FakeRun(), 1, look=seen.append).wait(0.3)
     assert seen == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_the_nemesis_does_not_wait_for_a_rebalance_while_a_worker_is_paused() -> None:
-    run, nemesis = carried_out(Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain()))
+    run, nemesis = run_steps(Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain()))
     assert run.done == [
         (1, "pause worker 2"),
         (2, "rebalance to 3 workers"),
         (2.5, "drain"),
         (4, "resume worker 2"),
     ]
-    assert ("ended", "rebalance to 3 workers") in [entry[1:] for entry in told(nemesis)]
+    assert ("ended", "rebalance to 3 workers") in [entry[1:] for entry in entries_of(nemesis)]
 
 
 def test_a_rebalance_waits_until_the_master_is_not_paused() -> None:
-    run, _ = carried_out(Step(1, pause(master(), 3)), Step(2, rebalance(3)))
+    run, _ = run_steps(Step(1, pause(master(), 3)), Step(2, rebalance(3)))
     assert run.done[1:] == [(4, "resume the master"), (4, "rebalance to 3 workers")]
 
 
@@ -241,12 +241,12 @@ def test_a_lifecycle_error_is_reported_and_not_retried() -> None:
 
 
 def test_the_same_seed_draws_the_same_targets() -> None:
-    def hurt(seed: int, away: int) -> list[str]:
+    def killed(seed: int, away: int) -> list[str]:
         run = FakeRun(away=away)
         Nemesis(run, seed).carry_out(settle(until(40, every(2, kill(anybody()))), 50))
         return [words for _, words in run.done]
 
-    assert hurt(1, 0) == hurt(1, 5) != hurt(2, 0)  # however often it has to be tried
+    assert killed(1, 0) == killed(1, 5) != killed(2, 0)  # however often it has to be tried
 
 
 def test_waiting_ends_with_its_time_or_with_the_run() -> None:
@@ -259,33 +259,33 @@ def test_waiting_ends_with_its_time_or_with_the_run() -> None:
 def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None:
     run = FakeRun(raises=(1.52, TopologyFailed("it gave up")))
     nemesis = Nemesis(run, 1)
-    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # then it is away
+    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # one call fails
     with pytest.raises(TopologyFailed):
         nemesis.carry_out([Step(1, pause(RELAY, 0.5))])
     assert run.done[-1][1] == "resume worker 2"
 
 
 def test_injected_faults_without_an_answer_are_withdrawn() -> None:
-    run, nemesis = carried_out(Step(1, errors("sink", for_s=1)), away=401)
-    assert nemesis.undone[0].endswith("nobody is there")
+    run, nemesis = run_steps(Step(1, errors("sink", for_s=1)), away=401)
+    assert nemesis.undone[0].endswith("its process is not running")
     assert [words for _, words in run.done] == ["heal"]
 
 
-# ---- outages of what is outside of the topology --------------------------------------------------
+# ---- outages of external systems -----------------------------------------------------------------
 
 
-def noted(run: FakeRun, words: str) -> Callable[[], None]:
+def note_call(run: FakeRun, words: str) -> Callable[[], None]:
     return lambda: run.note(words)
 
 
 def test_a_broker_is_taken_down_and_comes_back_in_time() -> None:
     run = FakeRun()
     nemesis = Nemesis(run, 1)
-    fault = outage("broker 1", noted(run, "kill"), noted(run, "restart"), for_s=3)
+    fault = outage("broker 1", note_call(run, "kill"), note_call(run, "restart"), for_s=3)
     nemesis.carry_out([Step(1, fault)])
     assert run.done == [(1, "kill"), (4, "restart")]
     words = "outage of broker 1 for 3 s"
-    assert told(nemesis) == [(1, "begun", words), (4, "ended", words)]
+    assert entries_of(nemesis) == [(1, "begun", words), (4, "ended", words)]
 
 
 def test_an_error_of_up_is_raised_after_all_faults_have_ended() -> None:
@@ -298,8 +298,10 @@ def test_an_error_of_up_is_raised_after_all_faults_have_ended() -> None:
 
     nemesis = Nemesis(run, 1)
     steps = [
-        Step(1, outage("broker 1", noted(run, "kill 1"), broken, for_s=2)),
-        Step(1.5, outage("broker 2", noted(run, "kill 2"), noted(run, "restart 2"), for_s=30)),
+        Step(1, outage("broker 1", note_call(run, "kill 1"), broken, for_s=2)),
+        Step(
+            1.5, outage("broker 2", note_call(run, "kill 2"), note_call(run, "restart 2"), for_s=30)
+        ),
     ]
     with pytest.raises(OSError, match="no such broker"):
         nemesis.carry_out([*steps, Step(2, pause(master(), 30))])
@@ -311,10 +313,10 @@ def test_an_error_of_up_is_raised_after_all_faults_have_ended() -> None:
 def test_up_is_called_when_down_raises() -> None:
     run = FakeRun()
 
-    def half() -> None:
+    def down() -> None:
         run.note("kill one of two")
         raise OSError("the other one is not there")
 
     with pytest.raises(OSError, match="the other one"):
-        Nemesis(run, 1).carry_out([Step(1, outage("both", half, noted(run, "up"), for_s=3))])
+        Nemesis(run, 1).carry_out([Step(1, outage("both", down, note_call(run, "up"), for_s=3))])
     assert run.done == [(1, "kill one of two"), (1, "up")]

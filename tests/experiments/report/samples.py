@@ -15,7 +15,7 @@ EVIL = '</pre><script src="https://example.org/x.js">alert("lost")</script>'
 def outcome(
     verdict: Verdict = Verdict.BROKEN, *, seed: int = 7, recovered_s: float | None = 3.5
 ) -> Outcome:
-    """One run, with evidence that would like to be more than text."""
+    """One run, whose evidence contains HTML."""
     findings = (
         Finding("at-least-once", verdict, ("message 17 is missing",), (EVIL, "├─ relay[1]"), {}),
         Finding("duplicates", Verdict.HOLDS, ("4 came twice",), (), {"duplicates": 4}),
@@ -34,7 +34,7 @@ def outcome(
 
 
 def history(batches: int = 100, batch: int = 10, faults: int = 1) -> History:
-    """`batches` times so many messages in ten seconds; one in ten fails once."""
+    """`batches` times `batch` messages in ten seconds; one in ten fails once."""
     entries: list[Entry] = []
     numbers = np.arange(batch)
     attempts = np.ones(batch, np.int64)

@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}svg"
 
 
 def check(chart: Chart) -> None:
-    """The files are whole, and the picture is one that has something on it."""
+    """The SVG is well-formed, and the picture is large enough and not blank."""
     assert ET.fromstring(chart.svg).tag == SVG
     with Image.open(BytesIO(chart.png)) as image:
         assert image.width >= 1200
@@ -36,11 +36,11 @@ def check(chart: Chart) -> None:
 
 
 def three_events() -> History:
-    return Script().emitted(1).hurt().wait(2).completed(1).history()
+    return Script().emitted(1).fault().wait(2).completed(1).history()
 
 
 def long_fault() -> History:
-    return Script().whole(1).hurt("pause b", for_s=2).history()
+    return Script().whole(1).fault("pause b", for_s=2).history()
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def long_fault() -> History:
 )
 def test_a_time_line_is_drawn_of_few_events_and_of_many(given: Callable[[], History]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what does not fit is told by matplotlib as a warning
+        warnings.simplefilter("error")  # matplotlib warns if something does not fit
         chart = timeline(make_series(given()))
     check(chart)
-    assert len(chart.svg) < 2_000_000  # a page that can be mailed, however long the run was
+    assert len(chart.svg) < 2_000_000  # small enough to mail, however long the run was
 
 
 def test_the_same_series_give_the_same_file() -> None:
@@ -77,7 +77,7 @@ def test_charts_of_one_page_do_not_share_ids() -> None:
         assert set(used) <= known
 
 
-def test_batches_have_a_panel_of_their_own_where_there_are_some() -> None:
+def test_a_run_with_batches_has_a_panel_for_them() -> None:
     script = Script().emitted(1).wait(2)
     for txid in range(1, 30):
         facts = {"txid": txid, "attempt": 0, "epoch": 1}
@@ -98,7 +98,7 @@ def test_faults_with_the_same_words_share_a_row() -> None:
     assert fault_rows(bands) == {"kill a ×2": [bands[0], bands[2]], "pause b": [bands[1]]}
 
 
-def test_many_faults_are_gathered_by_their_first_word() -> None:
+def test_many_faults_are_grouped_by_their_first_word() -> None:
     bands = [Band(f"kill task {number}", number, number) for number in range(40)]
     assert list(fault_rows([*bands, Band("pause x", 1, 2)])) == ["kill ×40", "pause"]
 
@@ -111,8 +111,8 @@ def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
 
 
 def test_a_long_label_has_two_lines_and_no_more() -> None:
-    said = "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s"
-    (label,) = fault_rows([Band(said, 1, 2)])
+    words = "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s"
+    (label,) = fault_rows([Band(words, 1, 2)])
     assert label.split("\n") == ["lossy relay → *: drop 0.1, delay", "0.2 by 0.3 s for 5 s"]
     (label,) = fault_rows([Band("drop " * 30, 1, 2)])
     assert label.count("\n") == 1
@@ -146,7 +146,7 @@ def test_the_worst_recoveries_are_shown_in_the_order_of_time() -> None:
 
 
 @pytest.mark.parametrize("recovered_s", [2.0, 3.5, None])
-def test_recoveries_are_drawn_also_those_that_never_came(recovered_s: float | None) -> None:
+def test_recoveries_are_drawn_even_if_one_never_ends(recovered_s: float | None) -> None:
     check(recovery_chart(outcome(recovered_s=recovered_s).recoveries))
 
 
@@ -159,13 +159,13 @@ def test_a_sweep_is_drawn() -> None:
     check(sweep_chart([Point({"seed": 0}, Verdict.UNKNOWN, None, False, None)], "seed"))
 
 
-def test_a_point_knows_whether_all_recovered() -> None:
+def test_a_point_records_whether_all_recovered() -> None:
     assert point(outcome(), ["timeout_s"]) == Point(
         {"timeout_s": 5.0, "seed": 7}, Verdict.BROKEN, 1.5, True, 199.9
     )
     assert not point(outcome(recovered_s=None), []).recovers
 
 
-def test_no_information_is_in_colour_alone() -> None:
+def test_no_information_is_only_in_colour() -> None:
     assert len(set(HATCHES)) == len(HATCHES) == len(FILLS)
     assert len(set(MARKS.values())) == len(set(TONES.values())) == len(Verdict)

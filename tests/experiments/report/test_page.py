@@ -1,4 +1,4 @@
-"""Tests of the pages: self-contained, and escaped."""
+"""Tests of the report pages: they load nothing, and escape all text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def page(given: Outcome | None = None, *charts: Chart) -> Reader:
     return Reader(run_page(given or outcome(), BACKGROUND, charts))
 
 
-def test_evidence_is_text_whatever_it_says() -> None:
+def test_html_in_the_evidence_is_escaped() -> None:
     found = page()
     assert "script" not in found.tags
     assert EVIL in found.text
@@ -56,7 +56,7 @@ def test_evidence_is_text_whatever_it_says() -> None:
     assert "About <this>." in found.text
 
 
-def test_a_page_loads_nothing_and_has_its_charts_in_it() -> None:
+def test_a_page_loads_nothing_and_contains_its_charts() -> None:
     charts = [timeline(make_series(history())), recovery_chart(outcome().recoveries)]
     text = run_page(outcome(), BACKGROUND, charts)
     found = Reader(text)
@@ -69,17 +69,17 @@ def test_a_page_loads_nothing_and_has_its_charts_in_it() -> None:
         assert chart.caption in found.text
 
 
-def test_a_page_has_all_that_is_known() -> None:
+def test_a_page_shows_all_fields_of_the_outcome() -> None:
     text = " ".join(page().text.split())
-    for said in (
+    for expected in (
         "✘ BROKEN", "✔ HOLDS", "message 17 is missing", "├─ relay[1]", "kill relay[0]",
         "timeout_s 5", "seed 7", "cluster sim", "python 3.11", "2,000 emitted", "1.5 s",
         "sunshower experiment run x.py --seed 7", "duplicates: 4",
     ):  # fmt: skip
-        assert said in text
+        assert expected in text
 
 
-def test_the_evidence_of_what_holds_is_folded_and_of_what_does_not_is_not() -> None:
+def test_only_the_evidence_of_a_guarantee_that_holds_is_folded() -> None:
     assert "<details open><summary>evidence" in run_page(outcome(), BACKGROUND, [])
     assert "<details><summary>evidence" in run_page(outcome(Verdict.HOLDS), BACKGROUND, [])
 
@@ -94,13 +94,13 @@ def test_a_fault_without_recovery_is_named() -> None:
     assert page(outcome(recovered_s=None)).text.count("never") >= 2
 
 
-def test_the_summary_says_the_gravest_reason() -> None:
-    said = "at-least-once: message 17 is missing. Of 2 checkers: 1 HOLDS, 1 BROKEN."
-    assert outcome_summary(outcome()) == said
+def test_the_summary_gives_the_most_serious_reason() -> None:
+    expected = "at-least-once: message 17 is missing. Of 2 checkers: 1 HOLDS, 1 BROKEN."
+    assert outcome_summary(outcome()) == expected
     assert outcome_summary(outcome(Verdict.HOLDS)) == "Of 2 checkers: 2 HOLDS."
 
 
-def test_a_page_of_several_runs_leads_to_each() -> None:
+def test_a_page_of_several_runs_links_to_each() -> None:
     points = [(f"00{n}", point(outcome(seed=n), ["timeout_s"])) for n in (1, 2)]
     found = Reader(group_page("swept", points, {"other": 3}, BACKGROUND, [DRAWN]))
     assert [one for one in found.loaded if one] == ["001/report.html", "002/report.html"]
@@ -119,7 +119,7 @@ def test_the_chart_of_a_sweep_is_on_its_page() -> None:
     ("value", "text"),
     [(3, "3"), (12345.0, "12,345"), (0.123456, "0.1235"), (True, "True"), ("<b>", "<b>")],
 )
-def test_numbers_are_written_as_people_read_them(value: object, text: str) -> None:
+def test_numbers_are_formatted_for_readers(value: object, text: str) -> None:
     assert figure(value) == text
 
 
@@ -128,7 +128,7 @@ def test_numbers_are_written_as_people_read_them(value: object, text: str) -> No
     [(0.0, "0 s"), (2e-5, "20 µs"), (0.0185, "18.5 ms"), (0.6089, "0.609 s"), (72.42, "72.4 s"),
      (12_345.6, "12,346 s")],
 )  # fmt: skip
-def test_spans_are_written_in_three_figures(seconds: float, text: str) -> None:
+def test_spans_have_three_significant_digits(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 

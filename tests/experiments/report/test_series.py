@@ -12,7 +12,7 @@ from sunshower.runtime.tracking.ids import make_roots
 from tests.experiments.scripts import Script
 
 
-def test_a_run_without_events_has_series_of_nothing() -> None:
+def test_a_run_without_events_has_empty_series() -> None:
     series = make_series(Script().history())
     assert len(series.pending) == len(series.edges_s) - 1
     assert not series.completed_per_s.any()
@@ -31,7 +31,7 @@ def test_rates_count_every_event_once() -> None:
     assert not series.replays_per_s.any()
 
 
-def test_pending_is_the_most_there_were_at_one_time() -> None:
+def test_pending_is_the_maximum_in_each_interval() -> None:
     script = Script().emitted(1).emitted(2).emitted(3).wait(4).completed(1).completed(2)
     series = make_series(script.wait(4).completed(3).wait(4).history(), seconds=12.0)
     assert series.pending[0] == 3
@@ -39,7 +39,7 @@ def test_pending_is_the_most_there_were_at_one_time() -> None:
     assert series.pending[-1] == 0
 
 
-def test_a_message_waits_from_its_first_emission() -> None:
+def test_latency_counts_from_the_first_emit() -> None:
     script = Script().emitted(1).wait(2).failed(1).emitted(1, attempt=2).wait(3)
     series = make_series(script.completed(1, attempt=2).history())
     known = series.p50_s[~np.isnan(series.p50_s)]
@@ -63,13 +63,13 @@ def test_the_most_frequent_cause_comes_first() -> None:
     assert list(make_series(script.history()).failures) == ["timeout", "bad frame"]
 
 
-def test_what_a_dead_spout_had_open_is_not_pending_for_ever() -> None:
+def test_messages_of_a_dead_spout_do_not_stay_pending() -> None:
     script = Script().emitted(1).emitted(2).wait(5)
-    script.emitted(1, incarnation=2).wait(1).completed(1, incarnation=2).wait(5).hurt()
+    script.emitted(1, incarnation=2).wait(1).completed(1, incarnation=2).wait(5).fault()
     assert make_series(script.history()).pending[-1] == 0
 
 
-def test_percentiles_are_those_of_their_bin() -> None:
+def test_each_bin_has_its_own_percentiles() -> None:
     count = 1000
     roots = make_roots(1, np.ones(count, np.uint32), np.arange(count))
     numbers, attempts = np.arange(count), np.ones(count, np.int64)
@@ -99,7 +99,7 @@ def test_a_completion_of_unknown_origin_has_no_latency() -> None:
 
 
 @pytest.mark.parametrize(("events", "count"), [(3, 12), (400, 100), (1_000_000, 240)])
-def test_more_events_are_seen_more_finely(events: int, count: int) -> None:
+def test_more_events_have_narrower_bins(events: int, count: int) -> None:
     edges_s = bins(60.0, events)
     assert len(edges_s) == count + 1
     assert edges_s[-1] == 60.0

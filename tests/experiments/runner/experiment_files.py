@@ -1,4 +1,4 @@
-"""Small experiment files for tests, which take a moment of real time."""
+"""Small experiment files for tests, which take little real time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HEAD = """
     def kills(kill_every_s):
         return until(1, every(kill_every_s, kill(component("relay"))))
 
-    class Says:
-        '''A checker that says what it was told to.'''
+    class FixedResult:
+        '''A checker that returns the given result.'''
 
-        name = "says"
+        name = "fixed"
 
-        def __init__(self, **said):
-            self.said = said
+        def __init__(self, **result):
+            self.result = result
 
         def check(self, history, facts):
-            return CheckResult("fine", **self.said)
+            return CheckResult("fine", **self.result)
 
     class Fails:
         '''A fault that cannot begin.'''
@@ -63,7 +63,7 @@ BROKEN = (
         name="broken",
         topology=lambda: small(50),
         plan=lambda: kills(0.1),
-        checkers=(Says(broken=["<b>lost</b>"], evidence=["relay[0] <i>had it last</i>"]),),
+        checkers=(FixedResult(broken=["<b>lost</b>"], evidence=["relay[0] <i>had it last</i>"]),),
     )
 """
 )

@@ -28,19 +28,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(
-    capsys: Capture, sunshower: Sunshower, status: int, arguments: tuple[object, ...], *said: str
+    capsys: Capture, sunshower: Sunshower, status: int, arguments: tuple[object, ...], *message: str
 ) -> None:
-    """The status, each of the words, no traceback, and no folder left behind."""
+    """Check the status and the words of the message; no traceback, and no folder."""
     assert sunshower("experiment", *arguments) == status
     error = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    for words in said:
+    for words in message:
         assert words in error
     assert "Traceback" not in error
     assert not Path("experiments").exists()
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (NOTHING, "has no experiment; make one at its top level"),
         (NOTHING, "It has: only (a Topology)"),
@@ -55,10 +55,10 @@ def check(
     ],
 )
 def test_a_wrong_file(
-    code: str, said: str, write: Write, sunshower: Sunshower, capsys: Capture
+    code: str, message: str, write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     target = f"{write(code)}:experiment" if "= 3" in code else write(code)
-    check(capsys, sunshower, 1, ("run", target), said)
+    check(capsys, sunshower, 1, ("run", target), message)
 
 
 def test_a_file_that_is_not_there(sunshower: Sunshower, capsys: Capture) -> None:
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there(sunshower: Sunshower, capsys: Capture) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--set", "speed=3"), "'speed' is not a parameter of this experiment"),
         (("--set", "speed=3"), "total, kill_every_s, timeout_s"),
@@ -84,21 +84,23 @@ def test_a_file_that_is_not_there(sunshower: Sunshower, capsys: Capture) -> None
     ],
 )
 def test_wrong_options(
-    options: tuple[str, ...], said: str, write: Write, sunshower: Sunshower, capsys: Capture
+    options: tuple[str, ...], message: str, write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
-    check(capsys, sunshower, 2, ("run", write(HOLDING), *options), said)
+    check(capsys, sunshower, 2, ("run", write(HOLDING), *options), message)
 
 
-def test_a_ray_that_nobody_is_at(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+def test_an_address_without_a_ray_is_refused(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
     arguments = ("run", write(HOLDING), "--cluster", "ray", "--address", "127.0.0.1:1")
     check(capsys, sunshower, 1, arguments, "no Ray answers at 127.0.0.1:1")
 
 
-def test_two_runs_that_are_not_there(sunshower: Sunshower, capsys: Capture) -> None:
+def test_two_unknown_runs_are_refused(sunshower: Sunshower, capsys: Capture) -> None:
     arguments = ("compare", "this", "that")
     check(capsys, sunshower, 1, arguments, "no run 'this'", "no run 'that'", "no runs at all")
 
 
-def test_a_run_that_is_not_there(sunshower: Sunshower, capsys: Capture) -> None:
+def test_an_unknown_run_is_refused(sunshower: Sunshower, capsys: Capture) -> None:
     check(capsys, sunshower, 1, ("show", "this"), "no run 'this' in experiments")
     check(capsys, sunshower, 1, ("show",), "sunshower experiment run FILE.py")

@@ -25,7 +25,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def test_a_run_leaves_a_folder_with_everything(
+def test_a_run_leaves_a_folder_with_all_files(
     write: Write, printed_by: PrintedBy, tmp_path: Path, drawn: None
 ) -> None:
     out = printed_by("experiment", "run", write(HOLDING), "--seed", 3).out
@@ -54,7 +54,7 @@ def test_a_run_leaves_a_folder_with_everything(
     assert "--cluster sim --seed 3" in text
 
 
-def test_a_broken_promise_is_an_exit_status_and_its_evidence_is_text(
+def test_a_broken_guarantee_sets_the_exit_status_and_its_evidence_is_escaped(
     write: Write, printed_by: PrintedBy, tmp_path: Path
 ) -> None:
     assert "<b>lost</b>" in printed_by("experiment", "run", write(BROKEN), status=1).out
@@ -67,7 +67,7 @@ def test_a_run_without_faults_proves_nothing(write: Write, printed_by: PrintedBy
     assert "? UNKNOWN" in printed_by("experiment", "run", write(PEACEFUL), status=1).out
 
 
-def test_json_is_all_that_is_on_the_standard_output(write: Write, printed_by: PrintedBy) -> None:
+def test_standard_output_has_only_json(write: Write, printed_by: PrintedBy) -> None:
     found = json.loads(printed_by("experiment", "run", write(HOLDING), "--json").out)
     assert found["verdict"] == "HOLDS"
     assert found["findings"][0]["checker"] == "at-least-once"
@@ -118,7 +118,7 @@ def test_a_sweep_has_a_folder_for_each_run_and_a_report_of_all(
     assert "--set kill_every_s=0.4" in command
 
 
-def test_an_experiment_goes_through_its_own_sweep_unless_told_otherwise(
+def test_an_experiment_runs_its_own_sweep_unless_the_parameter_is_set(
     write: Write, printed_by: PrintedBy
 ) -> None:
     file = write(HOLDING.replace("checkers=(At", 'sweep={"total": [40, 80]}, checkers=(At'))
@@ -174,7 +174,7 @@ def test_a_report_is_made_again_from_the_files(
     assert len(after) == pytest.approx(len(before), rel=0.02)
 
 
-def test_nothing_is_there_yet(printed_by: PrintedBy) -> None:
+def test_without_any_run_the_list_says_so(printed_by: PrintedBy) -> None:
     assert "has no run yet" in printed_by("experiment", "list").out
 
 
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_the_history(
 
 @pytest.mark.long
 @pytest.mark.ray
-def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
+def test_hashes_are_the_same_in_every_run_unless_pythonhashseed_is_set(
     write: Write, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that an experiment iterates over sets in the same order in each run."""
@@ -229,7 +229,7 @@ def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
 
     def hash_in(**environment: str) -> str:
         _, error = start("experiment", "run", file, **environment).communicate(timeout=60)
-        assert "has no experiment" in error  # so it ends soon
+        assert "has no experiment" in error  # so the command ends soon
         return error.splitlines()[0]
 
     first = hash_in()

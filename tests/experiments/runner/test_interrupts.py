@@ -31,7 +31,7 @@ def test_the_second_signal_raises(number: signal.Signals) -> None:
             signal.raise_signal(number)
 
 
-def test_before_there_is_anything_to_finish_the_first_signal_raises() -> None:
+def test_before_defer_the_first_signal_raises() -> None:
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
 

@@ -53,7 +53,9 @@ def test_a_file_named_like_a_module_of_python_does_not_replace_it(write: Write) 
     assert sys.modules["json"] is json
 
 
-def test_neighbours_are_imported_and_travel_with_the_file(write: Write, tmp_path: Path) -> None:
+def test_modules_of_its_folder_are_imported_and_shipped_with_the_file(
+    write: Write, tmp_path: Path
+) -> None:
     (tmp_path / "neighbour_of_it.py").write_text('NAME = "next-door"\n')
     (tmp_path / "package_of_it").mkdir()
     (tmp_path / "package_of_it" / "__init__.py").write_text("")
@@ -65,7 +67,7 @@ def test_neighbours_are_imported_and_travel_with_the_file(write: Write, tmp_path
     assert names == {"some_topology", "neighbour_of_it", "package_of_it"}
 
 
-def test_modules_of_another_folder_travel_with_the_file_if_it_is_given(
+def test_modules_of_another_folder_are_shipped_with_the_file_if_the_folder_is_given(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "module_above_it.py").touch()
@@ -78,7 +80,7 @@ def test_modules_of_another_folder_travel_with_the_file_if_it_is_given(
     assert {module.__name__ for module in load(path).modules} == {"its_topology_"}
 
 
-# ---- what is wrong with it ----------------------------------------------------------------------
+# ---- error messages -----------------------------------------------------------------------------
 
 
 def refusal(target: object) -> str:
@@ -88,7 +90,7 @@ def refusal(target: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import no_such_module_anywhere", "line 6: ModuleNotFoundError: No module named 'no_such"),
         ("topology = = 3", "line 6: SyntaxError"),
@@ -98,28 +100,28 @@ def refusal(target: object) -> str:
     ],
 )
 def test_a_file_that_cannot_be_imported_or_has_no_topology(
-    code: str, said: str, write: Write, tmp_path: Path
+    code: str, message: str, write: Write, tmp_path: Path
 ) -> None:
     (tmp_path / "broken_neighbour.py").write_text("def (:\n")
     path = write(code)
     text = refusal(path)
-    assert said in text
+    assert message in text
     assert str(path) in text
 
 
-def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
+def test_only_existing_python_files_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     assert "nowhere.py does not exist" in refusal(tmp_path / "nowhere.py")
     assert "is a folder" in refusal(tmp_path)
     assert "must end in .py" in refusal(tmp_path / "notes.txt")
 
 
-def test_a_file_that_failed_can_be_mended_and_loaded_again(write: Write) -> None:
+def test_a_file_that_failed_can_be_corrected_and_loaded_again(write: Write) -> None:
     refusal(write("1 / 0"))
     assert load(str(write(ONE))).topology.id == "one"
 
 
-def test_a_wrong_declaration_explains_itself(write: Write) -> None:
+def test_the_error_of_a_wrong_declaration_names_its_line(write: Write) -> None:
     path = write('Topology("t").spout("numbers", Counter(3), parallelism=0)')
     with pytest.raises(TopologyError, match="parallelism is 0") as raised:
         load(str(path))

@@ -37,7 +37,7 @@ Make = Callable[..., RunFolder]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Write a run folder as it is left by a run that came to its end, or did not."""
+    """Write the folder of a finished or an unfinished run."""
     monkeypatch.chdir(tmp_path)
 
     def run(
@@ -58,10 +58,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return run
 
 
-# ---- places -------------------------------------------------------------------------------------
+# ---- names and paths ----------------------------------------------------------------------------
 
 
-def test_the_latest_run_of_an_experiment_has_a_name(make: Make) -> None:
+def test_a_link_leads_to_the_latest_run_of_an_experiment(make: Make) -> None:
     first, second = make("one"), make("one")
     assert first.path.name == "2026-01-31T12-00-00"
     assert second.path.name == "2026-01-31T12-00-00-2"
@@ -75,7 +75,7 @@ def test_an_experiment_whose_name_is_a_sentence_has_a_folder(make: Make) -> None
     assert make("…").path.parts[:2] == ("experiments", "experiment")
 
 
-def test_what_is_read_is_what_was_written(make: Make) -> None:
+def test_the_outcome_is_read_as_it_was_written(make: Make) -> None:
     assert make(result=outcome()).outcome == outcome()
 
 
@@ -92,13 +92,13 @@ def test_runs_are_found_by_name_time_and_path(make: Make) -> None:
     assert find(root, str(other.path)).path == other.path
 
 
-def test_a_name_that_is_not_there_lists_those_that_are(make: Make) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(make: Make) -> None:
     make("one"), make("two")
     with pytest.raises(ExperimentError, match=r"there is no run 'three' in .*: one, two"):
         find(Path("experiments"), "three")
 
 
-def test_two_names_that_are_not_there_are_both_named(make: Make) -> None:
+def test_two_unknown_names_are_both_named(make: Make) -> None:
     make("one")
     with pytest.raises(ExperimentError, match=r"no run 'x' .*no run 'y'"):
         find_both(Path("experiments"), "x", "y")
@@ -110,13 +110,13 @@ def test_a_folder_that_is_no_run_is_refused(make: Make, tmp_path: Path) -> None:
         find(Path("experiments"), "pictures")
 
 
-def test_without_any_run_it_is_said_how_to_make_one(tmp_path: Path) -> None:
+def test_without_any_run_the_error_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"sunshower experiment run FILE\.py"):
         find(tmp_path, None)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"experiment": "x"}'])
-def test_a_plan_that_is_none_is_refused(text: str, make: Make) -> None:
+def test_an_invalid_plan_file_is_refused(text: str, make: Make) -> None:
     folder = make()
     (folder.path / "plan.json").write_text(text)
     with pytest.raises(ExperimentError, match=r"plan\.json"):
@@ -127,22 +127,24 @@ def test_a_folder_of_another_release_is_refused(make: Make) -> None:
     folder = make(version=9)
     with pytest.raises(VersionMismatch, match=r"one/\S+ has version 9, and .* version 1: read it"):
         find(Path("experiments"), "one").plan  # noqa: B018
-    folder.write("plan.json", {**PLAN, "experiment": "one"})  # from before there were versions
+    folder.write("plan.json", {**PLAN, "experiment": "one"})  # older plans have no version
     assert find(Path("experiments"), "one").name == "one"
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"findings": 3}'])
-def test_results_that_are_none_are_refused(text: str, make: Make) -> None:
+def test_invalid_results_are_refused(text: str, make: Make) -> None:
     folder = make()
     folder.write("results.json", text)
     with pytest.raises(ExperimentError, match=r"results\.json"):
         folder.outcome  # noqa: B018
 
 
-# ---- runs that did not come to their end --------------------------------------------------------
+# ---- unfinished runs ----------------------------------------------------------------------------
 
 
-def test_a_run_that_did_not_end_says_so(make: Make, printed_by: PrintedBy) -> None:
+def test_an_unfinished_run_is_listed_and_shown_as_unfinished(
+    make: Make, printed_by: PrintedBy
+) -> None:
     make(stopped="interrupted")
     assert "did not end (interrupted)" in printed_by("experiment", "list").out
     error = printed_by("experiment", "show", status=1).err
@@ -180,7 +182,7 @@ def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -
     assert "breaks off" in (folder.path / "report.html").read_text()
 
 
-def test_what_is_broken_stays_broken_without_its_history(make: Make) -> None:
+def test_a_broken_run_stays_broken_without_its_history(make: Make) -> None:
     found = remake(make(result=outcome(Verdict.BROKEN)))
     assert found.verdict is Verdict.BROKEN
     assert found.findings[-1].reasons == ("it has no history.jsonl",)
@@ -194,7 +196,7 @@ def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
         remake(folder)
 
 
-def test_an_interrupt_keeps_what_there_is(
+def test_an_interrupt_keeps_the_files_so_far(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
     plan = "[*at(0.2, kill(task('relay', 0))), *at(0.5, Fails(KeyboardInterrupt()))]"
@@ -204,8 +206,8 @@ def test_an_interrupt_keeps_what_there_is(
     assert read(folder, "plan.json")["stopped"] == "interrupted"
     assert read(folder, "plan.json")["ended"] is None
     assert not (folder / "results.json").exists()
-    told = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    faults = [(line["what"], line["fault"]) for line in told if "fault" in line]
+    events = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    faults = [(line["what"], line["fault"]) for line in events if "fault" in line]
     assert faults == [("begun", "kill relay[0]"), ("ended", "kill relay[0]")]
     out = printed_by("experiment", "show", "--report").out
     assert "? UNKNOWN" in out
@@ -232,7 +234,7 @@ def test_an_interrupted_sweep_reports_on_what_was_done(
 SECOND = "at(0.2, Fails({error}) if other == 2 else kill(component('relay')))"
 
 
-def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
+def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_continue(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
     file = write(failing(SECOND.format(error="ServerError('no broker')")))
@@ -252,7 +254,7 @@ def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_o
     assert "no broker" in (group / "report.html").read_text()
 
 
-def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
+def test_an_unexpected_error_is_shown_with_its_traceback(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
     file = write(failing(SECOND.format(error="OSError('gone')")))
@@ -262,7 +264,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
     assert "Of 2 runs: 1 HOLDS, 1 UNKNOWN." in printed.out
 
 
-def test_the_figures_of_a_group_are_medians_and_its_verdict_the_gravest(
+def test_the_figures_of_a_group_are_medians_and_its_verdict_is_the_worst(
     make: Make, printed_by: PrintedBy
 ) -> None:
     group = make("many", swept={}, parameters={})

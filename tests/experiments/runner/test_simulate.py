@@ -80,13 +80,15 @@ def test_the_tally_counts_each_verdict() -> None:
         ([], False),
     ],
 )
-def test_some_seed_must_hold_and_none_be_broken(verdicts: list[Verdict], holds: bool) -> None:
+def test_the_tally_holds_if_one_seed_holds_and_none_is_broken(
+    verdicts: list[Verdict], holds: bool
+) -> None:
     assert tally(*verdicts).holds is holds
 
 
 @dataclass
 class Pool:
-    """Says of each seed what it is told to; there is no news before the first."""
+    """A job pool that returns the given verdicts; it calls `quiet` before the first."""
 
     verdicts: list[Verdict]
 
@@ -127,15 +129,15 @@ def test_long_work_is_reported_and_the_first_broken_seed_at_once(
 
 
 def test_a_pool_reports_the_running_jobs() -> None:
-    told: list[list[int]] = []
+    running: list[list[int]] = []
     with JobPool(1, _nothing) as jobs:
-        assert sorted(jobs.each(_slowly, [1, 2], told.append, 0.01)) == [1, 2]
-    assert told
-    assert set().union(*told) <= {1, 2}
+        assert sorted(jobs.each(_slowly, [1, 2], running.append, 0.01)) == [1, 2]
+    assert running
+    assert set().union(*running) <= {1, 2}
 
 
 def _nothing() -> None:
-    """A process needs no preparation."""
+    """The processes need no preparation."""
 
 
 def _slowly(number: int) -> int:
@@ -148,7 +150,7 @@ def _slowly(number: int) -> int:
 
 @dataclass(frozen=True)
 class Fragile:
-    """A promise that is broken whenever a worker of `show` was killed."""
+    """A checker that reports BROKEN if a worker of `show` was killed."""
 
     name: ClassVar[str] = "fragile"
 
@@ -174,7 +176,7 @@ def first_broken(task: SwarmTask) -> int:
 
 
 @pytest.mark.usefixtures("fragile")
-def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
+def test_a_failing_seed_is_shrunk_to_fewer_steps(write: Write) -> None:
     task = SwarmTask(str(write(NUMBERS)), messages=40)
     found = shrink_seed(task, first_broken(task))
     assert [finding.checker for finding in found.findings] == ["fragile"]
@@ -188,7 +190,7 @@ def test_the_same_seed_has_the_same_result(write: Write) -> None:
     assert run_seed(task, 0) == run_seed(task, 0) != run_seed(task, 1)
 
 
-def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
+def test_a_crash_of_the_core_is_broken_and_its_evidence_names_the_place(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def receive(*_: object) -> None:
@@ -222,7 +224,7 @@ IN_MEMORY = """
 """
 
 
-def test_a_program_in_memory_begins_anew_with_each_seed(write: Write, tmp_path: Path) -> None:
+def test_states_in_memory_are_empty_at_the_start_of_each_seed(write: Write, tmp_path: Path) -> None:
     write(KEPT, "kept.py")
     task, totals = SwarmTask(str(write(IN_MEMORY)), messages=200), tmp_path / "totals"
     paths = len(sys.path)
@@ -233,30 +235,30 @@ def test_a_program_in_memory_begins_anew_with_each_seed(write: Write, tmp_path: 
     assert len(sys.path) <= paths + 1
 
 
-def test_of_the_ready_relay_each_number_is_known() -> None:
+def test_the_numbers_of_the_example_relay_are_checked() -> None:
     task = SwarmTask(str(ROOT / "examples/simulated_relay.py"), messages=200)
     reason = "at-least-once: each of 150 messages was completed"
     assert reason in {run_seed(task, seed).reason for seed in range(3)}
 
 
-def test_the_swarm_hurts_while_there_is_something_to_do() -> None:
-    """Of a source that is shorter than what its task asks for, too."""
+def test_the_swarm_injects_faults_while_the_topology_has_work() -> None:
+    """Also if the source has fewer messages than the task asks for."""
     task = SwarmTask(str(ROOT / "examples/simulated_word_count.py"), messages=200)
     assert {run_seed(task, seed).verdict for seed in range(6)} == {Verdict.HOLDS}
 
 
-def test_a_swarm_has_seeds_with_several_machines(
+def test_a_swarm_has_seeds_with_several_nodes(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
 
-    class Watched(SimCluster):
+    class CountingCluster(SimCluster):
         def submit(self, *given: Any, **named: Any) -> SimRun:
             run = super().submit(*given, **named)
             found.append(len(run.nodes()))
             return run
 
-    monkeypatch.setattr("sunshower.experiments.runner.seed_runs.SimCluster", Watched)
+    monkeypatch.setattr("sunshower.experiments.runner.seed_runs.SimCluster", CountingCluster)
     task = SwarmTask(str(write(NUMBERS)), messages=10)
     for seed in range(8):
         run_seed(task, seed)
@@ -268,9 +270,9 @@ def test_a_violated_invariant_is_broken(write: Write, monkeypatch: pytest.Monkey
         raise AssertionError("the book is corrupt")
 
     monkeypatch.setattr("sunshower.runtime.tracking.ledger.Ledger.check_invariants", check)
-    fate = run_seed(SwarmTask(str(write(NUMBERS)), messages=20), 0)
-    assert fate.verdict is Verdict.BROKEN
-    assert "AssertionError: the book is corrupt" in fate.reason
+    result = run_seed(SwarmTask(str(write(NUMBERS)), messages=20), 0)
+    assert result.verdict is Verdict.BROKEN
+    assert "AssertionError: the book is corrupt" in result.reason
 
 
 # ---- the command --------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def test_seeds_are_simulated_in_processes_of_their_own(
     arguments = ("--seeds", 6, "--first", 3, "--jobs", 2, "--messages", 40)
     status = sunshower("simulate", file, *arguments, "--json")
     printed = capfd.readouterr()
-    found = json.loads(printed.out)  # nothing else is there: user code is quiet
+    found = json.loads(printed.out)  # nothing else: output of user code is suppressed
     assert status == 0, printed
     assert list(found) == KEYS
     assert found["seeds"] == 6
@@ -293,24 +295,26 @@ def test_seeds_are_simulated_in_processes_of_their_own(
     assert os.environ.copy() == before
 
 
-def test_one_seed_can_be_seen_again(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+def test_one_seed_can_be_simulated_again(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
     sunshower("simulate", write(NUMBERS), "--seed", 4, "--messages", 20)
     assert capsys.readouterr().out.startswith("1 seeds in ")
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("number = 3", "has no topology; make one at its top level"),
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
 def test_a_wrong_file_is_reported_once(
-    code: str, said: str, write: Write, sunshower: Sunshower, capfd: Capture
+    code: str, message: str, write: Write, sunshower: Sunshower, capfd: Capture
 ) -> None:
     assert sunshower("simulate", write(code), "--jobs", 2) == 1
     error = capfd.readouterr().err
-    assert error.count(said) == 1
+    assert error.count(message) == 1
     assert "Traceback" not in error
 
 
@@ -322,12 +326,12 @@ def test_wrong_options_are_refused(
     assert options[0] in capsys.readouterr().err
 
 
-# ---- ends that nobody has planned ---------------------------------------------------------------
+# ---- interrupts and kills -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def endless(start: Start, write: Write) -> subprocess.Popen[str]:
-    """A command with many seeds that has just told of the first."""
+    """A command with many seeds, which has just reported the first."""
     options = ("--seeds", 100_000, "--jobs", 2, "--messages", 20)
     process = start("simulate", write(NUMBERS), *options)
     read_until(process.stderr, "seeds in")

@@ -1,4 +1,4 @@
-"""A program whose result a plain program knows, and what changes and hurts it while it runs."""
+"""A topology that counts words, changes and kills for its run, and a check of its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse(word: Word) -> Iterator[Word]:
 
 
 def counted(word: Word, state: KeyState[dict[str, Any]]) -> list[Word]:
-    """Keeps the numbers of each word, and how often they came."""
+    """Keeps the numbers of each word, and how often it was counted."""
     if state.value is None:
         state.value = {"numbers": set(), "times": 0}
     state.value["numbers"].add(word.number)
@@ -50,7 +50,7 @@ def counted(word: Word, state: KeyState[dict[str, Any]]) -> list[Word]:
 
 
 class Note(Bolt[Word, None]):
-    """Keeps in memory what it gets; takes it along."""
+    """Counts the words in memory; its state moves with its task."""
 
     def prepare(self, context: Context) -> None:
         self.seen: Counter[int] = Counter()
@@ -69,7 +69,7 @@ class Note(Bolt[Word, None]):
 
 
 def program(state: MemoryState, sink: Bolt[Word, None] | None = None, **settings: Any) -> Topology:
-    """Counts words by key, in a store that outlives the processes. `sink` is the last bolt."""
+    """Counts words by key in a store that survives the processes. `sink` is the last bolt."""
     settings = {"workers": 3, "attempts_max": 1_000, "peer_link_retry_s": 0.5} | settings
     topology = Topology("words", **settings)
     parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 2)
@@ -79,7 +79,7 @@ def program(state: MemoryState, sink: Bolt[Word, None] | None = None, **settings
 
 
 def rescale(run: SimRun, draw: Random) -> None:
-    """Other numbers of tasks, perhaps of workers too; it is not waited for."""
+    """Change the numbers of tasks, and perhaps of workers, without waiting for the end."""
     names = draw.sample(["parse", "count", ACKER], k=draw.randint(1, 3))
     run.rebalance(
         workers=draw.choice([None, 1, 2, 4]),
@@ -89,9 +89,9 @@ def rescale(run: SimRun, draw: Random) -> None:
     )
 
 
-def hurt(run: SimRun, draw: Random) -> None:
+def kill_a_process(run: SimRun, draw: Random) -> None:
     """Kill a worker or the master."""
-    with suppress(ClusterError):  # it has just died
+    with suppress(ClusterError):  # it is dead already
         if draw.random() < 0.4:
             run.kill_master()
         else:
@@ -99,18 +99,18 @@ def hurt(run: SimRun, draw: Random) -> None:
 
 
 def change(run: SimRun, draw: Random, steps: int, deaths: int) -> None:
-    """Change the run some times while its data flows, with so many deaths at any moment."""
+    """Change the run `steps` times under load, each time with up to `deaths` kills."""
     for _ in range(steps):
         run.wait(draw.expovariate(4.0))
-        with suppress(LifecycleError):  # the last change is under way, or all is finished
+        with suppress(LifecycleError):  # the last change still runs, or all is finished
             rescale(run, draw)
         for _ in range(draw.randint(0, deaths)):
             run.wait(draw.expovariate(8.0))
-            hurt(run, draw)
+            kill_a_process(run, draw)
 
 
 def check(state: MemoryState, *, is_exact: bool) -> None:
-    """All words are counted, as by a plain program; or at least so often, after deaths."""
+    """Check that each word was counted once, or, if not `is_exact`, at least once."""
     found = dict(state.items())
     for text in sorted({WORDS[n * n % len(WORDS)] for n in range(TOTAL)}):
         numbers = {n for n in range(TOTAL) if WORDS[n * n % len(WORDS)] == text}
@@ -120,23 +120,23 @@ def check(state: MemoryState, *, is_exact: bool) -> None:
 
 
 class Sink(Bolt[Word, None]):
-    """Says that it keeps nothing."""
+    """A bolt without a state."""
 
     def process(self, word: Word) -> None: ...
 
     def snapshot(self) -> None: ...
 
     def restore(self, state: None) -> None:
-        raise AssertionError("new code gets nothing of the former one")
+        raise AssertionError("new code gets no state of the old code")
 
 
 def upper(word: Word) -> Iterator[Word]:
-    """The same as `parse`, in other code."""
+    """Other code that does the same as `parse`."""
     yield Word(word.number, word.text)
 
 
-class Refuses(Sink):
-    """Does not open."""
+class PrepareRaises(Sink):
+    """Its `prepare` raises."""
 
     def prepare(self, context: Context) -> None:
         raise ValueError("no such table")
@@ -150,8 +150,8 @@ def next_program(
     ticks: Bolt[Word, None] | None = None,
     **settings: Any,
 ) -> Topology:
-    """Another version of `program`: a stage more, and perhaps a bolt that does not open, or one
-    that ticks."""
+    """Another version of `program` with one more bolt, other numbers of tasks, and, if given, a
+    bolt whose `prepare` raises, or one that ticks."""
     settings = {"workers": draw.randint(1, 4), "attempts_max": 1_000} | settings
     topology = Topology("words", **settings)
     words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
@@ -159,7 +159,7 @@ def next_program(
     made = parsed.group_by("text").process(
         counted, state=state, name="count", parallelism=draw.randint(1, 4)
     )
-    made.shuffle().bolt("sink", Sink() if opens else Refuses())
+    made.shuffle().bolt("sink", Sink() if opens else PrepareRaises())
     if ticks is not None:
         parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
     return topology

@@ -1,4 +1,4 @@
-"""Changes of a running topology that do not happen: they say why, and the former code goes on."""
+"""Tests of changes that fail: the error says why, and the topology continues with its old code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.guarantee.changes.counted import (
 )
 
 
-def test_the_new_code_has_as_long_to_open_as_the_caller_gives_it() -> None:
+def test_the_caller_limits_the_time_in_which_new_code_opens() -> None:
     state, draw = MemoryState(), Random(1)
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
@@ -38,7 +38,7 @@ def test_the_new_code_has_as_long_to_open_as_the_caller_gives_it() -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_an_upgrade_that_a_drain_or_a_kill_overtakes_is_no_success(killed: bool) -> None:
+def test_an_upgrade_that_a_drain_or_a_kill_overtakes_is_an_error(killed: bool) -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
@@ -54,7 +54,7 @@ def test_an_upgrade_that_a_drain_or_a_kill_overtakes_is_no_success(killed: bool)
         assert "upper" not in run.plan.graph.components
 
 
-class Fails(Sink):
+class SnapshotRaises(Sink):
     """Has a snapshot that raises."""
 
     def snapshot(self) -> None:
@@ -62,9 +62,10 @@ class Fails(Sink):
 
 
 @pytest.mark.parametrize(
-    ("sink", "why"), [(Fails(), "OSError: no space left"), (Note(), "a state that it keeps in mem")]
+    ("sink", "why"),
+    [(SnapshotRaises(), "OSError: no space left"), (Note(), "a state that it keeps in mem")],
 )
-def test_an_upgrade_ends_if_a_bolt_cannot_be_packed_and_the_former_code_goes_on(
+def test_an_upgrade_ends_if_a_bolt_cannot_be_packed_and_the_old_code_continues(
     sink: Bolt[Word, None], why: str
 ) -> None:
     state = MemoryState()
@@ -78,10 +79,12 @@ def test_an_upgrade_ends_if_a_bolt_cannot_be_packed_and_the_former_code_goes_on(
         assert run.wait(600), run._describe()
         (seen,) = run.results("sink")
     check(state, is_exact=True)
-    assert type(sink) is Fails or seen == dict.fromkeys(range(TOTAL), 1), "its memory is kept"
+    assert type(sink) is SnapshotRaises or seen == dict.fromkeys(range(TOTAL), 1), (
+        "its memory is kept"
+    )
 
 
-def test_a_rebalance_ends_if_what_snapshot_returns_cannot_be_copied() -> None:
+def test_a_rebalance_ends_if_a_snapshot_cannot_be_copied() -> None:
     class Uncopied(Note):
         def snapshot(self) -> Iterator[int]:
             return (number for number in self.seen)
@@ -99,30 +102,30 @@ def test_a_rebalance_ends_if_what_snapshot_returns_cannot_be_copied() -> None:
     assert seen == dict.fromkeys(range(TOTAL), 1), "its memory is kept"
 
 
-class Free(Sink):
+class Movable(Sink):
     def restore(self, state: None) -> None: ...
 
 
-@pytest.mark.parametrize("sink", [Free(), Note()])
-def test_only_a_class_that_keeps_nothing_gets_other_numbers_of_tasks(
+@pytest.mark.parametrize("sink", [Movable(), Note()])
+def test_only_a_class_without_state_gets_other_numbers_of_tasks(
     sink: Bolt[Word, None],
 ) -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, sink).graph())
         run.wait(0.5)
-        if type(sink) is Free:
+        if type(sink) is Movable:
             run.rebalance(tasks={"sink": 3})
         else:
             with pytest.raises(LifecycleError, match=r"snapshot\(\) of 'sink' returned a state"):
                 run.rebalance(tasks={"sink": 3})
-        assert len(run.plan.tasks_of("sink")) == (3 if type(sink) is Free else 1)
+        assert len(run.plan.tasks_of("sink")) == (3 if type(sink) is Movable else 1)
         assert run.wait(600), run._describe()
     check(state, is_exact=True)
 
 
 class Manual(Spout[Word]):
-    """Keeps nothing but what is not acked yet, which the runtime holds for it."""
+    """Has no state; the runtime keeps its unacked messages."""
 
     def open(self, context: Context) -> None:
         self.number = 0
@@ -137,7 +140,7 @@ class Manual(Spout[Word]):
     def restore(self, state: None) -> None: ...
 
 
-def test_records_that_a_spout_holds_in_memory_do_not_get_into_new_code() -> None:
+def test_an_upgrade_is_refused_while_a_spout_has_records_in_memory() -> None:
     def refuses(word: Word) -> Iterator[Word]:
         raise ValueError("try again")
         yield word
@@ -158,7 +161,7 @@ def test_records_that_a_spout_holds_in_memory_do_not_get_into_new_code() -> None
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 0.6, 1.0, 1.5, 2.5, 4.0])
 @pytest.mark.parametrize("opens", [True, False])
 def test_the_next_master_has_the_plan_in_force(after_s: float, opens: bool) -> None:
-    """The master is killed while spouts stop, tasks pack, the new code opens, and after that."""
+    """The master dies while spouts stop, tasks pack, the new code opens, or later."""
     state, draw = MemoryState(), Random(1)
     with SimCluster(3, latency_s=0.05) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
@@ -175,7 +178,7 @@ def test_the_next_master_has_the_plan_in_force(after_s: float, opens: bool) -> N
     check(state, is_exact=False)
 
 
-def test_what_the_former_code_has_proven_does_not_count_for_the_new_one() -> None:
+def test_successes_of_the_old_code_do_not_count_for_the_new_code() -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, Sink()).graph())

@@ -1,4 +1,4 @@
-"""New code for a running topology: nothing is lost, and what does not open is rolled back."""
+"""Tests of upgrades: nothing is lost, and new code that does not open is rolled back."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
-from tests.guarantee.changes.counted import Sink, Word, change, check, hurt, next_program, program
+from tests.guarantee.changes.counted import (
+    Sink,
+    Word,
+    change,
+    check,
+    kill_a_process,
+    next_program,
+    program,
+)
 from tests.seeds import seeds
 
 
 @seeds(1_000)
-def test_no_word_is_missing_whoever_dies_during_an_upgrade(seed: int) -> None:
+def test_no_word_is_missing_after_deaths_during_an_upgrade(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     opens = seed % 3 > 0
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
         run.wait(draw.expovariate(2.0))
-        with suppress(LifecycleError):  # it has finished
+        with suppress(LifecycleError):  # the topology is finished
             code = next_program(state, draw, opens=opens).graph()
             run.upgrade(code, draw.choice([0.0, 0.3, None]), waits=False)
         for _ in range(draw.randint(0, 3)):
             run.wait(draw.expovariate(4.0))
-            hurt(run, draw)
+            kill_a_process(run, draw)
         if seed % 4 == 0:
             change(run, draw, steps=1, deaths=1)
         assert run.wait(600), run._describe()
@@ -74,7 +82,7 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
 
 
 class Ticks(Bolt[Word, None]):
-    """Keeps the times of its ticks where the test reads them."""
+    """Adds the times of its ticks to a list that the test reads."""
 
     def __init__(self, found: list[float]) -> None:
         self.found = found
@@ -92,7 +100,7 @@ class Ticks(Bolt[Word, None]):
 
 
 @pytest.mark.parametrize("opens", [True, False])
-def test_nothing_ticks_before_all_components_are_open(opens: bool) -> None:
+def test_bolts_do_not_tick_before_all_components_are_open(opens: bool) -> None:
     state, found = MemoryState(), list[float]()
     topology = next_program(state, Random(1), opens=opens, ticks=Ticks(found))
     with SimCluster(1, latency_s=0.005) as cluster:

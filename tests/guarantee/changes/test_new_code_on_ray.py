@@ -1,4 +1,4 @@
-"""On a real Ray, under load: new code, from a file, by the command line; and code that is bad."""
+"""Tests of upgrades on a real Ray under load, also with code that does not load or open."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> No
     state.value = (times + 1, numbers | {record[1]})
 
 
-def gather_anew(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
-    """The same, and says which code it is."""
+def gather_marked(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+    """The same as `gather`; adds -1 to the numbers, so that its work can be recognised."""
     gather(record, state)
     assert state.value
     state.value = (state.value[0], state.value[1] | {-1})
 
 
 class Raises:
-    """A function that does not open."""
+    """A function whose `prepare` raises."""
 
     def prepare(self, context: object) -> None:
         raise ValueError("no such table")
@@ -77,7 +77,7 @@ def topology(folder: Path, function: Any, tasks: int) -> Topology:
     return made
 
 
-def until_it_works(run: RayRun) -> None:
+def until_executed(run: RayRun) -> None:
     until(lambda: run.snapshot().component("gather").executed > 0)
 
 
@@ -94,8 +94,8 @@ def test_a_state_has_each_record_after_an_upgrade_under_load(
 ) -> None:
     run = ray_cluster.submit(topology(tmp_path, gather, 2).graph())
     try:
-        until_it_works(run)
-        assert run.upgrade(topology(tmp_path, gather_anew, 3).graph()) == ["gather: 2 → 3 tasks"]
+        until_executed(run)
+        assert run.upgrade(topology(tmp_path, gather_marked, 3).graph()) == ["gather: 2 → 3 tasks"]
         assert len(RayStore(run.id).plan_numbers()) == 1, "the former plan was removed"
         run.kill_master()
         run.kill_worker(run.plan.workers[-1])
@@ -108,12 +108,12 @@ def test_a_state_has_each_record_after_an_upgrade_under_load(
 
 
 @pytest.mark.long
-def test_code_that_does_not_load_or_open_leaves_the_former_one(
+def test_after_code_that_does_not_load_or_open_the_old_code_continues(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     run = ray_cluster.submit(topology(tmp_path, gather, 2).graph())
     try:
-        until_it_works(run)
+        until_executed(run)
         with pytest.raises(LifecycleError, match=r"does not load on the cluster: .*prices"):
             run.upgrade(topology(tmp_path, BadToLoad(), 2).graph())
         with pytest.raises(LifecycleError, match=r"(?s)did not open.*no such table"):
@@ -127,7 +127,7 @@ def test_code_that_does_not_load_or_open_leaves_the_former_one(
     check_each_is_there(tmp_path)
 
 
-def test_code_that_does_not_load_on_a_node_is_not_called_a_defect_of_sunshower(
+def test_code_that_does_not_load_on_a_node_is_not_reported_as_a_defect_of_sunshower(
     ray_cluster: RayCluster,
 ) -> None:
     store = RayStore("gathered-1")

@@ -1,4 +1,4 @@
-"""A running topology gets other numbers of tasks: nothing is lost, states are a plain program's."""
+"""Tests of changed numbers of tasks while a topology runs: nothing is lost, states are correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.seeds import seeds
 
 
 @seeds(1_000)
-def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> None:
+def test_no_word_is_missing_after_deaths_while_the_tasks_change(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
         run = cluster.submit(program(state, ackers=[None, 2][seed % 2]).graph())
@@ -42,7 +42,7 @@ def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
             try:
                 run.rebalance(tasks=tasks, workers=draw.choice([None, 1, 4]))
             except LifecycleError:
-                assert run.finished(), "only then is it refused"
+                assert run.finished(), "a rebalance may be refused only if the run is finished"
                 break
             plan = run.plan
             assert {name: len(plan.tasks_of(name)) for name in tasks} == tasks
@@ -50,11 +50,11 @@ def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
         assert run.wait(600), run._describe()
         (seen,) = run.results("sink")
     check(state, is_exact=True)
-    assert seen == dict.fromkeys(range(TOTAL), 1), "what was in memory has moved along"
+    assert seen == dict.fromkeys(range(TOTAL), 1), "states in memory move with their tasks"
 
 
 def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
-    """It reaches workers whose plan does not have the task any more."""
+    """It reaches workers whose plan no longer has the task."""
     plan = make_plan(program(MemoryState()).graph())
     worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
     roots = np.array([1], np.uint64).tobytes()
@@ -63,7 +63,7 @@ def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
 
 
 def test_each_process_knows_the_new_tasks() -> None:
-    """Its log, and its reports of calls that do not return, name them."""
+    """Its log names them, and so do its reports of calls that do not return."""
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState()).graph())
         run.rebalance(tasks={"parse": 5}, workers=4)
@@ -72,7 +72,7 @@ def test_each_process_knows_the_new_tasks() -> None:
 
 
 class Dies(Sink):
-    """Ends the process of a new task with each attempt at one word."""
+    """Kills the process of a new task at each attempt of one word."""
 
     def prepare(self, context: Context) -> None:
         self.is_new = context.index > 0

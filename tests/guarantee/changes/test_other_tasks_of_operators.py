@@ -1,4 +1,4 @@
-"""Windows, joins, tables, timers and totals get other numbers of tasks while their data flow."""
+"""Tests of changed numbers of tasks of windows, joins, tables, timers and totals under load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a stat
 
 
 @seeds(300, kinds=len(OPERATORS))
-def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
+def test_the_result_is_that_of_a_program_without_sunshower(seed: int) -> None:
     draw, state = Random(seed), MemoryState()
     program = OPERATORS[seed % len(OPERATORS)](seed)
     for source in program.sources:
@@ -32,7 +32,7 @@ def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
             try:
                 run.rebalance(tasks={name: draw.randint(1, 5) for name in able})
             except LifecycleError:
-                assert run.finished(), "only then is it refused"
+                assert run.finished(), "a rebalance may be refused only if the run is finished"
                 break
             changed += len(able)
         assert changed

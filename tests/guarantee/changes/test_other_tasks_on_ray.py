@@ -1,4 +1,4 @@
-"""On a real Ray, under load: other numbers of tasks, and no record is missing or counted twice."""
+"""Tests of changed numbers of tasks on a real Ray under load: no record is missing."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
         assert times >= len(numbers)
 
 
-def test_what_code_keeps_at_its_classes_stays_in_a_process(
+def test_attributes_of_classes_are_kept_in_a_process(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """No process loads the code again for another number of tasks."""
+    """A process does not load the code again when the number of tasks changes."""
 
     class Opened(Bolt[Number, None]):  # shipped by value: loaded again, it would be another class
         opened = 0

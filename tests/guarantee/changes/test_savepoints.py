@@ -1,4 +1,4 @@
-"""A topology that was ended with a savepoint continues where it was, on another cluster."""
+"""Tests of savepoints: a topology continues from one on another cluster."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
-from tests.guarantee.changes.counted import TOTAL, Note, Word, Words, check, hurt, parse, program
+from tests.guarantee.changes.counted import (
+    TOTAL,
+    Note,
+    Word,
+    Words,
+    check,
+    kill_a_process,
+    parse,
+    program,
+)
 from tests.seeds import seeds
 
 Make = Callable[[], Topology]
 
 
 def read_again(savepoint: Savepoint) -> Savepoint:
-    """As read from a file."""
+    """The savepoint after it was written and read."""
     return Savepoint.from_bytes("words.savepoint", savepoint.to_bytes())
 
 
-def kept(make: Make) -> Savepoint:
+def savepoint_of(make: Make) -> Savepoint:
     """The savepoint of a topology after half a second."""
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(make().graph())
@@ -36,14 +45,14 @@ def kept(make: Make) -> Savepoint:
 
 
 @seeds(1_000)
-def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(seed: int) -> None:
+def test_no_word_is_missing_after_deaths_before_and_after_a_savepoint(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     savepoint, deaths = None, seed % 4
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
         run = cluster.submit(program(state).graph())
         run.wait(draw.expovariate(1.5))
         for _ in range(draw.randint(0, deaths)):
-            hurt(run, draw)
+            kill_a_process(run, draw)
             run.wait(draw.expovariate(8.0))
         try:
             savepoint = read_again(run.keep(draw.choice([0.0, 0.3, None])))
@@ -54,27 +63,27 @@ def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(seed: int)
         run = cluster.submit(program(state).graph(), resume=savepoint)
         for _ in range(draw.randint(0, deaths)):
             run.wait(draw.expovariate(4.0))
-            hurt(run, draw)
+            kill_a_process(run, draw)
         assert run.wait(600), run._describe()
         (seen,) = run.results("sink")
     check(state, is_exact=False)
-    assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink has what it had in memory"
+    assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink keeps its state in memory"
 
 
 def test_without_deaths_each_word_is_counted_once() -> None:
     state = MemoryState()
-    savepoint = kept(lambda: program(state))
+    savepoint = savepoint_of(lambda: program(state))
     with SimCluster(2, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph(), resume=savepoint)
         assert run.wait(600), run._describe()
-        assert 0 < run.snapshot().component("words").acked < TOTAL, "the rest alone"
+        assert 0 < run.snapshot().component("words").acked < TOTAL, "only the rest is emitted"
         (seen,) = run.results("sink")
         assert set(seen.values()) == {1}
-        assert not run._env.transfer, "what was packed is removed"
+        assert not run._env.transfer, "the packed states are removed"
     check(state, is_exact=True)
 
 
-def test_a_topology_that_is_not_killed_after_its_savepoint_goes_on() -> None:
+def test_a_topology_that_is_not_killed_after_its_savepoint_continues() -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph())
@@ -86,15 +95,15 @@ def test_a_topology_that_is_not_killed_after_its_savepoint_goes_on() -> None:
     check(state, is_exact=True)
 
 
-class Forgets(Bolt[Word, None]):
-    """Has a state, and no snapshot."""
+class NoSnapshot(Bolt[Word, None]):
+    """A bolt class without `snapshot`: it may have a state in memory."""
 
     def process(self, word: Word) -> None: ...
 
 
-def test_what_has_a_state_in_memory_without_a_snapshot_is_not_kept() -> None:
+def test_a_topology_with_a_state_in_memory_without_a_snapshot_has_no_savepoint() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
-        run = cluster.submit(program(MemoryState(), Forgets()).graph())
+        run = cluster.submit(program(MemoryState(), NoSnapshot()).graph())
         run.wait(0.5)
         with pytest.raises(LifecycleError, match="the state of sink is in memory"):
             run.keep()
@@ -109,7 +118,7 @@ def numbers(parallelism: int = 1, sink: Any = Note) -> Topology:
 
 
 class OtherNote(Note):
-    """Another class."""
+    """Another class with the same state."""
 
 
 def other_name() -> Topology:
@@ -134,7 +143,7 @@ def without_a_sink() -> Topology:
     ],
 )
 def test_code_that_does_not_fit_is_refused(other: Make, why: str) -> None:
-    savepoint = kept(numbers)
+    savepoint = savepoint_of(numbers)
     with SimCluster(2) as cluster, pytest.raises(LifecycleError, match=why):
         cluster.submit(other().graph(), resume=savepoint)
 
@@ -147,13 +156,13 @@ def totals(aggregator: Any) -> Topology:
 
 
 def test_a_state_of_another_operator_is_refused() -> None:
-    savepoint = kept(lambda: totals(count()))
+    savepoint = savepoint_of(lambda: totals(count()))
     with SimCluster(2) as cluster, pytest.raises(LifecycleError, match="differs in its operator"):
         cluster.submit(totals(max_("number")).graph(), resume=savepoint)
 
 
-def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks() -> None:
-    savepoint = kept(numbers)
+def test_new_components_may_be_added_and_functions_may_have_other_numbers_of_tasks() -> None:
+    savepoint = savepoint_of(numbers)
 
     def more() -> Topology:
         topology = Topology("words", workers=3)
@@ -170,7 +179,7 @@ def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks()
 
 
 def test_a_file_that_is_no_savepoint_is_refused() -> None:
-    data = kept(numbers).to_bytes()
+    data = savepoint_of(numbers).to_bytes()
     for bad in (b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
         with pytest.raises(LifecycleError, match="words is no savepoint"):
             Savepoint.from_bytes("words", bad)
@@ -194,7 +203,7 @@ def test_a_kill_more_than_a_minute_after_the_savepoint_is_refused_once() -> None
     check(state, is_exact=True)
 
 
-def test_a_kill_without_a_wait_of_its_own_ends_what_is_kept_at_once() -> None:
+def test_a_kill_after_a_savepoint_ends_the_topology_at_once() -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state, message_timeout_s=300.0).graph())
@@ -208,7 +217,7 @@ def test_a_kill_without_a_wait_of_its_own_ends_what_is_kept_at_once() -> None:
     assert set(seen) == set(range(TOTAL))
 
 
-def test_a_kill_of_another_client_ends_what_is_kept_and_never_lets_it_go_on() -> None:
+def test_a_kill_of_another_client_after_a_savepoint_ends_the_topology() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState(), message_timeout_s=300.0).graph())
         run.wait(0.5)
@@ -218,7 +227,7 @@ def test_a_kill_of_another_client_ends_what_is_kept_and_never_lets_it_go_on() ->
         assert run.snapshot().component("words").acked == acked
 
 
-def test_who_asks_for_a_savepoint_after_the_minute_is_told_that_there_is_none() -> None:
+def test_a_savepoint_cannot_be_read_after_a_minute() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState()).graph())
         run.wait(0.5)
@@ -240,7 +249,7 @@ def test_a_savepoint_that_a_later_change_has_replaced_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
-def test_what_is_not_ended_after_its_savepoint_can_go_on_at_once(wait_s: float) -> None:
+def test_a_topology_can_continue_at_once_after_its_savepoint(wait_s: float) -> None:
     state = MemoryState()
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph())
@@ -254,16 +263,16 @@ def test_what_is_not_ended_after_its_savepoint_can_go_on_at_once(wait_s: float) 
 
 
 class Unpicklable(Note):
-    """Its state is of a class that no other code can name."""
+    """Its state is of a local class, which cannot be pickled."""
 
     def snapshot(self) -> Any:
         class Local:
-            """Of one call."""
+            """A class of one call."""
 
         return Local()
 
 
-def test_a_savepoint_that_cannot_be_pickled_lets_the_topology_go_on() -> None:
+def test_the_topology_continues_if_its_savepoint_cannot_be_pickled() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState(), Unpicklable()).graph())
         run.wait(0.5)
@@ -292,7 +301,7 @@ def restoring() -> Topology:
 
 
 class NeedsState(Bolt[Word, Word]):
-    """Has a state, where there was a function."""
+    """A bolt with a state, in place of a function."""
 
     def prepare(self, context: Context) -> None:
         self.times = 0
@@ -308,8 +317,8 @@ class NeedsState(Bolt[Word, Word]):
         self.times = state
 
 
-def test_an_object_in_the_place_of_a_function_begins_without_a_state() -> None:
-    savepoint = kept(numbers)
+def test_an_object_that_replaces_a_function_begins_without_a_state() -> None:
+    savepoint = savepoint_of(numbers)
     with SimCluster(2, latency_s=0.005) as cluster:
         run = cluster.submit(restoring().graph(), resume=savepoint)
         assert run.wait(600), run._describe()

@@ -1,4 +1,4 @@
-"""What these stages promise beside what every topology does: checkers that know their leaves."""
+"""Checkers for the stages, which know what each stage must write, and when it may emit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.mutants.stages import HALF, POISON, SPOUTS, leaves
 
 
 @dataclass(frozen=True)
-class Leaves:
-    """All that must come of the numbers of the source is written, and nothing else but what a relay
-    made before it raised: that may have left in a piece, and belongs to a tree that has failed.
+class ExpectedRecords:
+    """Each number of the source leads to all records that it must lead to, and to no others.
 
-    Only the poison may become a dead letter, and where nobody is `sick`.
+    What a relay yielded before it raised may be written too: it belongs to a tree that has failed.
+    On the stage `poison` only the poison may become a dead letter.
     """
 
     stage: str
     total: int
-    name: ClassVar[str] = "leaves"
+    name: ClassVar[str] = "expected-records"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         written = {key for key, _ in history.rows(What.WROTE).details}
@@ -39,26 +39,26 @@ class Leaves:
         owed = _emitted(history, facts) if facts.drained else set(expected)
         missing = {n for n in owed if not expected[n] <= written} - dead
         ended = facts.ending is Ending.FINISHED
-        broken = [f"{min(strange)} was written, which nobody may make"] if strange else []
+        broken = [f"{min(strange)} was written, and is not expected"] if strange else []
         if missing and ended:
-            broken.append(f"of {len(missing)} numbers something was never written: {min(missing)}")
+            broken.append(f"records of {len(missing)} numbers were not written: {min(missing)}")
         if self.stage == "poison" and dead - {POISON}:
             broken.append(f"other records became dead letters: {sorted(dead - {POISON})}")
-        return CheckResult("all leaves are there", broken)
+        return CheckResult("all expected records were written", broken)
 
 
 def _emitted(history: History, facts: Facts) -> set[int]:
-    """The numbers that the source was asked for."""
+    """The numbers that the source has emitted."""
     pairs = map(task_and_number, history.accounts.messages.tolist())
     return {facts.places[task][0] + number * SPOUTS for task, number in pairs}
 
 
 @dataclass(frozen=True)
-class RefusalsAreHeard:
-    """What a bolt has failed long before its deadline has not waited for that."""
+class FailuresAreReported:
+    """A tree that a bolt has failed soon after the emit does not wait for its deadline."""
 
     soon_s: float = 1.0  # after the emit
-    name: ClassVar[str] = "refusals-are-heard"
+    name: ClassVar[str] = "failures-are-reported"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
@@ -68,16 +68,16 @@ class RefusalsAreHeard:
         soon = {root for root, at_s in pairs if at_s < begun_s.get(root, at_s) + self.soon_s}
         late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
         late &= np.isin(failed.roots, np.array(sorted(soon), np.uint64))
-        said = [f"{late.sum()} trees were refused, and have timed out"] if late.any() else []
-        return CheckResult("nobody waited for nothing", said)
+        said = [f"{late.sum()} trees were failed by a bolt, and timed out"] if late.any() else []
+        return CheckResult("no tree that a bolt failed has timed out", said)
 
 
 @dataclass(frozen=True)
-class LivesGoOn:
-    """A life of a spout does not emit again what was settled long before the former one ended."""
+class RestartsContinue:
+    """A restarted spout does not emit messages that were settled long before its restart."""
 
-    told_s: float = 2.0  # so long it may take until the master has kept a position
-    name: ClassVar[str] = "lives-go-on"
+    stored_s: float = 2.0  # the longest time until the master has stored a position
+    name: ClassVar[str] = "restarts-continue"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
@@ -86,35 +86,35 @@ class LivesGoOn:
             mine, done = emitted.tasks == spout, completed.tasks == spout
             lives, numbers = incarnations_of(emitted.roots[mine]), emitted.values[mine]
             at_s = emitted.at_s[mine]
-            for former, latter in pairwise(np.unique(lives).tolist()):
-                known_s = at_s[lives == former].max() - self.told_s
+            for earlier, later in pairwise(np.unique(lives).tolist()):
+                known_s = at_s[lives == earlier].max() - self.stored_s
                 settled = set(completed.values[done & (completed.at_s < known_s)].tolist())
                 first = next(n for n in count() if n not in settled)
-                if (lowest := int(numbers[lives == latter].min())) < first:
+                if (lowest := int(numbers[lives == later].min())) < first:
                     said.append(f"{lowest} is emitted again, and all below {first} was settled")
-        return CheckResult("each life goes on where the former one was", said[:1])
+        return CheckResult("each restarted spout continues at its position", said[:1])
 
 
 @dataclass(frozen=True)
-class Quiet:
-    """When everybody has heard of a drain, nothing is emitted for the first time."""
+class NoNewMessages:
+    """When a drain has reached all spouts, they emit no new messages."""
 
     from_s: float
-    name: ClassVar[str] = "quiet"
+    name: ClassVar[str] = "no-new-messages"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted = history.rows(What.EMITTED)
         _, first = np.unique(emitted.messages, return_index=True)
         late = (emitted.at_s[first] > self.from_s).sum() if facts.drained else 0
-        said = [f"{late} messages were emitted first after the drain"] if late else []
-        return CheckResult("a drain is the end of what is fresh", said)
+        said = [f"{late} new messages were emitted after the drain"] if late else []
+        return CheckResult("no new messages after a drain", said)
 
 
 @dataclass(frozen=True)
-class EachEmitHasItsReason:
-    """Within one life of a spout a message is emitted again only when it has failed."""
+class ReplaysFollowFailures:
+    """Within one incarnation of a spout task a message is emitted again only if it has failed."""
 
-    name: ClassVar[str] = "each-emit-has-its-reason"
+    name: ClassVar[str] = "replays-follow-failures"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
@@ -131,4 +131,4 @@ class EachEmitHasItsReason:
                 wrong.append(message)
             last[message, life] = root
         said = [f"{len(wrong)} messages were emitted again, and had not failed"] if wrong else []
-        return CheckResult("each replay had its failure", said, (), trees(history, wrong))
+        return CheckResult("each replay followed a failure", said, (), trees(history, wrong))

@@ -1,4 +1,4 @@
-"""The hail: which faults a seed knows, how often they come, and how bad they are."""
+"""Draws the faults of a seed for a stage: their kinds, their times and their strength."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
 
 _STEPS_MAX = 8
-DRAINED_S = 1.0  # where masters die: when the sources are drained
-QUIET_S = 1.5  # after that everybody has heard of it
+DRAINED_S = 1.0  # on the stage `masters`: when the drain begins
+QUIET_S = 1.5  # after that time the drain has reached all tasks
 
 
-def hail(stage: str, generator: Generator) -> Iterator[Step]:
-    """Some faults of the kinds that this seed has drawn."""
+def draw_plan(stage: str, generator: Generator) -> Iterator[Step]:
+    """The faults of a run: their kinds are drawn, unless the stage has its own plan."""
     if stage in _SCRIPTS:
         return _SCRIPTS[stage](generator)
     kinds = _network(generator)
-    if stage == "apart":
+    if stage == "isolated":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
-    elif stage != "poison":  # there, who dies while he is executing an innocent record is to blame
+    elif stage != "poison":  # there, other deaths would charge attempts to healthy records
         kinds += _deaths()
     if stage == "moves":
         kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
-    on = [kind for kind in kinds if generator.random() < 0.3] or [choose(kinds, generator)]
-    mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "apart" else 1)
-    return islice(random(mean_s, on, generator), _STEPS_MAX)
+    drawn = [kind for kind in kinds if generator.random() < 0.3] or [choose(kinds, generator)]
+    mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "isolated" else 1)
+    return islice(random(mean_s, drawn, generator), _STEPS_MAX)
 
 
-def _ghosts(generator: Generator) -> Iterator[Step]:
-    """Packets arrive late, in other lives of the spouts that sent them or are to get them."""
+def _delays(generator: Generator) -> Iterator[Step]:
+    """Packets arrive late, when the spout that sends or receives them has restarted."""
     late_s = float(generator.uniform(0.1, 0.8))
     yield Step(0.0, lossy(for_s=3.0, delay=0.4, delay_s=late_s, drop=0.3))
     yield from islice(random(0.4, [kill(spout())], generator), _STEPS_MAX // 2)
 
 
 def _masters(generator: Generator) -> Iterator[Step]:
-    """Tasks change places; the master dies, and a moment later a spout; perhaps after a drain."""
+    """Tasks move; then the master dies and soon after it a spout, in half of the runs draining."""
     yield Step(float(generator.uniform(0.1, DRAINED_S / 2)), rebalance(3, Layout.PACK, 0.05))
     if generator.random() < 0.5:
-        yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that it is not over at once
+        yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that the drain takes a while
         yield Step(DRAINED_S, drain())
     at_s = DRAINED_S + QUIET_S + float(generator.random())
     yield Step(at_s, kill(master()))
@@ -54,22 +54,22 @@ def _masters(generator: Generator) -> Iterator[Step]:
 
 
 def _drains(generator: Generator) -> Iterator[Step]:
-    """A machine is gone when the sources are drained, and in a second life, too."""
+    """Processes and nodes die before, during and after the start of a drain."""
     at_s = float(generator.uniform(0.02, 0.3))
     around = [float(at_s * (0.5 + generator.random())) for _ in range(4)]
     kills = [Step(when_s, choose(_deaths(), generator)) for when_s in around]
     yield from sorted([Step(at_s, drain()), *kills], key=lambda step: step.at_s)
 
 
-def _whims(generator: Generator) -> Iterator[Step]:
-    """The acker hears late of trees."""
+def _bad_routes(generator: Generator) -> Iterator[Step]:
+    """The starts of trees reach the acker late."""
     late = lossy(
         "numbers", ACKER, for_s=2.0, delay=0.6, delay_s=float(generator.uniform(0.02, 0.3))
     )
     yield Step(0.0, late)
 
 
-_SCRIPTS = {"drains": _drains, "ghosts": _ghosts, "masters": _masters, "whims": _whims}
+_SCRIPTS = {"drains": _drains, "delays": _delays, "masters": _masters, "bad_routes": _bad_routes}
 
 
 def _deaths() -> list[Fault]:

@@ -1,66 +1,64 @@
-"""Mutants of the way between workers: packets, lanes, lives, grants, and what a death has cost."""
+"""Mutants of the transport between workers: packets, links, lives, grants, and losses."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-ROADS = [
+TRANSPORT = [
     mutant(
         "the sequence of packets is not checked",
-        "A packet that comes twice is processed twice: x ^ x is a false ack, and user code "
-        "sees its tuples again.",
+        "A repeated packet is processed twice: x ^ x is a false ack, and user code gets its tuples "
+        "again.",
         slip("PacketReceiver.answer", "address.seq <= last", "False"),
     ),
     mutant(
         "a sender does not learn that its peer has a new life",
-        "Its packets are meant for the life that is over, and are refused as stale for ever.",
+        "Its packets are addressed to the earlier life, and are refused as stale for ever.",
         slip("PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
     ),
     mutant(
         "the sweep is skipped",
-        "What a dead process held, or had half sent, is nobody's business: its trees wait for"
-        " their deadline.",
+        "Tuples that a dead process held or had half sent are not failed: their trees wait for "
+        "their deadline.",
         slip("LossDetector.sweep", "self._wired.spouts.values()", "()"),
     ),
     mutant(
         "only dead bolts are swept, no acker shards",
-        "A dead acker shard takes all its XORs along, and nobody fails the trees that it followed.",
+        "The XORs of a dead acker shard are lost, and the trees that it tracked are not failed.",
         slip("LossDetector._sweep", "if bolts or residues:", "if bolts:"),
-        on="apart",
+        on="isolated",
         seen=38,
     ),
     mutant(
         "a lost frame is not failed",
-        "A packet that did not arrive is forgotten, with the records in it.",
+        "The records of a packet that did not arrive are not failed.",
         slip("LossDetector.lost", "lost.frames", "()"),
     ),
     mutant(
         "a lost report is not failed",
         "Reports of a packet that did not arrive are forgotten: the XOR of their trees never "
-        "gets to zero.",
+        "becomes zero.",
         slip("LossDetector.lost", "lost.reports", "()"),
     ),
     mutant(
         "a lost start is not failed",
-        "Of a report that was lost only acks and failures are failed; its starts were told to"
-        " nobody.",
+        "Of a lost report only acks and failures are failed; its starts are not.",
         slip("LossDetector.lost", "report.starts", "()"),
     ),
     mutant(
-        "a lost failure is not said again",
-        "A bolt's failure that did not arrive is forgotten, while acks and starts are taken "
-        "care of.",
+        "a lost failure is not reported again",
+        "A bolt's failure that did not arrive is forgotten; lost acks and starts are handled.",
         slip("LossDetector.lost", "report.fails", "()"),
         seen=29,
     ),
     mutant(
-        "verdicts of a failed call are not said again",
-        "The acker has closed a tree and its spout never hears of it.",
+        "verdicts of a failed call are not sent again",
+        "The acker has closed a tree, and its spout never gets the verdict.",
         slip("PeerLink.answered", "lost.verdicts.items()", "()"),
     ),
     mutant(
-        "grants of a failed call are not said again",
-        "What was processed is never granted: the window of the sender stays closed for ever.",
+        "grants of a failed call are not sent again",
+        "Processed records are never granted: the window of the sender stays closed for ever.",
         slip(
             "PeerLink.answered",
             "self.content.grants = lost.grants + self.content.grants",
@@ -68,28 +66,28 @@ ROADS = [
         ),
     ),
     mutant(
-        "grants for a former life are kept",
-        "They count frames of a life that is over: the new one takes frames for processed that "
-        "nobody has seen, and does not fail them when they are lost.",
+        "grants for an earlier life are kept",
+        "They count frames of the earlier life: the new one takes frames for processed that were "
+        "not, and does not fail them when they are lost.",
         slip("PeerLink.peer_is", "self.content.grants = []", "pass"),
-        on="ghosts",
+        on="delays",
         seen=77,
     ),
     mutant(
-        "packets for a former life are taken",
-        "The same with grants that were on their way to it.",
+        "packets for an earlier life are accepted",
+        "The same with grants that were in transit to that life.",
         slip(
             "PacketReceiver.answer",
             "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
             "False",
         ),
-        on="ghosts",
+        on="delays",
         seen=216,
     ),
     mutant(
-        "packets of a former life are taken",
-        "What a dead process had sent is processed, by the receiver and behind it: its frames are "
-        "granted to its successor, which has not sent any of that number.",
+        "packets of an earlier life are accepted",
+        "Packets of a dead process are processed, by the receiver and behind it: their frames are "
+        "granted to its successor, which has not sent frames with these numbers.",
         slip(
             "PacketReceiver.answer",
             "address.sender_incarnation < known",
@@ -100,13 +98,13 @@ ROADS = [
             "packet.life != self._peer_links[packet.sender].peer_incarnation",
             "False",
         ),
-        on="ghosts",
+        on="delays",
         seen=86,
     ),
     mutant(
-        "a packet that was refused counts as delivered",
-        "The answer of a receiver that could not read a packet, or found it late, is taken "
-        "for a yes.",
+        "a refused packet counts as delivered",
+        "The answer of a receiver that could not read a packet, or found it stale, counts as an "
+        "acceptance.",
         slip(
             "PeerLink.answered",
             "answer is Answer.ACCEPTED",
@@ -115,8 +113,8 @@ ROADS = [
         seen=55,
     ),
     mutant(
-        "the checksum is not looked at",
-        "A flipped bit is read as it is: any number may be another one.",
+        "the checksum is not checked",
+        "A flipped bit is not detected: any number may be read as another one.",
         slip(
             "read_address",
             "crc32(memoryview(data)[_HEADER.size :], version) != checksum",
@@ -125,7 +123,7 @@ ROADS = [
     ),
     mutant(
         "a peer's new life is not noticed",
-        "What was on its way to the life that is over is not failed, and the sweep never starts.",
+        "Tuples in transit to the earlier life are not failed, and the sweep never starts.",
         slip("Worker.peers", "if not is_new:", "if False:"),
     ),
 ]

@@ -1,6 +1,6 @@
-"""An ordinary day costs time and nothing else: a slow bolt, dead letters, an outage.
+"""Tests of everyday load: a slow bolt, dead letters or an outage cost time, and no tuple.
 
-A quarter of an hour is thirty message timeouts.
+The long runs take 15 minutes of virtual time, which is thirty message timeouts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.simulation.probes import Shared
 
 QUARTER_S = 900.0
 SLOW_S = 0.02
-TABLE = 32_768  # all that may be open at once
-CALL_S = 1e-6  # what a call costs in the simulator, beside what user code does in it
+TABLE = 32_768  # the most trees that may be pending
+CALL_S = 1e-6  # the virtual time of a call, without the user code in it
 every_layout = pytest.mark.parametrize("layout", Layout)
 
 
 class Slow(Bolt[Number, None]):
-    """It takes `seconds` for each number, and raises for the last of each `raises` of them."""
+    """Takes `seconds` for each number, and raises for the last of each `raises` numbers."""
 
     def __init__(self, seconds: float, raises: int | None = None) -> None:
         self.seconds, self.raises = seconds, raises
@@ -56,8 +56,8 @@ def slow_chain(cost_s: float, **settings: Any) -> Topology:
 
 
 def assert_at_full_speed(run: SimRun, cost_s: float, queued: int) -> None:
-    """A chain with one slow bolt has been as fast as that, and no tree has waited for longer than
-    two seconds, or than the slow bolt takes for so many."""
+    """Check that the chain ran at 0.9 of the speed of its slow bolt or faster, and that no tree
+    was pending for more than 3 s, or than the slow bolt takes for `queued` + 5 records."""
     found = run.snapshot()
     numbers = found.component("numbers")
     assert (numbers.failed, numbers.causes) == (0, {})
@@ -91,7 +91,7 @@ def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     ("cost_s", "seconds"),
     [(0.001, 30.0), pytest.param(SLOW_S, 100.0, marks=pytest.mark.long), (1.0, 100.0)],
 )
-def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
+def test_credits_slow_down_a_spout_whose_pending_limit_is_high(
     layout: Layout, cost_s: float, seconds: float
 ) -> None:
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
@@ -104,7 +104,7 @@ def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
 
 
 class Letters(Shared):
-    """When each dead letter had failed, and when it was written."""
+    """When each dead letter was written."""
 
     def __init__(self) -> None:
         self.written: dict[int, float] = {}
@@ -144,7 +144,7 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
             before = run.snapshot().component("numbers")
             run.wait(5.0)
             written = len(letters.written)
-            # Two failures make a letter; those of the last seconds may wait for their replay.
+            # Two failures make a dead letter; the latest failures may wait for their replay.
             assert written >= before.failed // 2 - 5 * parallelism
         found = run.snapshot()
         numbers = found.component("numbers")
@@ -154,11 +154,11 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
         assert processed >= 0.95 * seconds / SLOW_S
 
 
-# ---- a dependency that is away -------------------------------------------------------------------
+# ---- a dependency that is unavailable ------------------------------------------------------------
 
 
 class Database(Shared):
-    """Somebody else's server: away from the first call on, for so long."""
+    """An external server, which is unavailable for `away_s` from its first call."""
 
     def __init__(self, away_s: float) -> None:
         self.away_s = away_s
@@ -173,7 +173,7 @@ class Database(Shared):
 
 
 class Sink(Bolt[Number, None]):
-    """Asks its database when it is prepared, or for each number."""
+    """Calls its database for each number, and in `prepare` too if `prepares`."""
 
     def __init__(self, database: Database, *, prepares: bool) -> None:
         self.database, self.prepares = database, prepares
@@ -189,7 +189,7 @@ class Sink(Bolt[Number, None]):
 
 
 def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
-    """Wait for the end: each number is a row, and the outage was charged to none."""
+    """Wait for the end, and check that each number is a row and no attempt was charged."""
     assert run.wait(database.away_s + 60.0)
     found = run.snapshot()
     numbers = found.component("numbers")
@@ -209,7 +209,7 @@ def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
         (Layout.ISOLATE, 2.0, True, False),
     ],
 )
-def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
+def test_sink_gets_every_record_after_an_outage_and_no_attempt_is_charged(
     layout: Layout, away_s: float, prepares: bool, letters: bool
 ) -> None:
     database = Database(away_s)
@@ -222,11 +222,11 @@ def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
     with SimCluster(1) as cluster:
         run = cluster.submit(topology.graph(), layout)
         all_written(run, database, 2_000)
-        assert run.now() < (database.from_s or 0.0) + away_s + 30.0, "30 s after its end"
+        assert run.now() < (database.from_s or 0.0) + away_s + 30.0, "30 s after the outage"
 
 
 @every_layout
-def test_status_says_what_is_waited_for_since_when_and_how_often_it_was_tried(
+def test_status_shows_the_outage_since_when_and_how_often_it_was_tried(
     layout: Layout,
 ) -> None:
     database = Database(120.0)
