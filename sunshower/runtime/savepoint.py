@@ -26,7 +26,7 @@ from sunshower.topologies.operators.state_shapes import StateShape, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
-_ANEW = "submit the topology without --resume to begin anew"
+_START_OVER = "submit the topology without --resume to start over"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Savepoint:
         if problems := list(self._problems(given)):
             raise LifecycleError(
                 f"topology {given.graph.id!r} cannot continue from this savepoint: "
-                f"{'; '.join(problems)}. Give it the code that fits, or {_ANEW}"
+                f"{'; '.join(problems)}. Give it the code that fits, or {_START_OVER}"
             )
         return replace(given, tasks=numbered(given.tasks, self.tasks, self.last_task_id))
 

@@ -76,8 +76,8 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
     if found := _GONE.search(text):
         return RangeGone(
             f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
-            "faster than Spark, or the topic was made anew: keep records until their batches are "
-            "committed"
+            "faster than Spark, or the topic was created again: keep records until their batches "
+            "are committed"
         )
     if found := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
         trace, _, raised = found[0].strip().rpartition("\n")

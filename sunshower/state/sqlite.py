@@ -83,7 +83,7 @@ def errors(file: Path) -> Iterator[None]:
             raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
         raise StoreError(
             f"{file} cannot store that: {error}. If it is damaged, restore it, or "
-            "remove it to begin anew"
+            "remove it to start over"
         ) from error
 
 

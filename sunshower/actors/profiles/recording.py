@@ -46,7 +46,7 @@ def record(
             if passed_s > seconds + _LATE_S:
                 missing |= dict.fromkeys(open_workers, "it has not come to an end in time")
                 break
-            left_s = max(0.0, seconds - passed_s)  # a worker that has died begins anew
+            left_s = max(0.0, seconds - passed_s)  # a worker that has died starts over
             _ask(run, open_workers, (id, left_s, in_process), done, missing)
             time.sleep(_POLL_S)
     finally:

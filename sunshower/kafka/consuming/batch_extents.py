@@ -44,7 +44,7 @@ class Extent:
         if not isinstance(first, int) or not isinstance(last, int):
             raise StateMismatch(
                 f"what is kept of {partition} is {kept!r:.200}, and not what a batch has of a "
-                "partition of Kafka: give the spout another id, or remove the nodes to begin anew"
+                "partition of Kafka: give the spout another id, or remove the nodes to start over"
             )
         rest = {name: found.get(name) for name in ("count", "checksum", "until", "run")}
         return cls(first, last + 1, found.get("topologyId"), **rest)

@@ -97,8 +97,8 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
             return ""
         return (
             f"{partition}, offsets {extent.first} to {extent.end - 1}: the partition has "
-            f"{earliest} to {latest - 1} now. Retention has removed them, or the topic was made "
-            "anew: keep records until their batches are committed"
+            f"{earliest} to {latest - 1} now. Retention has removed them, or the topic was "
+            "created again: keep records until their batches are committed"
         )
 
     def _end(self, partition: Partition) -> int | None:

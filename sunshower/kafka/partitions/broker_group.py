@@ -18,7 +18,7 @@ class BrokerGroup:
     """Implements the port `PartitionSharing`; it calls `owner` also while the consumer is polled.
 
     An exception within the client's poll would lose the polled messages. So an error of `owner`
-    is kept, and the next `look` raises it and joins the group anew.
+    is kept, and the next `look` raises it and joins the group again.
     For a pattern, this looks up the matching topics every `refresh_s` and subscribes to their
     names: the client's own patterns have another syntax, and match Kafka's internal topics.
     """

@@ -62,7 +62,7 @@ class FailureDetector:
     """The master's part; kept by one life of the master."""
 
     def __init__(self, timeout_s: float, now: float, fenced: Iterable[int] = ()) -> None:
-        """`fenced`: workers that a former master has ended, and maybe not created anew."""
+        """`fenced`: workers that a former master has ended, and maybe not created again."""
         self._timeout_s = timeout_s
         self._looked_s = now
         self._heard_s: dict[int, float] = {}

@@ -194,7 +194,7 @@ class Lifecycle:
 
     def kill(self, wait_s: float, now: float, kept: int | None = None) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait. `kept`: the change
-        whose savepoint was read; raises LifecycleError if the topology has gone on since."""
+        whose savepoint was read; raises LifecycleError if the topology has continued since."""
         if kept is not None and not self._stored.keeps(kept):
             raise LifecycleError(
                 f"topology {self._topology!r} is not ended: it has continued since its savepoint, "
@@ -289,7 +289,7 @@ def why_not_kept(stored: MasterState, number: int, state: State) -> str | None:
     if number in stored.cancelled:
         return f"has no savepoint: {stored.cancelled[number]}"
     if not stored.keeps(number):
-        return "has gone on, because it was not ended within a minute: it has no savepoint"
+        return "has continued, because it was not ended within a minute: it has no savepoint"
     if state != State.REBALANCING:
         end = "failed" if state == State.FAILED else "was drained or killed"
         return f"{end} before all its tasks had stopped: it has no savepoint; see `sunshower logs`"

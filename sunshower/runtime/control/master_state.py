@@ -99,7 +99,7 @@ class MasterState:
         return bool(self.next_tasks) or self.former_plan is not None
 
     def keeps(self, number: int) -> bool:
-        """Whether change `number` is a savepoint, and nothing has gone on since it was packed."""
+        """Whether change `number` is a savepoint, and nothing has continued since it was packed."""
         return self.keeping and self.change == number
 
     def note_cancelled(self, why: str) -> None:

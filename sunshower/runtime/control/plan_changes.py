@@ -95,7 +95,7 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
         return (
             "each task of a spout has its own part of the source, and the position in it. Kill the "
             "topology, and submit it with another parallelism: it continues where its source has "
-            "stored a position, as Kafka does, and else begins anew"
+            "stored a position, as Kafka does, and else starts over"
         )
     if hasattr(component.implementation, BATCHES):
         return f"it belongs to an exactly-once program. {_AGAIN}"

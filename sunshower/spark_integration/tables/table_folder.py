@@ -189,7 +189,7 @@ class TableFolder:
                 raise StateMismatch(
                     f"{self._folder} is the table of {what} {found.get(what)!r}, and this is "
                     f"{ours!r}: set that back (batches: the spout's id, and its store), give the "
-                    "table another folder, or remove this one as a whole to begin anew"
+                    "table another folder, or remove this one as a whole to start over"
                 )
         return int(found["first"])
 

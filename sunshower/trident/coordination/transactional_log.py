@@ -27,7 +27,7 @@ def mismatch(path: str, found: Any, wanted: str) -> StateMismatch:
     """The error for a node with an unexpected value."""
     return StateMismatch(
         f"{path} holds {found!r:.200}, which is not {wanted}: it is corrupt, or of something else. "
-        "Give the spout another id or the group another root, or remove the node to begin anew"
+        "Give the spout another id or the group another root, or remove the node to start over"
     )
 
 
@@ -205,5 +205,5 @@ class TransactionalLog:
     def _changed(path: str, error: Exception) -> StoreUnreachable:
         return StoreUnreachable(
             f"{path} has changed meanwhile ({error}): a write that was not answered has come late. "
-            "It is read anew"
+            "It is read again"
         )

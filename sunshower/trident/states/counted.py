@@ -74,7 +74,7 @@ class LastWrite:
             "replaced or rolled back (a file that was removed or is on another machine, a backup, "
             "a replica that did not have the last writes). Nothing is written to it. Put back what "
             "was there; or give the state another name, under which it begins empty with the next "
-            "batch; or remove both the state and the store of the batches, to begin anew with the "
+            "batch; or remove both the state and the store of the batches, to start over with the "
             "first batch"
         )
 

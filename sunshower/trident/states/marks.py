@@ -116,7 +116,7 @@ class StateOwner:
                 f"{self} was written by {describe_attempt(last)} already, so "
                 f"{describe_attempt(attempt)} writes nothing: a later attempt or a later "
                 "coordinator has taken over. If none has, then the store of the batches was "
-                "removed and that of the state was not: remove both to begin anew"
+                "removed and that of the state was not: remove both to start over"
             )
         if attempt.txid < last.txid:
             if self.place.moving is not None:

@@ -226,7 +226,7 @@ def test_missing_savepoint_has_a_reason() -> None:
     assert why_not_kept(stored, number, State.REBALANCING) is None
     assert "drained or killed before all" in (why_not_kept(stored, number, State.DRAINING) or "")
     assert "failed before all" in (why_not_kept(stored, number, State.FAILED) or "")
-    assert "has gone on" in (why_not_kept(stored, number - 1, State.REBALANCING) or "")
+    assert "has continued" in (why_not_kept(stored, number - 1, State.REBALANCING) or "")
     assert lifecycle.go_on(number, TASKS)
     assert "was not stored" in (why_not_kept(stored, number, State.REBALANCING) or "")
 

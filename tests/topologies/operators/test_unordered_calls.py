@@ -198,7 +198,7 @@ def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
             ends.append(self.number)
 
     snapshot = run_with_outage(Call())
-    assert "was made anew" in str(
+    assert "was created again" in str(
         next(t for t in snapshot.tasks() if t.health.last).health.last[-1]
     )
     assert sorted(ends) == list(range(len(made)))

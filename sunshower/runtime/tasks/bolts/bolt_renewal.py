@@ -109,7 +109,7 @@ class BoltRenewals:
         )
         task = bolt.task
         text = (
-            f"{task.name} was made anew: the connections of the old object did "
+            f"{task.name} was created again: the connections of the old object did "
             f"not come back after an outage; {memory}"
         )
         bolt.supervision.note(Raised(TaskError(task.component, task.index, task.worker, text)))
