@@ -177,7 +177,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     spout = reader(kafka.bootstrap, topic, value=Json(Sale))
     made = topology(spout, retry=Retry(dead_letters=True))
     write_letters = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
-    Stream[Any](made, "in", "dead_letters").shuffle().bolt("letters", write_letters)
+    Stream[Any](made, "in", "dead_letters").shuffle().bolt("dead", write_letters)
     with running(made) as run:
         wait_until_committed(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
