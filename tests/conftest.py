@@ -42,12 +42,12 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 def pytest_configure(config: pytest.Config) -> None:
     """Set the number of examples and of seeds. Garbage is collected as rarely as in a worker.
 
-    Without the long tests, as in `make test`, a property has few examples. Seeds beyond the number
-    that the option asks for are not collected.
+    Without the long tests, as in `make test`, a property has few examples. Of the long seeds,
+    those below the number of the option `--sunshower-seeds` are collected.
     """
     collect_seldom()
     settings.load_profile("short" if "not long" in config.option.markexpr else "all")
-    seeds.most = config.option.sunshower_seeds
+    seeds.collected_max = config.option.sunshower_seeds
 
 
 def pytest_collection_finish() -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import pytest
 
 LEAST, MOST = 1, 3  # `make test` runs a twentieth of the seeds, within these bounds
-most = MOST  # how many seeds are collected; conftest.py sets it to --sunshower-seeds
+collected_max = MOST  # of the `long` seeds; conftest.py sets it to --sunshower-seeds
 
 
 def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1, of which at most `most` are collected.
+    """The parameter `seed`, from 0 … `count` - 1.
 
     `make test` runs `first` and some seeds after it, at least one for each of the `kinds` among
-    which a test chooses by its seed. All other seeds are marked `long`.
+    which a test chooses by its seed. All others are marked `long`; of these, the seeds below
+    `collected_max` are collected.
     """
     few = max(min(max(LEAST, count // 20), MOST), kinds)
     chosen = range(first, first + few)
@@ -24,6 +25,6 @@ def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
         [
             seed if seed in chosen else pytest.param(seed, marks=pytest.mark.long)
             for seed in range(count)
-            if seed in chosen or seed < most
+            if seed in chosen or seed < collected_max
         ],
     )

@@ -1,4 +1,4 @@
-"""User code that kills its process or never returns ends its topology; other workers restart."""
+"""A record that kills its worker or never returns ends the topology; a killed spout continues."""
 
 from __future__ import annotations
 

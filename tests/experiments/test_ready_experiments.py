@@ -59,7 +59,7 @@ def simulate(name: str, seed: int) -> Runs:
     experiment = experiment_of(name)
     found: Runs = []
     swept = list(combinations(experiment.sweep))
-    for combination in swept[:: max(1, len(swept) - 1)] if seeds.most == 1 else swept:
+    for combination in swept[:: max(1, len(swept) - 1)] if seeds.collected_max == 1 else swept:
         parameters = {**SHORT[name], **combination}
         with SimCluster(seed) as cluster:
             found.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))
@@ -107,7 +107,7 @@ def test_a_slow_bolt_causes_no_replay() -> None:
     assert outcome.figures["latency_p99_s"] > 10 * outcome.figures["latency_p50_s"]
 
 
-def test_a_poison_tuple_becomes_a_dead_letter_and_all_others_are_written() -> None:
+def test_poison_tuples_become_dead_letters_and_all_others_are_written() -> None:
     ((_, outcome),) = simulate("poison_tuple", 0)
     figures = outcome.figures
     assert 0 < figures["dead"] == figures["messages"] - figures["written"]

@@ -141,7 +141,7 @@ def test_files_name_nothing_of_one_machine() -> None:
 # ---- links and names in pages -------------------------------------------------------------------
 
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
-# `sunshower/runtime/tracking/ledger.py`, `tests/runtime/tracking/test_ledger.py::test_double_ack`
+# `sunshower/runtime/tracking/ledger.py`, `tests/runtime/tracking/test_ledger.py::test_…`
 MENTION = re.compile(
     r"`((?:sunshower|tests|benchmarks|examples|docs)/[\w./-]+\.\w+)(?:::([\w:]+))?(?:\[[^`]*\])?`"
 )
@@ -177,6 +177,13 @@ def test_pages_name_files_and_tests_that_exist() -> None:
                 wrong.append(f"{path} names {name}: no such file")
             elif test and f"def {test.split('::')[-1]}(" not in text(Path(name)):
                 wrong.append(f"{path} names {test}: {name} has no such test")
+    tests = {name for path in PYTHON for name in re.findall(r"def (test_\w+)", text(path))}
+    wrong += [
+        f"{path} names {test}: there is no such test"
+        for path in PAGES
+        for test in re.findall(r"`(test_\w+)`", text(path))
+        if test not in tests
+    ]
     none_is_wrong(wrong)
 
 

@@ -172,7 +172,7 @@ def test_a_line_of_the_index_that_was_not_finished_is_left_out(file: Path) -> No
     assert [*ReplayIndex(first.index).replayed] == [first.id, second.id]
 
 
-def test_while_no_letter_ends_outages_are_reported(file: Path) -> None:
+def test_look_is_called_while_no_letter_ends(file: Path) -> None:
     letters = read_files([str(file)]).letters
     looked = Event()
 

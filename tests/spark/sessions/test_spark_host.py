@@ -126,18 +126,18 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
     assert host.sessions[1].stopped
 
 
-class ErrorWithoutText(Exception):
-    """An error without a message, like one of Java's when Java has ended."""
+class StrRaises(Exception):
+    """An error whose text cannot be read, like one of Java's when Java has ended."""
 
     def __str__(self) -> str:
         raise AssertionError
 
 
-def test_an_error_without_a_message_also_ends_its_job() -> None:
+def test_an_error_whose_text_cannot_be_read_also_ends_its_job() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
-        raise ErrorWithoutText
+        raise StrRaises
 
-    host = FakeHost(ErrorWithoutText())
+    host = FakeHost(StrRaises())
     with pytest.raises(SparkUnavailable, match="its Java is gone"):
         host.run(nothing)
     with pytest.raises(TransformFailed, match="its Java is gone"):
