@@ -13,7 +13,7 @@ from tests.mutants.spouts import SPOUTS
 from tests.mutants.stress import CRASH, Result, stress
 from tests.mutants.transport import TRANSPORT
 
-pytestmark = pytest.mark.mutants
+pytestmark = [pytest.mark.mutants, pytest.mark.timeout(1200)]  # alone, the longest takes 80 s
 MUTANTS = [*LEDGER, *TRANSPORT, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 READ = "partial(self._reader.read, ...)"
