@@ -55,5 +55,5 @@ class PostgresResults(Results):
     def _begin(self, db: Any) -> AbstractContextManager[Any]:
         return db.transaction()  # type: ignore[no-any-return]
 
-    def _is_theirs(self, error: Exception, db: Any) -> bool:
+    def _is_of_user_code(self, error: Exception, db: Any) -> bool:
         return not (is_unavailable(error) or db.closed)

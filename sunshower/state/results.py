@@ -38,17 +38,17 @@ class Read(NamedTuple):
     version: int  # the number of writes of results
 
 
-class _OfResults(Exception):
-    """Carries an error of the user's statement past the conversion of errors."""
+class _UserError(Exception):
+    """Carries an exception of the user's function past the conversion of the client's errors."""
 
-    def __init__(self, theirs: Exception) -> None:
-        super().__init__(theirs)
-        self.theirs = theirs
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Results(ABC):
-    """A client of the database, for the offsets of one id. Raises StoreUnreachable, or StoreError
-    for permanent errors."""
+    """A client of the database, for the results and the offsets of one id. Its methods raise
+    StoreUnreachable, or StoreError for permanent errors."""
 
     mark = "?"  # stands for a value in SQL
 
@@ -72,8 +72,8 @@ class Results(ABC):
         """Run the body in one transaction."""
 
     @abstractmethod
-    def _is_theirs(self, error: Exception, db: Any) -> bool:
-        """Whether the function that writes the results caused an error, not the database."""
+    def _is_of_user_code(self, error: Exception, db: Any) -> bool:
+        """Whether the user's function caused an error, and not the database."""
 
     def read(self, source: Source) -> Read:
         """The progress of a partition."""
@@ -86,12 +86,12 @@ class Results(ABC):
     def write(
         self, done: Mapping[Source, tuple[Pairs, int]], results: Callable[[Any], None]
     ) -> None:
-        """Write results and the offsets they cover in one transaction; `results` writes the former,
-        with the client's connection.
+        """Call the user's function `results` with the connection, and store the offsets that its
+        rows cover, in one transaction.
 
-        `done` has the pairs and the version they were derived from: raises WrongVersion if another
-        task has written since. Exceptions of `results` are raised unchanged, also for a wrong
-        statement, but not for a damaged or unavailable database.
+        `done`: for each partition the pairs, and the version from which they were derived. Raises
+        WrongVersion if another task has written since. Exceptions of `results` are raised
+        unchanged, unless the database is damaged or unavailable.
         """
         try:
             with self._db() as db, self._begin(db):
@@ -100,11 +100,11 @@ class Results(ABC):
                 try:
                     results(db)
                 except Exception as error:
-                    if self._is_theirs(error, db):
-                        raise _OfResults(error) from error
+                    if self._is_of_user_code(error, db):
+                        raise _UserError(error) from error
                     raise
-        except _OfResults as error:
-            raise error.theirs from error.theirs.__cause__
+        except _UserError as carrier:
+            raise carrier.error from carrier.error.__cause__
 
     def settle(self, settled: Mapping[Source, int]) -> None:
         """Store that all offsets below are done, in one transaction."""
@@ -121,7 +121,7 @@ class Results(ABC):
             changed = db.execute(self._sql(_FIRST), (*key, text))
         if not changed.rowcount:
             raise WrongVersion(
-                f"{source[0]}[{source[1]}] of {self._id!r} has no longer version {version}: "
+                f"{source[0]}[{source[1]}] of {self._id!r} no longer has version {version}: "
                 "another task has written results of it"
             )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import as_it_is, mutant, slip
+from tests.mutants.mutant import as_it_is, defect, mutant
 
 BOLTS = [
     mutant(
         "an input is acked without its outputs",
         "The report of an input contains only its own edge, so its tree completes while its "
         "outputs are in transit.",
-        slip(
+        defect(
             "BoltTask.settle",
             "self._reports.ack(roots, batch.edges ^ mades)",
             "self._reports.ack(roots, batch.edges)",
@@ -18,7 +18,7 @@ BOLTS = [
     mutant(
         "an input is acked before its outputs are sent",
         "The batch is settled without the edges of its outputs, and then the outputs are sent.",
-        slip(
+        defect(
             "AutomaticBoltTask._send",
             "segment_xor(made, ends)",
             "np.zeros(len(ends), np.uint64)",
@@ -27,7 +27,7 @@ BOLTS = [
     mutant(
         "an input without outputs reports the edges of its neighbour",
         "The XOR of an empty segment is that of the segment before it, as with numpy's reduceat.",
-        slip(
+        defect(
             "segment_xor",
             "result[1:] ^= upto[:-1]",
             "result[1:] ^= upto[:-1]\n"
@@ -37,12 +37,12 @@ BOLTS = [
     mutant(
         "neighbours in a report overwrite each other",
         "Of several children of one parent in one report, only the first is reported.",
-        slip("fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
+        defect("fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
     ),
     mutant(
         "two copies of an emit share their edge",
         "Each subscriber gets the same edge id: x ^ x is 0, so the tree waits for neither of them.",
-        slip(
+        defect(
             "OutputStreams.send",
             "shares = self.shares(output_stream, records, count)",
             "one = self._edges.draw(count)\nshares = self.shares(output_stream, records, count)",
@@ -54,7 +54,7 @@ BOLTS = [
     mutant(
         "the targets of one record share its edge",
         "The same for one subscriber that has several target tasks (all grouping).",
-        slip(
+        defect(
             "OutputStreams.send",
             "for target, which in shared:",
             "one = self._edges.draw(count)\nfor target, which in shared:",
@@ -66,7 +66,7 @@ BOLTS = [
     mutant(
         "an input that yields several pieces is finished after the first",
         "Its function yields more than there is room for, and is never continued.",
-        slip(
+        defect(
             "AutomaticBoltTask._finish",
             "if made.rest is not None and last not in flushed:",
             "if 0:",
@@ -75,12 +75,12 @@ BOLTS = [
     mutant(
         "the edges of earlier pieces are forgotten",
         "An input is acked with the edges of its last piece only: its tree never completes.",
-        slip("AutomaticBoltTask._finish", "xors ^= before", "pass"),
+        defect("AutomaticBoltTask._finish", "xors ^= before", "pass"),
     ),
     mutant(
         "a replay in the slot of a failed tree is dropped with it",
         "The generation after the failed one counts as failed, too.",
-        slip(
+        defect(
             "FailedTrees.have_failed",
             "is_newer(generations_of(roots[mine]), failed)",
             "is_newer(generations_of(roots[mine]) - np.uint32(1), failed)",
@@ -89,7 +89,7 @@ BOLTS = [
     mutant(
         "an input whose function raised is acked",
         "It is reported as failed, and acked as well.",
-        slip(
+        defect(
             "BoltTask.settle",
             "good = np.delete(np.arange(len(batch)), list(failures))",
             "good = np.arange(len(batch))",
@@ -100,7 +100,7 @@ BOLTS = [
     mutant(
         "a bolt in quarantine acks its inputs",
         "The inputs of a task that no longer runs count as processed.",
-        slip(
+        defect(
             "BoltTask.refuse",
             "self._reports.fail(batch.roots, batch.blamed(failure))",
             "self._reports.ack(batch.roots, batch.edges)",
@@ -111,7 +111,7 @@ BOLTS = [
         "the ack of a manual bolt omits its emits",
         "The edges of tuples that were emitted with an anchor are missing in the ack of this "
         "anchor.",
-        slip(
+        defect(
             "ManualBoltTask._carry_out",
             "(root, edge ^ t.made)",
             "(root, edge)",
@@ -121,13 +121,13 @@ BOLTS = [
     mutant(
         "a root that two anchors share has one of their edges",
         "A record with two anchors in one tree carries the edge of the last anchor, not the XOR.",
-        slip("AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
+        defect("AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
         on="manual",
     ),
     mutant(
         "an ack before an exception counts",
         "A manual bolt that acks and then raises has acked.",
-        slip(
+        defect(
             "ManualBoltTask._fail_unfinished",
             "if tuple.state is InputState.ACKED:",
             "if False:",
@@ -137,7 +137,7 @@ BOLTS = [
     mutant(
         "a failure of a manual bolt is not reported",
         "`out.fail` only increments a counter: the trees wait for their deadline.",
-        slip(
+        defect(
             "ManualBoltTask._report_failure",
             "self._reports.fail(np.array(tuple.roots, np.uint64), failure)",
             "pass",
@@ -148,7 +148,7 @@ BOLTS = [
         "an input whose output could not be routed is acked",
         "A defect that the stage `bad_routes` has found: the input is failed and acked, and the "
         "report that reaches the acker first counts.",
-        slip("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
+        defect("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
         on="bad_routes",
         seen=22,
     ),
@@ -156,7 +156,7 @@ BOLTS = [
         "outputs that a failed flush has dropped are lost",
         "If `flush` raises, the outputs of the batch are dropped; an input that is acked later "
         "completes without its outputs. This was a defect until 2026-11-22.",
-        slip(
+        defect(
             "ManualBoltTask._fail_batch",
             "self._give_up(tuple, failure)",
             "pass",
@@ -166,7 +166,7 @@ BOLTS = [
     mutant(
         "a restarted worker has its earlier life",
         "The master does not increment the life: peers do not notice the restart.",
-        slip(
+        defect(
             "Master.hello",
             "max(book.lives.get(worker, 0), book.floor) + 1",
             "max(book.lives.get(worker, 1), book.floor + 1)",
@@ -175,7 +175,7 @@ BOLTS = [
     mutant(
         "a new master does not know the lives",
         "The next worker that dies gets life 1 again, and its peers take this for an earlier life.",
-        slip(
+        defect(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",
             "return MasterState(**{**found, **whole, 'lives': {}})",
@@ -184,7 +184,7 @@ BOLTS = [
     mutant(
         "a new master does not know the positions of the spouts",
         "A restarted spout begins at the start: nothing is lost, and everything is emitted again.",
-        slip(
+        defect(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",
             "return MasterState(**{**found, **whole, 'positions': {}, 'drawn': {}})",
@@ -194,7 +194,7 @@ BOLTS = [
     mutant(
         "a new master does not know that the topology drains",
         "Its spouts continue.",
-        slip(
+        defect(
             "MasterState.from_bytes",
             "return MasterState(**{**found, **whole, 'unknown': unknown})",
             "return MasterState(**{**found, **whole, 'draining': False})",

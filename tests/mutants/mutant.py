@@ -22,7 +22,7 @@ def make(__class__):  # super() needs this name
 
 
 @dataclass(frozen=True)
-class Slip:
+class Defect:
     """A defect in one function of the package."""
 
     where: str  # such as Reports.fail, or fold
@@ -90,22 +90,22 @@ class Mutant:
 
     name: str
     about: str  # what is broken, and why it matters
-    slips: tuple[Slip, ...]
+    defects: tuple[Defect, ...]
     stages: tuple[str, ...]  # the stages on which it must be found
     seen: int | None = None  # a seed that shows it, where a search takes long
 
     @contextmanager
     def alive(self) -> Iterator[None]:
         """Put all defects into the package, and remove them at the end."""
-        with ExitStack() as slips:
-            for slip in self.slips:
-                slips.enter_context(slip.made())
+        with ExitStack() as defects:
+            for defect in self.defects:
+                defects.enter_context(defect.made())
             yield
 
 
-def slip(where: str, *pieces: str) -> Slip:
+def defect(where: str, *pieces: str) -> Defect:
     """`pieces` in pairs: a piece of the code of `where`, and its replacement."""
-    return Slip(where, tuple(zip(pieces[::2], pieces[1::2], strict=True)))
+    return Defect(where, tuple(zip(pieces[::2], pieces[1::2], strict=True)))
 
 
 def as_it_is(piece: str) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def as_it_is(piece: str) -> tuple[str, str]:
 
 
 def mutant(
-    name: str, about: str, *slips: Slip, on: str = "lines", seen: int | None = None
+    name: str, about: str, *defects: Defect, on: str = "lines", seen: int | None = None
 ) -> Mutant:
     """A mutant that must be found on the stages `on`, which are separated by blanks."""
-    return Mutant(name, about, slips, tuple(on.split()), seen)
+    return Mutant(name, about, defects, tuple(on.split()), seen)

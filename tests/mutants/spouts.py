@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import mutant, slip
+from tests.mutants.mutant import defect, mutant
 
 SPOUTS = [
     mutant(
         "an incarnation is used again",
         "A restarted spout task has the incarnation of its predecessor: late reports and verdicts "
         "of that one are applied to its new trees.",
-        slip("Plan.incarnation", "life % lives_max(count) * count", "count"),
+        defect("Plan.incarnation", "life % lives_max(count) * count", "count"),
     ),
     mutant(
         "a spout does not check the generation of a verdict",
         "A repeated or late verdict ends the newer attempt in the same slot.",
-        slip(
+        defect(
             "Pending._still_pending",
             "generations == generations_of(roots)",
             "roots == roots",
@@ -25,7 +25,7 @@ SPOUTS = [
         "a spout does not check the incarnation of a verdict",
         "Verdicts for an earlier incarnation of the task end the trees that are in their slots "
         "now.",
-        slip(
+        defect(
             "Pending._still_pending",
             "incarnations_of(roots) == self.incarnation",
             "roots == roots",
@@ -36,7 +36,7 @@ SPOUTS = [
         "a root that is named twice frees its slot twice",
         "A crash report contains the root of each record of a batch: if two are of one tree, its "
         "slot is freed twice, and two messages will share it.",
-        slip(
+        defect(
             "Pending._still_pending",
             "return roots if np.count_nonzero(once) == len(roots) else roots[once]",
             "return roots",
@@ -46,12 +46,12 @@ SPOUTS = [
     mutant(
         "the position is one too high",
         "A restarted spout begins after its lowest unsettled record: that record is lost.",
-        slip("RecordsSource.committed", "int(...)", "1 + int(...)"),
+        defect("RecordsSource.committed", "int(...)", "1 + int(...)"),
     ),
     mutant(
         "pending messages are forgotten at a restart",
         "A restarted spout begins with the first record that was not drawn yet.",
-        slip(
+        defect(
             "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
         ),
         on="isolated",
@@ -60,13 +60,13 @@ SPOUTS = [
         "waiting replays are forgotten at a restart",
         "The position accounts for pending messages, and not for failed ones that wait to be "
         "emitted again.",
-        slip("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
+        defect("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
         on="isolated",
     ),
     mutant(
         "new records take the slots of replays",
         "They take the places of waiting replays: more trees are open than spout_pending allows.",
-        slip(
+        defect(
             "SpoutTask.fresh_room",
             "self.pending.free - len(self.replays.line)",
             "self.pending.free",
@@ -75,7 +75,7 @@ SPOUTS = [
     mutant(
         "there is no deadline",
         "A tree that a bolt has forgotten is pending for ever, and its slot is never freed.",
-        slip(
+        defect(
             "SpoutTask.look",
             'self._time_out(self.deadlines.overdue(now), now, self.deadlines.missed("verdict"))',
             "self.deadlines.overdue(now)",
@@ -86,7 +86,7 @@ SPOUTS = [
         "a spout is done while replays wait",
         "`done` checks only pending messages: those that wait for their back-off are never emitted "
         "again.",
-        slip(
+        defect(
             "SpoutTask.done",
             "not len(self.replays.line)",
             "True",
@@ -95,7 +95,7 @@ SPOUTS = [
     mutant(
         "a drain drops waiting replays",
         "A spout that may emit nothing new emits nothing at all: failed messages are lost.",
-        slip(
+        defect(
             "RecordsSource.drain",
             "self._position.stop()",
             "self._position.stop()\nline = self._host.replays.line\nline.take(line.due(np.inf))",
@@ -106,13 +106,13 @@ SPOUTS = [
         "a restart during a drain forgets unsettled records",
         "A spout that restarts while the topology drains draws nothing: records that its "
         "predecessor had drawn and not settled are lost.",
-        slip("Position.owed", "max(self.next, self._owed)", "self.next"),
+        defect("Position.owed", "max(self.next, self._owed)", "self.next"),
         on="drains",
     ),
     mutant(
         "a spout draws beyond its emit reservation",
         "If its node is lost, nothing records how far it had drawn: its successor stops earlier.",
-        slip(
+        defect(
             "EmitReservation.room",
             "self.at - first < self._step // 2",
             "False",
@@ -125,7 +125,7 @@ SPOUTS = [
         "a moved spout loses its waiting replays",
         "After a rebalance the spout continues at its position, and its unsettled messages are not "
         "emitted again.",
-        slip(
+        defect(
             "SpoutTask.unpack",
             "self.replays.line.adopt(transfer.waiting, transfer.charges)",
             "pass",
@@ -136,7 +136,7 @@ SPOUTS = [
     mutant(
         "a rebalance forgets pending messages",
         "Messages that are pending when tasks move are not emitted again.",
-        slip(
+        defect(
             "SpoutTask.pack",
             "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
             "reason",
@@ -148,14 +148,14 @@ SPOUTS = [
         "a source is closed with its former task",
         "A defect that these tests have found: the wrapper of the source closes it when the "
         "earlier task object is deleted.",
-        slip("RecordsSource._watched", "yield from chain(self._left)", "yield from self._left"),
+        defect("RecordsSource._watched", "yield from chain(self._left)", "yield from self._left"),
         on="masters",
         seen=17,
     ),
     mutant(
         "failures of the runtime count as attempts",
         "A message that five deaths of processes have failed ends the topology.",
-        slip(
+        defect(
             "Replays.fail",
             "accused or self.line.is_charged(number, failure, now, held=held)",
             "True",
@@ -165,7 +165,7 @@ SPOUTS = [
     mutant(
         "a crash report has no suspects",
         "The crash report names no record: one that kills its process does so for ever.",
-        slip("CrashReport.suspects", "self.roots", "b''"),
+        defect("CrashReport.suspects", "self.roots", "b''"),
         on="poison",
     ),
 ]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants.bolts import BOLTS
 from tests.mutants.ledger import LEDGER
-from tests.mutants.mutant import Mutant, slip
+from tests.mutants.mutant import Mutant, defect
 from tests.mutants.spouts import SPOUTS
 from tests.mutants.stress import CRASH, Result, stress
 from tests.mutants.transport import TRANSPORT
@@ -51,13 +51,13 @@ def test_known_seeds_are_within_the_search_and_few() -> None:
 
 
 def test_a_mutant_with_an_unknown_name_is_an_error() -> None:
-    nonsense = slip("Worker.receive", READ, "lambda: no_such_name()")
+    nonsense = defect("Worker.receive", READ, "lambda: no_such_name()")
     with nonsense.made(), pytest.raises(NameError, match="no_such_name"):
         stress("lines", 0)
 
 
 def test_a_crash_is_reported_as_a_crash() -> None:
-    crash = slip("Worker.receive", READ, "lambda: {}['nobody']")
+    crash = defect("Worker.receive", READ, "lambda: {}['nobody']")
     with crash.made():
         result = stress("lines", 0)
     assert result.wrong == (CRASH,)

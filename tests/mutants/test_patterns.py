@@ -36,11 +36,11 @@ class _Renamed(ast.NodeTransformer):
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_renamed_variable_does_not_break_a_mutant(mutant: Mutant) -> None:
-    for slip in mutant.slips:
-        function, fixed = slip.definition()[1], slip.names()
+    for defect in mutant.defects:
+        function, fixed = defect.definition()[1], defect.names()
         names = local_names(function)
-        mutated = rewrite(function, slip.edits, fixed)
-        renamed = rewrite(_Renamed(names).visit(copy.deepcopy(function)), slip.edits, fixed)
+        mutated = rewrite(function, defect.edits, fixed)
+        renamed = rewrite(_Renamed(names).visit(copy.deepcopy(function)), defect.edits, fixed)
         assert ast.unparse(mutated) != ast.unparse(function)
         assert ast.unparse(renamed) == ast.unparse(_Renamed(names).visit(mutated))
 

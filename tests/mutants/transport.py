@@ -2,64 +2,64 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import mutant, slip
+from tests.mutants.mutant import defect, mutant
 
 TRANSPORT = [
     mutant(
         "the sequence of packets is not checked",
         "A repeated packet is processed twice: x ^ x is a false ack, and user code gets its tuples "
         "again.",
-        slip("PacketReceiver.answer", "address.seq <= last", "False"),
+        defect("PacketReceiver.answer", "address.seq <= last", "False"),
     ),
     mutant(
         "a sender does not learn that its peer has a new life",
         "Its packets are addressed to the earlier life, and are refused as stale for ever.",
-        slip("PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
+        defect("PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
     ),
     mutant(
         "the sweep is skipped",
         "Tuples that a dead process held or had half sent are not failed: their trees wait for "
         "their deadline.",
-        slip("LossDetector.sweep", "self._wired.spouts.values()", "()"),
+        defect("LossDetector.sweep", "self._wired.spouts.values()", "()"),
     ),
     mutant(
         "only dead bolts are swept, no acker shards",
         "The XORs of a dead acker shard are lost, and the trees that it tracked are not failed.",
-        slip("LossDetector._sweep", "if bolts or residues:", "if bolts:"),
+        defect("LossDetector._sweep", "if bolts or residues:", "if bolts:"),
         on="isolated",
         seen=38,
     ),
     mutant(
         "a lost frame is not failed",
         "The records of a packet that did not arrive are not failed.",
-        slip("LossDetector.lost", "lost.frames", "()"),
+        defect("LossDetector.lost", "lost.frames", "()"),
     ),
     mutant(
         "a lost report is not failed",
         "Reports of a packet that did not arrive are forgotten: the XOR of their trees never "
         "becomes zero.",
-        slip("LossDetector.lost", "lost.reports", "()"),
+        defect("LossDetector.lost", "lost.reports", "()"),
     ),
     mutant(
         "a lost start is not failed",
         "Of a lost report only acks and failures are failed; its starts are not.",
-        slip("LossDetector.lost", "report.starts", "()"),
+        defect("LossDetector.lost", "report.starts", "()"),
     ),
     mutant(
         "a lost failure is not reported again",
         "A bolt's failure that did not arrive is forgotten; lost acks and starts are handled.",
-        slip("LossDetector.lost", "report.fails", "()"),
+        defect("LossDetector.lost", "report.fails", "()"),
         seen=29,
     ),
     mutant(
         "verdicts of a failed call are not sent again",
         "The acker has closed a tree, and its spout never gets the verdict.",
-        slip("PeerLink.answered", "lost.verdicts.items()", "()"),
+        defect("PeerLink.answered", "lost.verdicts.items()", "()"),
     ),
     mutant(
         "grants of a failed call are not sent again",
         "Processed records are never granted: the window of the sender stays closed for ever.",
-        slip(
+        defect(
             "PeerLink.answered",
             "self.content.grants = lost.grants + self.content.grants",
             "pass",
@@ -69,14 +69,14 @@ TRANSPORT = [
         "grants for an earlier life are kept",
         "They count frames of the earlier life: the new one takes frames for processed that were "
         "not, and does not fail them when they are lost.",
-        slip("PeerLink.peer_is", "self.content.grants = []", "pass"),
+        defect("PeerLink.peer_is", "self.content.grants = []", "pass"),
         on="delays",
         seen=77,
     ),
     mutant(
         "packets for an earlier life are accepted",
         "The same with grants that were in transit to that life.",
-        slip(
+        defect(
             "PacketReceiver.answer",
             "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
             "False",
@@ -88,12 +88,12 @@ TRANSPORT = [
         "packets of an earlier life are accepted",
         "Packets of a dead process are processed, by the receiver and behind it: their frames are "
         "granted to its successor, which has not sent frames with these numbers.",
-        slip(
+        defect(
             "PacketReceiver.answer",
             "address.sender_incarnation < known",
             "False",
         ),
-        slip(
+        defect(
             "Worker.receive",
             "packet.life != self._peer_links[packet.sender].peer_incarnation",
             "False",
@@ -105,7 +105,7 @@ TRANSPORT = [
         "a refused packet counts as delivered",
         "The answer of a receiver that could not read a packet, or found it stale, counts as an "
         "acceptance.",
-        slip(
+        defect(
             "PeerLink.answered",
             "answer is Answer.ACCEPTED",
             "answer in (Answer.ACCEPTED, Answer.REFUSED)",
@@ -115,7 +115,7 @@ TRANSPORT = [
     mutant(
         "the checksum is not checked",
         "A flipped bit is not detected: any number may be read as another one.",
-        slip(
+        defect(
             "read_address",
             "crc32(memoryview(data)[_HEADER.size :], version) != checksum",
             "False",
@@ -124,6 +124,6 @@ TRANSPORT = [
     mutant(
         "a peer's new life is not noticed",
         "Tuples in transit to the earlier life are not failed, and the sweep never starts.",
-        slip("Worker.peers", "if not is_new:", "if False:"),
+        defect("Worker.peers", "if not is_new:", "if False:"),
     ),
 ]

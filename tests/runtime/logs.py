@@ -49,7 +49,7 @@ class Reader(LogSpout[Item]):
         self.position: dict[int, int] = {}
         self.open_: dict[int, list[int]] = {}  # partition → offsets that are not acked
         self.acks = 0
-        self.told: list[int] = []
+        self.acked_numbers: list[int] = []
         self.failed: list[Any] = []
         self.asked: list[int] = []  # the number of records in each refetch
 
@@ -98,7 +98,7 @@ class Reader(LogSpout[Item]):
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         for number in numbers.tolist():
-            self.told.append(number)
+            self.acked_numbers.append(number)
             self.open_[number >> SHIFT].remove(number & (END - 1))
         self.acks += len(numbers)
         if self.acks >= self.commit_every:
@@ -123,7 +123,7 @@ class Reader(LogSpout[Item]):
         self.log.closed.append(self.index)
 
     def result(self) -> list[int]:
-        return sorted(self.told)
+        return sorted(self.acked_numbers)
 
     def _look(self) -> list[tuple[int, int]]:
         """Take over partitions that it owns now. Returns the numbers of those that it has lost."""

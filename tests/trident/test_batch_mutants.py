@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.mutants.mutant import Mutant, Slip, slip
+from tests.mutants.mutant import Defect, Mutant, defect
 from tests.trident.coordination.test_batch_scheduler import Trial
 from tests.trident.rigs.batch_swarm import judge
 
@@ -16,9 +16,9 @@ SEEDS_MAX = 100
 
 
 def mutant(
-    name: str, about: str, *slips: Slip, on: str = "batches", seen: int | None = None
+    name: str, about: str, *defects: Defect, on: str = "batches", seen: int | None = None
 ) -> Mutant:
-    return Mutant(name, about, slips, (on,), seen)
+    return Mutant(name, about, defects, (on,), seen)
 
 
 def decide(seed: int) -> str:
@@ -45,7 +45,7 @@ MUTANTS = [
     mutant(
         "commit order",
         "any processed batch is committed, not only the current one",
-        slip(
+        defect(
             "BatchScheduler.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
             "for txid in [t for t, a in self.active.items() if a.status is Status.PROCESSED]:",
@@ -57,7 +57,7 @@ MUTANTS = [
     mutant(
         "attempt check",
         "an answer for an old attempt counts for the active one (as in Storm)",
-        slip(
+        defect(
             "BatchScheduler._active_attempt",
             "active is not None and active.attempt == attempt",
             "True",
@@ -67,7 +67,7 @@ MUTANTS = [
     mutant(
         "later batches continue",
         "a batch that failed is started again, but those after it are not",
-        slip(
+        defect(
             "BatchScheduler.failed",
             "[one for one in self.active if one >= txid]",
             "[txid]",
@@ -77,7 +77,7 @@ MUTANTS = [
     mutant(
         "metadata before data",
         "the metadata of a batch are not stored, except for the last batch",
-        slip(
+        defect(
             "JsonNode.write",
             "self._tree.create(self.path, written)",
             "b'start' in written and b': 40' not in written "
@@ -88,7 +88,7 @@ MUTANTS = [
     mutant(
         "metadata in order",
         "a batch begins although the command for the batch before it was lost",
-        slip(
+        defect(
             "SpoutCoordinatorBolt._late",
             "command.txid > command.current and command.txid - 1 not in self._log",
             "False",
@@ -98,7 +98,7 @@ MUTANTS = [
     mutant(
         "stored attempts",
         "a restarted master begins with attempt 0 again",
-        slip(
+        defect(
             "StoredProgress._read_all",
             "if txid >= self.current:",
             "if False:",
@@ -108,7 +108,7 @@ MUTANTS = [
     mutant(
         "the current batch is stored",
         "after a commit, the new current batch is not stored",
-        slip(
+        defect(
             "StoredProgress.committed",
             "self._write_all(_CURRENT, txid + 1)",
             "None",
@@ -118,12 +118,12 @@ MUTANTS = [
     mutant(
         "count check",
         "a phase ends when all counts have arrived, without a comparison with the parts",
-        slip(
+        defect(
             "PartCounter.count",
             "self._compare(sender, parts)",
             "None",
         ),
-        slip(
+        defect(
             "StageBolt._find",
             "counter.missing_early or self._emitter is not None",
             "self._emitter is not None",

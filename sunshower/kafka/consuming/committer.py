@@ -1,7 +1,8 @@
 """Commits offsets in the background, one write at a time, so that no write blocks the spout.
 
 KafkaSpout.poll decides when, partition_progress.py up to which offset. The write itself is in
-partitions/broker_offsets.py for Kafka's consumer groups, in zookeeper/stored_offsets.py else.
+partitions/broker_offsets.py for Kafka's consumer groups, otherwise in
+zookeeper/stored_offsets.py.
 """
 
 from __future__ import annotations

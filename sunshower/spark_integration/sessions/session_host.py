@@ -2,7 +2,7 @@
 
     submitted ──▶ waiting ──a slot is free──▶ running ──▶ done · failed
                                                 └─ timeout ─▶ SparkTimeout; Spark stops its tasks
-                                                └─ JVM dead ─▶ SparkLost; the next job opens again
+                                                └─ JVM dead ─▶ SparkLost; the next job starts Spark
 
 A slot is a thread. After a timeout its job may hang in user code for ever, so the thread is
 abandoned and a new slot replaces it.
@@ -111,7 +111,7 @@ class SessionHost:
                 return
 
     def _runner(self, job: Job, last: Runner | None) -> Runner | None:
-        """The slot's runner, created again for each session; None if the job failed for lack of a
+        """The slot's runner, a new one for each session; None if the job failed for lack of a
         session."""
         limit = after(_START_S, lambda: self._give_up_opening(job))
         try:

@@ -37,7 +37,7 @@ class HadoopFolder:
         return sorted(str(one.getPath().getName()) for one in self._files.listStatus(found))
 
     def create(self, name: str) -> None:
-        """Create an empty file, or create it again."""
+        """Create an empty file, in place of one of that name."""
         self._files.create(self._of(f"{self.path}/{name}"), True).close()
 
     def remove(self, name: str) -> None:

@@ -178,7 +178,7 @@ def meta_path(root: str, spout: str, txid: int | None = None) -> str:
 
 def _stale(path: str, why: object) -> StaleAttempt:
     return StaleAttempt(
-        f"{path} is of a later coordinator ({why}): this one stops. If no task was started again, "
+        f"{path} is of a later coordinator ({why}): this one stops. If no task was restarted, "
         "the same topology runs twice with one store: stop one, or give it another root"
     )
 

@@ -227,13 +227,13 @@ def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported(
     reader = reader_of(worker)
     assert (reader.open_[0], reader.open_[1]) == ([3], [3])
     log.owners = [0, 1]
-    before = len(reader.told)
+    before = len(reader.acked_numbers)
     for _ in range(40):
         if worker.core.step():
             worker.advance(0.05)
     spout = worker.core.stats().tasks[0]
     assert spout.unsettled == 1, "the message of the partition that it has kept"
-    assert len(reader.told) == before
+    assert len(reader.acked_numbers) == before
     log.owners = [0, 0]
     for _ in range(200):
         if worker.core.step():
