@@ -220,13 +220,16 @@ def test_a_partition_with_too_many_uncommitted_messages_is_paused(kafka: Kafka) 
         spout_pending=300,
     )
     with running(made) as run:
-        run.until(lambda: run.contiguous().get(f"{topic}[1]") == 5_000)
+        run.until(run.contiguous)  # the spout is open
+        run.until(lambda: run.spout().standing()[Partition(topic, 0)].emitted >= 1_005)
+        fill(kafka.bootstrap, topic, numbered_values(1_000), 1)
+        run.until(lambda: run.contiguous()[f"{topic}[1]"] == 6_000)
         standing = run.spout().standing()[Partition(topic, 0)]
         assert standing.paused
         assert 1_005 <= standing.emitted <= 1_305, "the limit is exceeded by one batch at most"
         assert (standing.contiguous, standing.holes) == (5, 1)
         stuck[0] = False
-        run.until(lambda: run.contiguous() == dict.fromkeys((f"{topic}[0]", f"{topic}[1]"), 5_000))
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 5_000, f"{topic}[1]": 6_000})
 
 
 def test_new_partitions_and_new_topics_that_match_the_pattern_are_read(kafka: Kafka) -> None:
