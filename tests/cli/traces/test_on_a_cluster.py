@@ -62,12 +62,16 @@ def file(write: Write, folder: Path, lines: list[str], settings: str = "") -> tu
 def test_trees_are_listed_drawn_and_exported_from_a_cluster(
     here: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
-    path, gate = file(write, tmp_path, ["the cat", "a bad dog", "please wait"], ", trace_share=1")
+    # The tree that waits must neither time out nor end its worker before the gate is open.
+    settings = ", trace_share=1, message_timeout_s=600, block_max_s=600"
+    path, gate = file(write, tmp_path, ["the cat", "a bad dog", "please wait"], settings)
     here("submit", path)
 
     def listed(*how: str) -> list[dict[str, Any]]:
-        found = json.loads(here("trace", "words", "--json", *how).stdout)
-        assert found["silent"] == []
+        found = until(
+            lambda: json.loads(here("trace", "words", "--json", *how).stdout),
+            lambda found: found["silent"] == [],  # every worker has answered in time
+        )
         trees: list[dict[str, Any]] = found["trees"]
         return trees
 
