@@ -76,7 +76,7 @@ def test_all_outputs_have_the_counts_of_the_sinks(
     assert execute["count"] == fields["sink"]["executed"]
     assert 0 < execute["p50_s"] <= execute["p99_s"] <= execute["max_s"]
 
-    output = here("top", "--once").stdout
+    output = here("top", "--once", "--window", "10m").stdout
     assert "count × 2" in output
     assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in output
     output = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
