@@ -65,7 +65,7 @@ def test_workers_are_killed_and_every_row_counts_once(
             until(held.begun(txid).exists)
             run.kill_worker(worker)
             held.go(txid).touch()
-        assert run.wait(120), run.snapshot()
+        assert run.wait(200), run.snapshot()
         assert run.snapshot().restarts == 2
         assert figure(run, "attempts failed") + run.snapshot().restarts > 2
     finally:
