@@ -85,8 +85,8 @@ def test_a_worker_that_dies_is_profiled_again_after_its_restart(
             dead_s = time.monotonic() - killed_s
 
     # The time of the profile stops until the worker has started again, however long that takes.
-    stopped = SimpleNamespace(monotonic=lambda: time.monotonic() - dead_s, sleep=time.sleep)
-    monkeypatch.setattr(recording, "time", stopped)
+    clock = {**vars(time), "monotonic": lambda: time.monotonic() - dead_s}
+    monkeypatch.setattr(recording, "time", SimpleNamespace(**clock))
     found = recording.record(run.id, [0], 10.0, in_process=True, look=kill_once)
     assert found.samplers.keys() == {0}
     assert found.missing == {}
