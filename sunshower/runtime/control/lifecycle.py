@@ -18,13 +18,20 @@ active topology is no error, a second kill begins a new wait, and a new leader r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    InputStream,
+    Snapshot,
+    TaskStats,
+    WorkerStats,
+)
 from sunshower.runtime.plan import Plan, Task
 from sunshower.topologies.graph import Component
 
@@ -120,14 +127,19 @@ class Observer:
         """The observations. `lives`: of the workers that have said hello."""
         workers = stats.values()
         tasks = [task for worker in workers for task in worker.tasks]
-        (sent, executed), since_s = self._flow, self._flow_since_s
+        since_s = self._flow_since_s
         if any(c.tick_s is not None for c in plan.graph.components.values()):
             # outputs of ticks never end
             since_s = now if self._done_since_s is None else self._done_since_s
-        still = sent == executed or now - since_s >= _SETTLE_S
-        empty = arrived and still and all(worker.idle for worker in workers)
         at_rest = all(worker.at_rest for worker in workers)
-        done = empty and _spouts_done(plan, tasks)
+        spouts_done = _spouts_done(plan, tasks)
+        empty = (
+            arrived
+            and (at_rest or spouts_done)
+            and all(worker.idle for worker in workers)
+            and (now - since_s >= _SETTLE_S or self._all_received(tasks))
+        )
+        done = empty and spouts_done
         if done and (plan.graph.config.tracked or now - since_s >= _SETTLE_S):
             self._done_lives = dict(lives)  # else untracked records may be in flight
         return Observations(
@@ -136,6 +148,19 @@ class Observer:
             quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
             done=done or (bool(self._done_lives) and self._done_lives == lives),
         )
+
+    def _all_received(self, tasks: Iterable[TaskStats]) -> bool:
+        """Whether all records that were sent have been executed, on each stream: the statistics of
+        a bolt may be older than the others, and lack as many inputs as outputs."""
+        sent, executed = self._flow
+        if sent != executed:
+            return False
+        in_flight = Counter[InputStream]()
+        for task in tasks:
+            for stream, count in task.counts.transferred_to.items():
+                in_flight[InputStream(task.component, stream)] += count
+            in_flight.subtract(task.counts.executed_from)
+        return not any(in_flight.values())
 
 
 def _spouts_done(plan: Plan, tasks: Iterable[TaskStats]) -> bool:

@@ -11,12 +11,13 @@ from sunshower.config import NOTHING
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.master import Master, State
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Counts, InputStream, TaskStats, WorkerStats
 from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.transport.peer_link import SUSPECT
+from sunshower.topologies.components import DEFAULT
 
 SPOUT, BOLT, ACKER = 0, 1, 2  # workers
 
@@ -171,6 +172,39 @@ def test_untracked_records_in_flight_are_waited_for(master: Master) -> None:
     start_all(master, sent=9, executed=8, now=5.0)
     assert master.state(5.9) is State.ACTIVE
     assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
+
+
+class Forwarding(Bolt[Number, Number]):
+    def process(self, record: Number) -> Iterator[Number]:
+        yield record
+
+
+def test_a_bolt_whose_statistics_lack_as_many_inputs_as_outputs_is_waited_for() -> None:
+    topology = Topology("t", ackers=1)
+    numbers = topology.spout("numbers", Counter(9)).shuffle()
+    numbers.bolt("forward", Forwarding).shuffle().bolt("keep", keep)
+    master = Master(make_plan(topology.graph(), Layout.ISOLATE))
+
+    def hear(worker: int, source: str | None, received: int, sent: int) -> None:
+        counts = Counts(
+            executed=received,
+            executed_from={InputStream(source, DEFAULT): received} if source else {},
+            transferred=sent,
+            transferred_to={DEFAULT: sent},
+        )
+        component = ["numbers", "forward", "keep"][worker]
+        task = TaskStats(worker + 1, component, counts, done=True)
+        master.hear(WorkerStats(worker, 1, (task,), True), 0.0)
+
+    for worker in range(4):
+        master.hello(worker, 0.0)
+    master.hear(WorkerStats(3, 1, (), True), 0.0)
+    hear(0, None, 0, 9)
+    hear(2, "forward", 9, 0)
+    hear(1, "numbers", 7, 7)  # two inputs and two outputs less than the others know of
+    assert master.state(0.0) is State.ACTIVE
+    hear(1, "numbers", 9, 9)
+    assert master.state(0.0) is State.FINISHED
 
 
 def test_finished_topology_stays_finished_whatever_late_statistics_say(master: Master) -> None:
