@@ -73,8 +73,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
 def test_resumed_spout_reads_verdicts_before_it_checks_deadlines(
     ray_cluster: RayCluster,
 ) -> None:
-    # Few are pending, so that none of them waits for long in the queue of the bolt.
-    topology = Topology("still", message_timeout_s=3.0, spout_pending=8)
+    topology = Topology("still", message_timeout_s=3.0, spout_pending=64)
     topology.spout("numbers", Counter(300)).shuffle().bolt("slow", slow)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
