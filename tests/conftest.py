@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -43,8 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the number of examples and of seeds. Garbage is collected as rarely as in a worker.
 
     Without the long tests, as in `make test`, a property has few examples. Of the long seeds,
-    those below the number of the option `--sunshower-seeds` are collected.
+    those below the number of the option `--sunshower-seeds` are collected. The processes of the
+    tests react to an interrupt, although a shell starts background jobs that ignore it.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     collect_seldom()
     settings.load_profile("short" if "not long" in config.option.markexpr else "all")
     seeds.collected_max = config.option.sunshower_seeds

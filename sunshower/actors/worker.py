@@ -112,7 +112,7 @@ class WorkerActor(WorkerProcessBase):
 
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""
-        return self.traces(root, time.time())
+        return self.traces(root, time.time)
 
     def profile(self, id: str, seconds: float | None, in_process: bool = False) -> WorkerProfile:
         """See ProcessProfiler.profile; answered at once, also while user code runs."""

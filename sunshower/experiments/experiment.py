@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -118,6 +118,7 @@ def prepare(
     Raises ExperimentError for a wrong experiment, and what the topology's declaration raises.
     """
     chosen = experiment.settle(parameters)
+    _check_used(experiment, chosen)
     topology = _call(experiment, "topology", experiment.topology, chosen)
     if not isinstance(topology, Topology):
         raise ExperimentError(
@@ -192,8 +193,8 @@ def _call(
 ) -> Any:
     """Call a function with the parameters that it names. Raises ExperimentError if it raises."""
     given = {**parameters, **(others or {})}
-    wanted = inspect.signature(function).parameters.values()
-    if not any(one.kind is one.VAR_KEYWORD for one in wanted):
+    wanted = _arguments(function)
+    if not _takes_all(wanted):
         for one in wanted:
             if one.name not in given and one.default is one.empty:
                 raise ExperimentError(
@@ -203,6 +204,33 @@ def _call(
         given = {one.name: given[one.name] for one in wanted if one.name in given}
     with _user_code(experiment, role):
         return function(**given)
+
+
+def _check_used(experiment: Experiment, parameters: Mapping[str, Any]) -> None:
+    """Raise ExperimentError for a parameter that is not at its default, and that no function of
+    the experiment takes: the run would not be the one that was asked for."""
+    roles = ("topology", "plan", "checkers", "messages")
+    functions = {role: one for role in roles if callable(one := getattr(experiment, role))}
+    wanted = [argument for one in functions.values() for argument in _arguments(one)]
+    if _takes_all(wanted):
+        return
+    unused = parameters.keys() - {argument.name for argument in wanted}
+    for name in sorted(unused):
+        if parameters[name] != experiment.parameters[name]:
+            raise ExperimentError(
+                f"{experiment}: parameter {name!r} is set, but changes nothing: none of its "
+                f"functions ({', '.join(functions)}) has an argument of this name. Add the "
+                "argument, or leave the parameter out"
+            )
+
+
+def _arguments(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
+    return inspect.signature(function).parameters.values()
+
+
+def _takes_all(arguments: Iterable[inspect.Parameter]) -> bool:
+    """Whether there is a `**` argument among them."""
+    return any(one.kind is one.VAR_KEYWORD for one in arguments)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer, check_nothing_kept
 from sunshower.runtime.events.event_log import EventWriter
-from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
+from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces, unix_offset
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query, answer
 from sunshower.runtime.request_calls import Replies
@@ -256,13 +256,13 @@ class WorkerProcessBase(ABC):
         """The keys and values that a query asks for."""
         return answer(query, self._core.plan, self._core.objects(query.component))
 
-    def traces(self, root: int | None, epoch_s: float) -> WorkerTraces:
-        """The recorded trees, or the one with this root; `epoch_s`: the Unix time now. Any thread
-        may call it, also while user code runs."""
+    def traces(self, root: int | None, unix_time: Callable[[], float]) -> WorkerTraces:
+        """The recorded trees, or the one with this root. Any thread may call it, also while user
+        code runs."""
         if (recorder := self._trace_recorder) is None:
             return WorkerTraces(self._worker, 0.0, {})
         if self._trace_epoch_s is None:  # the times of a tree are the same in each answer
-            self._trace_epoch_s = epoch_s - recorder.clock.now()
+            self._trace_epoch_s = unix_offset(unix_time, recorder.clock)
         return WorkerTraces(self._worker, self._trace_epoch_s, recorder.trees(root))
 
     def ask(self, name: str, request: Request) -> Reply | RequestProgress:

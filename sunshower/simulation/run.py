@@ -92,7 +92,7 @@ class SimRun(Run):
         """Times are those of the world. A worker that is paused does not answer."""
         there = self._env.network.there.values()
         found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
-        return [one.traces(root, self._world.now_s) for one in found]
+        return [one.traces(root, lambda: self._world.now_s) for one in found]
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)

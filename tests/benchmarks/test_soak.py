@@ -75,13 +75,12 @@ def test_a_start_that_settles_is_flat_and_a_peak_at_the_end_is_not() -> None:
 
 def test_a_sample_has_this_process_and_its_descendants() -> None:
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    before = len(descendants(os.getpid()))
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, text=True
     ) as child:
-        while len(found := descendants(os.getpid())) < before + 2:
+        while len(descendants(child.pid)) < 2:
             pass
-        assert found[0] == os.getpid()
+        assert descendants(os.getpid())[0] == os.getpid()
         held = sample({1: "master", child.pid: "worker-3"})
         child.communicate("\n")
     assert held["this program"].processes == 1

@@ -81,7 +81,7 @@ def test_a_kafka_comes_up_once_and_leaves_nothing(
     assert "kafka-4.3.1 is up.\n  bootstrap servers: 127.0.0.1:" in output.out
     assert "kafka: waiting for 1 of 1 brokers to answer …" in output.err
     unit = up(sunshower, capsys)["kafka"]
-    assert brokers_seen_from(unit["address"]) == {1}
+    assert brokers_seen_from(unit["address"], timeout_s=60) == {1}
     assert sunshower("dev", "up", "all", "--port", 0) == 0
     output = capsys.readouterr()
     assert "zookeeper-3.9.5 is up." in output.out

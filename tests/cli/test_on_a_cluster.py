@@ -98,7 +98,7 @@ def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     assert "numbers is active" in command("submit", path, "--resume", savepoint).stdout
     error_text = here("kill", "numbers", "--keep", savepoint, status=2).stderr
     assert "is there already" in error_text
-    done = here("kill", "numbers", "--wait", 20)
+    done = here("kill", "numbers", "--wait", 60)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
     assert "There is no topology" in here("list").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.text import Text
 
+from sunshower.cli import control
 from sunshower.cli.formatting import format_error
 from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
@@ -38,8 +41,8 @@ NEVER_THERE = """
 """
 # The longest time from the first call to the end of the run, before its workers are closed. A
 # `prepare` that raises is called five times in 1.5 s; then the first record has five attempts in
-# 1.5 s. Measured alone on two cores: 1.0, 2.8 and 1.6 s. In doubt a run would take ten minutes.
-BUG_S = {"process": 30.0, "prepare": 30.0, "records": 30.0}
+# 1.5 s. Measured alone on two cores: 1.0 to 2.8 s. In doubt a run would take ten minutes.
+BUG_S = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +56,30 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
 
 
 def test_an_outage_costs_no_attempt_and_is_reported_in_two_lines(
-    write: Write, sunshower: Sunshower, capsys: Capture
+    write: Write,
+    sunshower: Sunshower,
+    capsys: Capture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = write("""
+    say, reported = Screen.say, tmp_path / "reported"
+
+    def say_and_note(screen: Screen, text: str | Text) -> None:
+        say(screen, text)
+        if "waits for a dependency" in str(text):
+            reported.touch()  # then the outage may end
+
+    monkeypatch.setattr(Screen, "say", say_and_note)
+    path = write(f"""
+        from pathlib import Path
+
         class Store(Bolt[Number, None]):
             def prepare(self, context: Context) -> None:
                 self.left = 6
 
             def process(self, record: Number) -> None:
-                if record.value >= 50 and self.left:
+                is_away = self.left > 0 or not Path({str(reported)!r}).exists()
+                if record.value >= 50 and is_away:
                     self.left -= 1
                     raise ConnectionRefusedError("no database answers at localhost:1")
 
@@ -86,7 +104,8 @@ def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
     assert sunshower("run", write(NEVER_THERE)) == 1
     errors = capsys.readouterr().err
     format_error = " ".join(errors[errors.index("sunshower: ") :].split())
-    assert "store has never reached a dependency that it needs, in 1" in format_error
+    waited = r"store has never reached a dependency that it needs, in (\d\d+ s|\d+ min)"
+    assert re.search(waited, format_error), "10 s or more"
     assert "raised ConnectionRefusedError: no database answers at localhost:1" in format_error
     assert "Start the dependency, or correct its address, and run again" in format_error
     assert 'raise ConnectionRefusedError("no database answers at localhost:1")' in format_error
@@ -95,10 +114,11 @@ def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
 
 
 def test_submit_status_and_list_show_waiting_tasks(
-    write: Write, sunshower: Sunshower, capsys: Capture
+    write: Write, sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
+    monkeypatch.setattr(control, "_OPEN_S", 60.0)  # for both tasks to have tried once
     address = ray.get_runtime_context().gcs_address
     refused = "last error: ConnectionRefusedError: no database answers at localhost:1"
 
@@ -107,7 +127,7 @@ def test_submit_status_and_list_show_waiting_tasks(
         assert sunshower(*words, "--address", address) == 0
         return capsys.readouterr().out
 
-    text = said("submit", write(NEVER_THERE))
+    text = said("submit", write(NEVER_THERE), "--set", "message_timeout_s=600")
     assert "storing is active on 1 worker" in text
     assert "waits for a dependency that store has never reached: " in text or (
         "2 tasks of store wait for a dependency that store has never reached: " in text
@@ -124,7 +144,8 @@ def test_submit_status_and_list_show_waiting_tasks(
     assert {(one["kind"], one["reached"]) for one in waits} == {("unavailable", False)}
     begun_s = time.monotonic()
     said("kill", "storing", "--wait", 1)
-    assert time.monotonic() - begun_s < 15  # 1 s, and the time to close the workers
+    # 1 s, and the time to close the workers; not the message timeout, or the end of the outage.
+    assert time.monotonic() - begun_s < 60
 
 
 # ---- a bug --------------------------------------------------------------------------------------
@@ -197,4 +218,4 @@ def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     assert '+ "one"' in text
     assert "waits for a dependency" not in capsys.readouterr().err
     seconds = screen.ended_s - float(called.read_text().split()[0])
-    assert seconds < BUG_S[place]
+    assert seconds < BUG_S

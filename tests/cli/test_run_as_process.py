@@ -47,7 +47,7 @@ DOUBT = OUTAGE.replace(
 def stop_at_once(process: subprocess.Popen[str]) -> None:
     """The second Ctrl-C."""
     signal_like_a_terminal(process)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "are not finished" in errors
 

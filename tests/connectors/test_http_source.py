@@ -27,7 +27,7 @@ from sunshower.topologies.components import Context
 from tests.connectors import http_program
 from tests.kafka.stage import Run, Seen, running
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
 
 

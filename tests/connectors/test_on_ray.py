@@ -45,10 +45,10 @@ def test_a_worker_takes_records_over_http(ray_cluster: RayCluster, tmp_path: Pat
     source = topology.spout("sales", HttpSource(port, type=Sale))
     source.shuffle().bolt("lines", JsonLines(tmp_path / "sales.jsonl"))
     run = ray_cluster.submit(topology.graph())
-    clock = SystemClock()
+    clock, url = SystemClock(), f"http://127.0.0.1:{port}"
     until_s = clock.now() + 60.0
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        with httpx2.Client(base_url=url, timeout=60.0, trust_env=False) as client:
 
             def is_taken(one: Sale) -> bool:
                 with suppress(httpx2.ConnectError):

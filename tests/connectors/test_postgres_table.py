@@ -21,7 +21,14 @@ from sunshower.records import Schema
 from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
-from tests.connectors.postgres_server import SALES, Sale, execute, postgres_server, sales
+from tests.connectors.postgres_server import (
+    SALES,
+    Sale,
+    Server,
+    execute,
+    postgres_server,
+    sales,
+)
 from tests.kafka.stage import Seen, running
 
 UNREACHABLE = "postgresql://nobody@127.0.0.1:9/none"
@@ -203,7 +210,7 @@ def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> Non
                 yield None
             yield one
 
-    topology = Topology("shop", workers=1)
+    topology = Topology("shop", workers=1, message_timeout_s=300)
     # One attempt: a single one that is charged would end the topology.
     spout = topology.spout("sales", Records(read, type=Sale), retry=Retry(attempts=1))
     spout.shuffle().bolt("table", PostgresTable(dsn, "sales", key="id"))
@@ -268,17 +275,23 @@ def test_an_unavailable_database_at_the_start_is_an_outage(drive: Drive) -> None
 
 @pytest.mark.servers
 def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    total, ready = 4_000, threading.Event()
+    total, ready, killed = 4_000, threading.Event(), threading.Event()
 
     def read() -> Iterator[Sale | None]:
         for one in sales(0, total):
             while one.id >= total // 2 and not ready.is_set():
                 yield None
+            while one.id >= total - 100 and not killed.is_set():
+                yield None  # rows are left for the time after the kill
             yield one
+
+    def kill(server: Server) -> None:
+        server.kill()
+        killed.set()
 
     with postgres_server(tmp_path / "postgres") as server:
         execute(server.dsn, SALES)
-        topology = Topology("shop", workers=1)
+        topology = Topology("shop", workers=1, message_timeout_s=300)
         # One attempt: a single one that is charged would end the topology.
         spout = topology.spout("sales", Records(read, type=Sale), retry=Retry(attempts=1))
         spout.shuffle().bolt("table", PostgresTable(server.dsn, "sales", key="id"), parallelism=2)
@@ -288,7 +301,7 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
                 return run.core.stats().components["sales"]
 
             run.until(lambda: execute(server.dsn, "SELECT count(*) FROM sales")[0][0] > 500)
-            killer = threading.Thread(target=server.kill)
+            killer = threading.Thread(target=kill, args=(server,))
             killer.start()
             ready.set()
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))

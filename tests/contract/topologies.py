@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sunshower import Bolt, Context, Spout, Topology
@@ -16,10 +17,13 @@ class Item(NamedTuple):
 
 
 class Paced(Spout[Item]):
-    """`total` items over `seconds`, by the clock of the topology."""
+    """`total` items over `seconds`, by the clock of the topology. With `go`, the last item waits
+    until that file exists; then all that are left are emitted at once."""
 
-    def __init__(self, total: int = TOTAL, seconds: float = SECONDS) -> None:
-        self.total, self.seconds = total, seconds
+    def __init__(
+        self, total: int = TOTAL, seconds: float = SECONDS, go: Path | None = None
+    ) -> None:
+        self.total, self.seconds, self.go = total, seconds, go
 
     def open(self, context: Context) -> None:
         self.clock = context.clock
@@ -27,9 +31,16 @@ class Paced(Spout[Item]):
     def records(self) -> Iterator[Item | None]:
         begun_s = self.clock.now()
         for number in range(self.total):
-            while self.clock.now() < begun_s + number * self.seconds / self.total:
+            due_s = begun_s + number * self.seconds / self.total
+            while not self._is_due(number, due_s):
                 yield None
             yield Item(number)
+
+    def _is_due(self, number: int, due_s: float) -> bool:
+        if self.go is not None and self.go.exists():
+            return True
+        waits = self.go is not None and number == self.total - 1
+        return not waits and self.clock.now() >= due_s
 
 
 def relay(item: Item) -> Iterator[Item]:

@@ -46,7 +46,7 @@ def test_no_message_is_lost_when_one_of_three_brokers_is_killed(kafka_cluster: K
         assert read(kafka_cluster, topic) == numbered_values(200)
     finally:
         kafka_cluster.restart(leader)
-    assert leader in brokers_seen_from(kafka_cluster.broker(leader).address)
+    assert leader in brokers_seen_from(kafka_cluster.broker(leader).address, timeout_s=60)
 
 
 def test_an_older_kafka_publishes_itself_in_zookeeper(

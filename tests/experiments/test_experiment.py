@@ -107,6 +107,19 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
         replace(EXPERIMENT, sweep={"speed": [1]})
 
 
+def test_a_setting_that_no_function_takes_is_refused() -> None:
+    message = r"'limit' is set, but changes nothing: none of its functions \(topology, plan\)"
+    refused(message, {"limit": 9}, checkers=[Liveness()])
+    prepare(replace(EXPERIMENT, checkers=[Liveness()]), 1, {"limit": 8})  # the default
+
+    def with_others(**others: Any) -> list[Checker]:
+        return [BoundedPending(others["limit"])]
+
+    assert prepare(replace(EXPERIMENT, checkers=with_others), 1, {"limit": 9}).checkers == (
+        BoundedPending(9),
+    )
+
+
 def test_an_error_in_a_function_of_the_experiment_names_its_role_and_shows_its_line() -> None:
     def plan() -> Iterator[Step]:
         yield from at(1, kill(worker(0)))

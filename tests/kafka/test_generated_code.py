@@ -54,6 +54,7 @@ sales.shuffle().bolt("bytes", Bytes(to_bytes))
 """
 ON_RAY = """
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 from sunshower import JsonLines, Records, Topology
 from {package} import shipped_pb2
@@ -62,7 +63,7 @@ class Number(NamedTuple):
     id: int
 
 def numbers():
-    for number in range(100_000):
+    for number in count():  # it does not end before the test does
         yield Number(number)
 
 def convert(number: Number) -> Iterator[Number]:

@@ -158,7 +158,7 @@ def test_messages_are_read_from_a_broker_and_written_again(kafka: Kafka) -> None
     write = lambda sale: sale_pb2.Sale(id=sale.id, item=sale.item).SerializeToString()  # noqa: E731
     sales.shuffle().bolt("out", KafkaBolt(settings, out, value=write))
     with running(made) as run:
-        run.until(lambda: len(run.records()) == len(read_all(kafka.bootstrap, out)) == 10)
+        run.until(lambda: len(run.records()) == 10 == len(read_all(kafka.bootstrap, out)))
         assert sorted(record.id for record in run.records()) == [*range(10)]
         assert run.records()[0]._replace(id=7) == READ
     found = [sale_pb2.Sale.FromString(one.value()) for one in read_all(kafka.bootstrap, out)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -26,7 +27,7 @@ from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.components import Context
 from tests.kafka.stage import running, topology
-from tests.kafka.topics import admin, fill, new_topic, read_all
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all
 from tests.servers import SecuredKafka
 
 HERE = Context("t", "here", 1, 0, 1)
@@ -126,11 +127,18 @@ def test_a_client_without_credentials_fails_because_no_broker_answers(
 
 
 def deny(secured: SecuredKafka, kind: ResourceType, name: str) -> dict[str, Any]:
-    """Deny the user bob access to a resource. Returns his settings."""
+    """Deny the user bob access to a resource. Returns his settings, when the broker refuses: the
+    controller knows it first."""
     place = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*")
     refused = AclBinding(*place, AclOperation.ALL, AclPermissionType.DENY)
-    for done in admin(secured.kafka.bootstrap).create_acls([refused]).values():
+    client, clock = admin(secured.kafka.bootstrap), SystemClock()
+    for done in client.create_acls([refused]).values():
         done.result(60)
+    end_s = clock.now() + WITHIN_S
+    in_force = AclBindingFilter(*place, AclOperation.ALL, AclPermissionType.DENY)
+    while not client.describe_acls(in_force).result(WITHIN_S):
+        assert clock.now() < end_s
+        clock.sleep(0.02)
     return by_password(secured, "bob")  # type: ignore[no-any-return]
 
 

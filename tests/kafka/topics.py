@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sunshower.clock import SystemClock
 
@@ -58,33 +58,89 @@ def new_topic(
     return topic
 
 
+def add_partitions(bootstrap: str, topic: str, count: int) -> None:
+    """Add partitions, so that there are `count`. Returns when all brokers know them."""
+    admin(bootstrap).create_partitions([NewPartitions(topic, count)])[topic].result(WITHIN_S)
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    for address in bootstrap.split(","):
+        client = admin(address)
+        while len(client.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions) < count:
+            assert clock.now() < end_s, f"{address} does not know {count} partitions of {topic}"
+            clock.sleep(0.02)
+
+
+def wait_for_coordinators(bootstrap: str) -> None:
+    """Wait until all coordinators of groups and of transactions answer: a new broker creates them
+    at the first request, which takes seconds on a busy machine, and fails meanwhile."""
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    for name in "0123":  # the hash codes of these names select the four partitions of each kind
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        Producer({**settings, "transactional.id": name}).init_transactions(WITHIN_S)
+        consumer = Consumer({**settings, "group.id": name, "enable.auto.commit": False})
+        while True:
+            try:
+                consumer.committed([TopicPartition("none", 0)], WITHIN_S)
+                break
+            except KafkaException:
+                if clock.now() > end_s:
+                    raise
+                clock.sleep(0.05)
+        consumer.close()
+
+
 def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
     """Write messages into one partition, in this order."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    errors: list[Any] = []
+
+    def delivered(error: Any, _: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
     for value in values:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(WITHIN_S) == 0
+    assert not errors
 
 
 def read_all(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
-    """All messages of a topic, except those of open and of aborted transactions."""
+    """All messages up to the present end of a topic, except those of aborted transactions.
+
+    A commit returns before its messages can be read: this waits until no transaction is open.
+    """
     base = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
-    consumer = Consumer({**base, "auto.offset.reset": "earliest", **settings})
+    base |= {"enable.auto.commit": False, "auto.offset.reset": "earliest", **settings}
+    ends = _ends(base, topic)
+    consumer = Consumer(base)
     try:
-        partitions = consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        found, ended = list[Message](), set[int]()
-        while ended != set(partitions):
+        consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+        found, left = list[Message](), dict(ends)
+        while left:
             message = consumer.poll(WITHIN_S)
-            assert message is not None, f"{topic} does not end"
-            error = message.error()
+            assert message is not None, f"{topic} does not end, or a transaction is open"
+            error, partition = message.error(), message.partition() or 0
             if error is None:
                 found.append(message)
             else:
                 assert error.name() == "_PARTITION_EOF", error
-                ended.add(message.partition() or 0)
+                if (message.offset() or 0) >= ends[partition]:
+                    left.pop(partition, None)
         return found
+    finally:
+        consumer.close()
+
+
+def _ends(settings: dict[str, Any], topic: str) -> dict[int, int]:
+    """The end of each partition, whether or not a transaction is open there."""
+    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
+        places = {number: TopicPartition(topic, number) for number in partitions}
+        found = {n: consumer.get_watermark_offsets(at, WITHIN_S) for n, at in places.items()}
+        return {number: bounds[1] for number, bounds in found.items()}
     finally:
         consumer.close()
 

@@ -61,8 +61,8 @@ def run(access: ZooKeeperAccess, total: int) -> dict[str, int]:
 
 @contextmanager
 def connected(server: ZooKeeper) -> Iterator[KazooClient]:
-    client = KazooClient(server.connect)
-    client.start()
+    client = KazooClient(server.connect, timeout=20)
+    client.start(timeout=60)
     yield client
     client.stop()
     client.close()

@@ -52,8 +52,7 @@ def shell(ray_cluster: RayCluster, releases: None, tmp_path: Path) -> Iterator[S
     require_spark()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ports = Ports()
-    port = ports.claim()
-    ports.release()
+    port = ports.claim()  # until the end: the broker is down for a while
     found = Shell(
         tmp_path,
         KAFKA=f"127.0.0.1:{port}",
@@ -65,6 +64,7 @@ def shell(ray_cluster: RayCluster, releases: None, tmp_path: Path) -> Iterator[S
     found("sunshower dev down")
     for topology in ray_cluster.runs():
         ray_cluster.find(topology).stop()
+    ports.release()
 
 
 def worker_of_spark(shell: Shell) -> str:

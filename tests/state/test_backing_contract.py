@@ -25,6 +25,9 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid} 你") for txid in (1, 2, 3))
 
 
+ANSWER_S = 60.0  # only so that a test ends
+
+
 @dataclass
 class Store:
     """A store under test, which opens backings and closes them at the end."""
@@ -57,18 +60,24 @@ def in_memory() -> Made:
 @pytest.fixture
 def in_sqlite(tmp_path: Path) -> Made:
     file = tmp_path / "states" / "states.db"
-    return lambda home: SqliteBacking(file, home), lambda: sqlite_homes(file)
+    return (
+        lambda home: SqliteBacking(file, home, answer_within_s=ANSWER_S),
+        lambda: sqlite_homes(file, answer_within_s=ANSWER_S),
+    )
 
 
 @pytest.fixture
 def in_zookeeper(request: pytest.FixtureRequest) -> Made:
     hosts = request.getfixturevalue("zookeeper").connect
 
-    def homes() -> list[Home]:
-        with closing(ZooKeeperTree(hosts)) as tree:
-            return zookeeper_homes(tree, "/states")
+    def tree() -> ZooKeeperTree:
+        return ZooKeeperTree(hosts, answer_within_s=ANSWER_S)
 
-    return lambda home: ZooKeeperBacking(ZooKeeperTree(hosts), "/states", home), homes
+    def homes() -> list[Home]:
+        with closing(tree()) as opened:
+            return zookeeper_homes(opened, "/states")
+
+    return lambda home: ZooKeeperBacking(tree(), "/states", home), homes
 
 
 @pytest.fixture
@@ -77,8 +86,8 @@ def in_redis(request: pytest.FixtureRequest) -> Made:
 
     url = request.getfixturevalue("redis")
     return (
-        lambda home: redis_backing.RedisBacking(url, home),
-        lambda: redis_backing.homes(url, "sunshower"),
+        lambda home: redis_backing.RedisBacking(url, home, answer_within_s=ANSWER_S),
+        lambda: redis_backing.homes(url, "sunshower", ANSWER_S),
     )
 
 
@@ -88,8 +97,8 @@ def in_postgres(request: pytest.FixtureRequest) -> Made:
 
     dsn = request.getfixturevalue("postgres")
     return (
-        lambda home: postgres_backing.PostgresBacking(dsn, home),
-        lambda: postgres_backing.homes(dsn),
+        lambda home: postgres_backing.PostgresBacking(dsn, home, answer_within_s=ANSWER_S),
+        lambda: postgres_backing.homes(dsn, ANSWER_S),
     )
 
 
@@ -259,7 +268,8 @@ def test_many_clients_can_open_a_new_file_at_once(tmp_path: Path) -> None:
     """SQLite does not wait while another client changes the file's mode, so the backing waits."""
 
     def open_one(number: int) -> None:
-        with closing(SqliteBacking(tmp_path / f"{number // 6}.db", Home("counts", number % 6))):
+        file, home = tmp_path / f"{number // 6}.db", Home("counts", number % 6)
+        with closing(SqliteBacking(file, home, answer_within_s=ANSWER_S)):
             pass
 
     with ThreadPoolExecutor(6) as pool:

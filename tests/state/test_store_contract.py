@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
+from sunshower.state import sqlite_tree
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node, SessionState, Tree
@@ -20,6 +22,7 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.session_expiry import expire
 
 WITHIN_S = 60
+OPTIONS: Any = {"session_timeout_s": 20, "answer_within_s": WITHIN_S}
 
 
 @dataclass
@@ -56,8 +59,10 @@ def in_memory() -> Store:
 
 
 @pytest.fixture
-def in_sqlite(tmp_path: Path) -> Store:
+def in_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Its clients notice the end of their session at the next heartbeat, so there are many."""
     file = tmp_path / "tree.sqlite"
+    monkeypatch.setattr(sqlite_tree, "_BEATS", 80)
 
     def expire(tree: Tree) -> None:
         """Remove the session, as another client does after too many missed heartbeats."""
@@ -67,7 +72,7 @@ def in_sqlite(tmp_path: Path) -> Store:
             db.execute("DELETE FROM sessions WHERE id = ?", (tree.session,))
         db.close()
 
-    return Store(lambda: SqliteTree(file, session_timeout_s=1), expire)
+    return Store(lambda: SqliteTree(file, **OPTIONS), expire)
 
 
 @pytest.fixture
@@ -78,7 +83,7 @@ def in_zookeeper(request: pytest.FixtureRequest) -> Store:
         assert isinstance(tree, ZooKeeperTree)
         expire(server, tree)
 
-    return Store(lambda: ZooKeeperTree(server.connect, session_timeout_s=20), end)
+    return Store(lambda: ZooKeeperTree(server.connect, **OPTIONS), end)
 
 
 every_store = pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
+from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
@@ -52,7 +53,7 @@ def test_calls_watches_and_nodes_survive_a_restart_of_the_server(
     zookeeper: ZooKeeper,
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
-    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=120)
+    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=300)
     seen, written = CallQueue(), CallQueue()
     tree.create(f"{root}/mine", ephemeral=True)
     tree.watch(f"{root}/new", seen)
@@ -165,7 +166,8 @@ def test_a_session_that_expires_during_a_withdrawal_removes_no_node_of_others(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
-    slow, other = ZooKeeperTree(zookeeper.connect), ZooKeeperTree(zookeeper.connect)
+    options: Any = {"session_timeout_s": 20, "answer_within_s": 120}
+    slow, other = (ZooKeeperTree(zookeeper.connect, **options) for _ in range(2))
     slow.create(f"{root}/claim", ephemeral=True)
     slow.create(f"{root}/slow", ephemeral=True)
     first = slow.client.client_id

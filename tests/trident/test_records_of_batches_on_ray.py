@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,20 +14,16 @@ import pytest
 
 from sunshower import JsonLines, Line, Topology
 from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
-WORDS = [f"word-{n % 97}" for n in range(3_000)]
+WORDS = [f"{'early' if n < 1_500 else 'late'}-{n % 97}" for n in range(3_000)]
 
 
 class Word(NamedTuple):
     word: str
-
-
-def split(line: Line) -> Iterator[Word]:
-    for word in line.text.split():
-        yield Word(word)
 
 
 @pytest.mark.long
@@ -36,6 +32,15 @@ def test_each_row_is_in_the_file_after_a_worker_was_killed(
 ) -> None:
     text = "\n".join(" ".join(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3))
     (tmp_path / "words.txt").write_text(text)
+    killed = tmp_path / "killed"
+
+    def split(line: Line) -> Iterator[Word]:
+        """The second half of the lines waits for the kill."""
+        while line.text.startswith("late") and not killed.exists():
+            threading.Event().wait(0.05)
+        for word in line.text.split():
+            yield Word(word)
+
     topology, state = Topology("leaving"), SqliteState(tmp_path / "counts.db")
     spout = TextFileBatches(tmp_path / "words.txt", bounds=Bounds(records=50))
     store = InSqlite(tmp_path / "batches.db")
@@ -48,13 +53,10 @@ def test_each_row_is_in_the_file_after_a_worker_was_killed(
     run = ray_cluster.submit(topology.graph())
     try:
         (out, *_) = run.plan.tasks_of("out")
-        end_s, killed = time.monotonic() + 120, False
-        while time.monotonic() < end_s and not run.wait(0.05):
-            if not killed and run.snapshot().figures("$mastercoord-lines").get("txid", 0) >= 4:
-                run.kill_worker(out.worker)
-                killed = True
-        assert run.finished(), run.snapshot()
-        assert killed
+        until(lambda: run.snapshot().figures("$mastercoord-lines").get("txid", 0) >= 4)
+        run.kill_worker(out.worker)
+        killed.touch()
+        assert run.wait(120), run.snapshot()
         assert run.snapshot().restarts
     finally:
         run.stop()

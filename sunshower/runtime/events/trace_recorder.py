@@ -10,7 +10,7 @@ while user code hangs, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ _STEPS_MAX = 8  # of one edge
 _STEP_BYTES = 150  # about what a step takes in memory, without its text
 _DESCRIBED_BYTES = 1 << 14  # before secrets are taken out: one that is cut is not recognised
 _ROWS_SHOWN = 3  # of a shared batch
+_CLOCK_READS = 5  # a busy machine hardly interrupts all of them
 
 
 class TraceStep(NamedTuple):
@@ -70,6 +71,14 @@ class WorkerTraces:
     worker: int
     epoch_s: float
     trees: dict[int, RecordedTree]  # by root
+
+
+def unix_offset(unix_time: Callable[[], float], clock: Clock) -> float:
+    """What to add to a time of `clock` for Unix time, in seconds.
+
+    A pause of this process between the two reads makes a difference too small, never too large.
+    """
+    return max(unix_time() - clock.now() for _ in range(_CLOCK_READS))
 
 
 class TraceRecorder:

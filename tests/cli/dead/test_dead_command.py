@@ -18,7 +18,7 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import make_plan
-from tests.cli.conftest import Capture, Command, Write
+from tests.cli.conftest import Capture, Command, Start, Write, read_until
 from tests.conftest import Sunshower
 from tests.guarantee.deaths import until
 
@@ -255,8 +255,10 @@ SHOP = """
 
 @pytest.mark.ray
 def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are_new_letters(
-    here: Command, command: Command, said: Said, write: Write, tmp_path: Path
+    here: Command, command: Command, said: Said, start: Start, write: Write, tmp_path: Path
 ) -> None:
+    import ray
+
     dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
     here("submit", write(SHOP))
     until(lambda: dead.exists() and len(dead.read_bytes().splitlines()) >= 2)
@@ -294,9 +296,14 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
 
     (tmp_path / "away").touch()
     wrong.write_text(as_line(LETTER._replace(spout="sales", record={"number": 9, "shop": "b"})))
-    ended = here("dead", "replay", "shop", wrong, "--timeout", 8, status=1)
-    assert "check[0] waits for a dependency" in ended.stderr
-    assert "last error: ConnectionRefusedError: the shop is away" in ended.stderr
+    replaying = ("dead", "replay", "shop", wrong)
+    assert "0 dead again, 1 not settled" in here(*replaying, "--timeout", 1, status=1).stdout
+    process = start(*replaying, "--address", ray.get_runtime_context().gcs_address)
+    waits = read_until(process.stderr, "check[0] waits for a dependency")
+    assert "last error: ConnectionRefusedError: the shop is away" in waits
+    (tmp_path / "away").unlink()
+    printed, _ = process.communicate(timeout=60)
+    assert printed == "1 dead letter: 1 acked, 0 dead again, 0 not settled.\n"
 
 
 def outcomes(said: Said, path: Path) -> set[tuple[Any, Any]]:

@@ -79,7 +79,7 @@ def test_follow_continues_until_it_is_interrupted(
         if "started" in line:
             here("deactivate", "shop")
     os.killpg(following.pid, signal.SIGINT)
-    assert following.wait(30) == 130
+    assert following.wait(60) == 130
 
 
 def test_one_line_has_place_count_and_no_traceback() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -33,8 +33,9 @@ def numbered_values(count: int, first: int = 0) -> list[bytes]:
 def spout(kafka: Kafka, topic: str, kind: Kind = KafkaTransactional, **options: Any) -> Any:
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": f"g-{uuid.uuid4().hex[:8]}"}
     reading = {name: options.pop(name) for name in ("value",) if name in options}
-    bounds = Bounds(records=options.pop("records", 200), seconds=options.pop("seconds", 2.0))
-    chosen = BatchOptions(bounds=bounds, refresh_s=0.01, **options)
+    # A batch with records ends when all that are available have arrived, however late.
+    bounds = Bounds(records=options.pop("records", 200), seconds=options.pop("seconds", 60.0))
+    chosen = BatchOptions(bounds=bounds, refresh_s=0.01, **{"answer_s": 60.0} | options)
     return kind(settings, topics=[topic], options=chosen, **reading)
 
 
@@ -49,6 +50,14 @@ def open_drive(made: Any, tasks: int = 1) -> Iterator[Drive]:
 
 def values(rows: list[Any]) -> list[int]:
     return sorted(int(row.value) for row in rows)
+
+
+def first_rows(step: Callable[[int], list[Any]]) -> tuple[int, list[Any]]:
+    """The first batch with rows: its txid, and the rows. `step` emits a batch, or runs it.
+
+    The batches before are empty, while the brokers do not say yet where to begin.
+    """
+    return next((txid, rows) for txid in count(1) if (rows := step(txid)))
 
 
 @BOTH
@@ -111,13 +120,13 @@ def test_a_replayed_batch_is_incomplete_if_retention_has_removed_a_part(kafka: K
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(30))
     with open_drive(spout(kafka, topic, records=20)) as drive:
-        drive.emit(1)
+        txid, _ = first_rows(drive.emit)
         remove_before(kafka, topic, 15)
         expected = (
             rf"{topic}\[0\], offsets 0 to 19: the batch had 20 records, and 5 are there now; "
         )
         with pytest.raises(IncompleteBatch, match=expected + "the partition has 15 to 29"):
-            drive.emit(1, 1)
+            drive.emit(txid, 1)
 
 
 @BOTH
@@ -126,14 +135,15 @@ def test_records_removed_before_they_were_read_are_skipped_and_counted(
 ) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(10))
-    with open_drive(spout(kafka, topic, kind, seconds=10.0)) as drive:
-        assert len(drive.batch(1)) == 10
+    with open_drive(spout(kafka, topic, kind)) as drive:
+        txid, first = first_rows(drive.batch)
+        assert len(first) == 10
         fill(kafka.bootstrap, topic, numbered_values(20, 10))
         remove_before(kafka, topic, 25)
         drive.close()
         drive.restart()
-        drive.tree.create("/transactional/s/coordinator/currtx", b"2")
-        rows = [row for txid in (2, 3) for row in drive.batch(txid)]
+        drive.tree_says(txid + 1)
+        rows = [row for later in (txid + 1, txid + 2) for row in drive.batch(later)]
         assert values(rows) == [25, 26, 27, 28, 29]
         assert drive.emitters[0].figures()["skipped"] == 15
 
@@ -153,38 +163,39 @@ def test_transaction_markers_and_aborted_records_are_not_emitted(
         producer.flush(60)
         end(60)
     with open_drive(spout(kafka, topic, until_end=True)) as drive:
-        first = drive.emit(1)
+        txid, first = first_rows(drive.emit)
         assert values(first) == [1, 2]
         drive.close()
         drive.restart()
-        assert drive.batch(1, 1) == first
-        assert drive.is_last(1), "the marker of the transaction at the end is skipped"
+        assert drive.batch(txid, 1) == first
+        assert drive.is_last(txid), "the marker of the transaction at the end is skipped"
 
 
 def test_no_record_is_lost_while_the_broker_is_unavailable(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(400))
     with open_drive(spout(kafka, topic, records=100, answer_s=0.5, seconds=0.5)) as drive:
-        rows = drive.batch(1)
+        txid, rows = first_rows(drive.batch)
+        before, txid = len(rows), txid + 1
         kafka.kill(1)
         try:
-            second = drive.emit(2)  # messages that the client has fetched already
+            second = drive.emit(txid)  # messages that the client has fetched already
             drive.restart()
             with pytest.raises(KafkaUnreachable, match="could not be read again within"):
-                drive.emit(2, 1)
+                drive.emit(txid, 1)
         finally:
             kafka.restart(1)
-        attempt = 2
-        for txid in range(2, 60):
-            while len(rows) < 400:
-                try:
-                    rows += drive.batch(txid, attempt)
-                    break
-                except KafkaUnreachable:
-                    attempt += 1
-                    assert attempt < 100
-            if txid == 2:
-                assert rows[100:] == second
+        later, attempt = txid, 2
+        while len(rows) < 400:
+            try:
+                rows += drive.batch(later, attempt)
+            except KafkaUnreachable:
+                attempt += 1
+                assert attempt < 100
+                continue
+            if later == txid:
+                assert rows[before:] == second
+            later += 1
         assert second
         assert values(rows) == list(range(400))
 
@@ -197,9 +208,7 @@ def test_an_unreadable_message_fails_its_batch_or_is_replaced_by_unreadable(
     with open_drive(spout(kafka, topic, value=Json())) as drive:
         expected = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
         with pytest.raises(FailedBatch, match=expected):
-            next(
-                filter(None, map(drive.batch, count(1)))
-            )  # a busy broker may return no messages at first
+            list(map(drive.batch, count(1)))  # the first batches may lack the message
     unreadable: list[Any] = []
 
     def mark_unreadable(record: Any, reason: str) -> Any:
@@ -207,7 +216,7 @@ def test_an_unreadable_message_fails_its_batch_or_is_replaced_by_unreadable(
         return record._replace(value=-1)
 
     with open_drive(spout(kafka, topic, value=Json(), unreadable=mark_unreadable)) as drive:
-        rows = next(filter(None, map(drive.batch, count(1))))
+        _, rows = first_rows(drive.batch)
         assert [row.value for row in rows] == [1, -1, 3]
         assert unreadable == [(1, b"no json")]
         assert drive.emitters[0].figures()["unreadable"] == 1
@@ -223,8 +232,10 @@ def test_a_replayed_first_batch_begins_at_the_end_that_the_first_attempt_found(
         assert drive.emit(1) == []
         fill(kafka.bootstrap, topic, numbered_values(5, 5))
         rows = drive.batch(1, 1)
-        for txid in range(2, 30):
-            rows += drive.batch(txid) if len(rows) < 5 else []
+        for txid in count(2):
+            if len(rows) >= 5:
+                break
+            rows += drive.batch(txid)
         assert values(rows) == [5, 6, 7, 8, 9]
         figures = drive.emitters[0].figures()
         assert figures[f"{topic}[0]/emitted"] == 10

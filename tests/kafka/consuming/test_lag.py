@@ -22,7 +22,7 @@ from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.spouts import log_source
 from tests.conftest import Sunshower
 from tests.kafka.stage import Run, Seen, running, topology
-from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all
 
 WORDS = Partition("words", 0)
 
@@ -143,6 +143,7 @@ def test_the_command_shows_the_last_stable_offset_of_an_open_transaction(
     assert sunshower(*command) == 0
     assert "last stable" in capfd.readouterr().out
     writer.commit_transaction(WITHIN_S)
+    assert len(read_all(kafka.bootstrap, topic)) == 8  # it returns when the transaction has ended
     assert sunshower(*command, "--json") == 0
     (row,) = json.loads(capfd.readouterr().out)["partitions"]
     assert (row["last_stable"], row["end"]) == (9, 9)

@@ -19,7 +19,7 @@ from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from tests.kafka.stage import Run, Seen, running, topology
-from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, add_partitions, admin, fill, new_topic
 
 LETTERS = Retry(attempts=2, initial_s=0.01, dead_letters=True)
 
@@ -233,8 +233,6 @@ def test_a_partition_with_too_many_uncommitted_messages_is_paused(kafka: Kafka) 
 
 
 def test_new_partitions_and_new_topics_that_match_the_pattern_are_read(kafka: Kafka) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"old"])
     options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=StartPosition.LATEST)
@@ -243,8 +241,7 @@ def test_new_partitions_and_new_topics_that_match_the_pattern_are_read(kafka: Ka
         run.until(run.contiguous)
         fill(kafka.bootstrap, topic, [b"0"])
         run.until(lambda: len(run.records()) == 1)
-        client = admin(kafka.bootstrap)
-        client.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+        add_partitions(kafka.bootstrap, topic, 3)
         fill(kafka.bootstrap, topic, [b"1"], 2)
         other = new_topic(kafka.bootstrap, name=f"{topic}-more")
         fill(kafka.bootstrap, other, [b"2"])
@@ -294,7 +291,9 @@ def test_a_spout_at_its_pending_limit_stays_in_its_group(kafka: Kafka) -> None:
 
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(500))
-    base = settings(kafka, max_poll_interval_ms=6_000, session_timeout_ms=6_000)
+    # A poll is due within this time; of 30 heartbeats one has to arrive, also on a busy machine.
+    limits = {"max_poll_interval_ms": 6_000, "session_timeout_ms": 6_000}
+    base = settings(kafka, heartbeat_interval_ms=200, **limits)
     held: list[Any] = [True]
     options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
     made = topology(

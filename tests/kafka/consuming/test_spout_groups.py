@@ -31,7 +31,7 @@ def settings(kafka: Kafka, strategy: str = "range") -> dict[str, Any]:
         "bootstrap.servers": kafka.bootstrap,
         "group.id": f"g-{uuid.uuid4().hex[:8]}",
         "partition.assignment.strategy": strategy,
-        "session.timeout.ms": 6_000,
+        "session.timeout.ms": 60_000,  # no member ends without leaving the group
         "heartbeat.interval.ms": 500,
     }
 

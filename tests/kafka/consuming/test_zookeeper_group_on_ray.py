@@ -73,7 +73,7 @@ def test_the_partitions_of_a_killed_process_are_claimed_and_nothing_is_lost(
     topic = new_topic(kafka.bootstrap, PARTITIONS)
     send(kafka, topic, 1_000)
     options = KafkaOptions(
-        sharing=ByZooKeeperGroup(zookeeper.connect, topic, session_timeout_s=6),
+        sharing=ByZooKeeperGroup(zookeeper.connect, topic, session_timeout_s=20),
         store=PlainOffsets(zookeeper.connect, topic),
         commit_s=0.2,
     )

@@ -17,7 +17,8 @@ from sunshower import Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka import BatchOptions, Json, KafkaTransactional, TransactionalKafkaBolt
 from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
-from tests.kafka.topics import WITHIN_S, fill, new_topic, read_all
+from tests.guarantee.deaths import RECOVERY_S
+from tests.kafka.topics import fill, new_topic, read_all
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -50,7 +51,7 @@ def test_the_last_message_of_each_word_has_its_count_although_the_writer_is_kill
     run = ray_cluster.submit(topology.graph())
     try:
         (task,) = run.plan.tasks_of("write")
-        end_s, is_killed = time.monotonic() + WITHIN_S, False
+        end_s, is_killed = time.monotonic() + RECOVERY_S, False
         while time.monotonic() < end_s and not run.wait(0.05):
             if not is_killed and run.snapshot().figures("$mastercoord-words").get("txid", 0) >= 4:
                 run.kill_worker(task.worker)

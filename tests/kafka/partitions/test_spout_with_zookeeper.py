@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
@@ -31,7 +30,7 @@ from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
 from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.stage import Run, running, topology
-from tests.kafka.topics import admin, fill, new_topic
+from tests.kafka.topics import add_partitions, fill, new_topic
 from tests.state.session_expiry import expire
 
 BAD_INPUT_S = 10.0
@@ -234,8 +233,7 @@ def test_partitions_that_are_added_are_read_from_their_start(rig: TopicRig) -> N
     rig.send(5)
     with running(topology(rig.spout(), tasks=2)) as run:
         run.until(lambda: {*seen_values(run)} == rig.all())
-        client = admin(rig.kafka.bootstrap)
-        client.create_partitions([NewPartitions(rig.topic, 6)])[rig.topic].result(60)
+        add_partitions(rig.kafka.bootstrap, rig.topic, 6)
         for partition in (4, 5):
             fill(rig.kafka.bootstrap, rig.topic, [b"%d:new" % partition], partition)
         run.until(lambda: {"4:new", "5:new"} < {*seen_values(run)})

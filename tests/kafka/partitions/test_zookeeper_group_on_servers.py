@@ -107,7 +107,7 @@ def test_members_commit_the_partitions_that_they_release(group: Group) -> None:
 def test_an_expired_session_loses_its_partitions_and_cannot_commit_them(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
-    group.join(2, session_s=6)
+    group.join(2)
     group.until(group.is_shared)
     expired, other = group.readers
     had = {*expired.reads}
@@ -129,7 +129,7 @@ def test_an_expired_session_loses_its_partitions_and_cannot_commit_them(
 def test_no_member_loses_partitions_when_the_server_is_killed_and_restarted(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
-    group.join(2, suspended_max_s=WITHIN_S)
+    group.join(2, session_s=60.0, suspended_max_s=600.0)  # whatever a start of the server takes
     group.until(group.is_shared)
     zookeeper.kill()
     zookeeper.restart()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaUnreachable
 from sunshower.topologies.components import Context
 from tests.kafka.topics import WITHIN_S
 
@@ -27,6 +29,13 @@ class RecordingCollector:
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Any]] = []  # with the reason
         self.renewed: list[Any] = []
+
+    @property
+    def settled(self) -> int:
+        return len(self.acked) + len(self.failed)
+
+    def has_settled_more(self, than: int) -> bool:
+        return self.settled > than
 
     def ack(self, tuple: Input) -> None:
         self.acked.append(tuple.record)
@@ -53,13 +62,30 @@ class BoltRig:
         self.give(*records)
         self.bolt.flush()
 
+    def deliver(self, record: Any) -> None:
+        """Give the record, and again each time the brokers do not take it in time, as a spout
+        does, until it is acked."""
+        clock, acked = SystemClock(), len(self.out.acked)
+        end_s = clock.now() + WITHIN_S
+        while len(self.out.acked) == acked:
+            assert clock.now() < end_s, vars(self.out)
+            settled = self.out.settled
+            try:
+                self.take(record)
+            except KafkaUnreachable:  # a worker waits, and calls the bolt again
+                clock.sleep(0.01)
+            else:
+                self.until(partial(RecordingCollector.has_settled_more, than=settled))
+
     def until(self, condition: Callable[[RecordingCollector], object]) -> None:
+        """Call the bolt, as a worker does while nothing arrives and in an outage."""
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
         while not condition(self.out):
             assert clock.now() < end_s, vars(self.out)
             clock.sleep(0.01)
-            self.bolt.tick()
+            with suppress(KafkaUnreachable):
+                self.bolt.tick()
             self.bolt.flush()
 
 

@@ -15,6 +15,7 @@ from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.formats import Json
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.group_lag import lags
+from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer
@@ -209,6 +210,7 @@ def test_a_due_commit_blocks_no_step_while_the_broker_is_down(kafka: Kafka) -> N
         run.until(lambda: len(run.records()) == 40)
         run.until(lambda: lag(kafka.bootstrap, topic) == 0)
         fill(kafka.bootstrap, topic, numbered_values(40, 60))
+        run.until(lambda: len(run.records()) == 60)  # a later step begins their commit
         kafka.kill(1)
         try:
             clock, slowest_s = SystemClock(), 0.0
@@ -218,6 +220,8 @@ def test_a_due_commit_blocks_no_step_while_the_broker_is_down(kafka: Kafka) -> N
                 run.core.step()
                 slowest_s = max(slowest_s, clock.now() - begun_s)
                 clock.sleep(0.01)
+            committed = run.spout().standing()[Partition(topic, 0)].committed
+            assert committed in range(40, 60), "the commit is due"
         finally:
             kafka.restart(1)
         assert slowest_s < 1.0

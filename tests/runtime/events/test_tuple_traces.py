@@ -23,6 +23,7 @@ from sunshower.runtime.events.trace_recorder import (
     TEXT_BYTES,
     TREES_MAX,
     TraceRecorder,
+    unix_offset,
 )
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.tracking.ids import make_roots
@@ -304,6 +305,18 @@ def test_roots_that_are_not_traced_leave_nothing() -> None:
     batch = batch_of(make_roots(1, generations, np.arange(len(generations))))
     recorder.note_edges(What.SENT, 1, batch.roots, batch.edges, 2, batch)
     assert recorder.trees() == {}
+
+
+def test_a_pause_while_the_clocks_are_read_does_not_shift_the_times_of_a_worker() -> None:
+    clock = ManualClock()
+    pauses = iter([2.0, 0.5])
+
+    def unix_time() -> float:
+        now_s = 1000.0 + clock.now()
+        clock.advance(next(pauses, 0.0))
+        return now_s
+
+    assert unix_offset(unix_time, clock) == 1000.0
 
 
 def test_root_number_reads_the_root_of_a_tree_and_refuses_other_texts() -> None:

@@ -353,7 +353,7 @@ def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -
     began.wait(WITHIN_S)
     waiting.cancel()
     running.cancel()
-    assert host.sessions[0].sparkContext.cancelled.is_set()
+    assert host.sessions[0].sparkContext.cancelled.wait(WITHIN_S)  # by a thread
     for one in (running, waiting):
         with pytest.raises(SparkError, match="batch 7 was given up"):
             one.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from sunshower import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.states.factories import SqliteState
+from tests.guarantee.deaths import until
 from tests.trident.rigs.group_rig import Hook, OpaqueNumbers, Rig
 from tests.trident.rigs.real_states import InState
 
@@ -19,14 +19,28 @@ if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
 
 TOTAL, SIZE = 1200, 20
+HELD_AT = 10, 20  # txids
 
 
-class Pause(Hook):
-    """Makes each batch take a while, so that a kill hits one."""
+class Held(Hook):
+    """Holds these batches, each until a file exists, so that a kill hits one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
-        if step == "in the middle" and context is not None:
-            context.clock.sleep(0.005)
+        if step != "in the middle" or context is None:
+            return
+        for txid in HELD_AT:
+            while attempt.txid >= txid and not self.go(txid).exists():
+                self.begun(txid).touch()
+                context.clock.sleep(0.01)
+
+    def begun(self, txid: int) -> Path:
+        return self.folder / f"begun-{txid}"
+
+    def go(self, txid: int) -> Path:
+        return self.folder / f"go-{txid}"
 
 
 def figure(run: RayRun, name: str) -> float:
@@ -37,23 +51,21 @@ def figure(run: RayRun, name: str) -> float:
 def test_workers_are_killed_and_every_row_counts_once(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
+    held = Held(tmp_path)
     rig = Rig(
         OpaqueNumbers(TOTAL, SIZE, Hook()),
-        Pause(),
+        held,
         InSqlite(tmp_path / "batches.db"),
         max_batches=2,
         database=InState(SqliteState(tmp_path / "state.db")),
     )
     run = ray_cluster.submit(rig.topology("exactly-once").graph())
     try:
-        killed = 0
-        end_s = time.monotonic() + 120
-        while time.monotonic() < end_s and not run.wait(0.1):
-            if killed < 2 and figure(run, "txid") >= 10 * (killed + 1):
-                run.kill_worker(run.plan.workers[killed])
-                killed += 1
-        assert run.finished(), run.snapshot()
-        assert killed == 2
+        for txid, worker in zip(HELD_AT, run.plan.workers, strict=True):
+            until(held.begun(txid).exists)
+            run.kill_worker(worker)
+            held.go(txid).touch()
+        assert run.wait(200), run.snapshot()
         assert run.snapshot().restarts == 2
         assert figure(run, "attempts failed") + run.snapshot().restarts > 2
     finally:
