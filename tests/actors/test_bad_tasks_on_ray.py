@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import ACKER, Layout
+from tests.actors.programs.evidence import Held
+from tests.guarantee.deaths import RECOVERY_S
 
 TOTAL, FEW = 20_000, 2_000
 
@@ -44,7 +47,7 @@ class DiesInPrepare(Bolt[Number, None]):
 
 
 def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + RECOVERY_S
     while not enough(snapshot := run.snapshot()):
         assert time.monotonic() < end_s, f"the condition never held: {snapshot}"
         run.wait(0.05)
@@ -81,17 +84,18 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["numbers", "keep", ACKER])
 def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
-    ray_cluster: RayCluster, target: str
+    ray_cluster: RayCluster, tmp_path: Path, target: str
 ) -> None:
     """The new worker says hello before there is a new master."""
-    topology = Topology("both", ackers=1, spout_pending=64)
-    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
+    topology, gate = Topology("both", ackers=1, spout_pending=64), tmp_path / "gate"
+    topology.spout("numbers", Held(TOTAL, gate)).shuffle().bolt("keep", keep)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         until(run, lambda seen: seen.component("numbers").acked > 0)
         (task,) = run.plan.tasks_of(target)
         run.kill_worker(task.worker)
         run.kill_master()
+        gate.touch()
         assert run.wait(150)
         snapshot = run.snapshot()
         assert snapshot.restarts >= 1

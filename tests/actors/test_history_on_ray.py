@@ -17,6 +17,7 @@ from sunshower.runtime.plan import ACKER, Layout
 from sunshower.runtime.tracking.ids import slots_of
 from tests.actors.programs.evidence import (
     TOTAL,
+    Held,
     check_no_ack_came_too_soon,
     finish,
     rows,
@@ -61,7 +62,7 @@ def test_history_is_complete_after_a_kill(
     ray_cluster: RayCluster, tmp_path: Path, target: str
 ) -> None:
     gate = tmp_path / "gate"
-    with submitted(ray_cluster, topology(tmp_path, gate=gate), sample=1) as run:
+    with submitted(ray_cluster, topology(tmp_path, Held(TOTAL, gate)), sample=1) as run:
         until_acked(run, TOTAL // 4)
         worker = worker_of(run, target)
         run.kill_worker(worker)
@@ -99,7 +100,7 @@ def test_a_sample_has_whole_trees_and_all_entries_without_edges(
 @pytest.mark.long
 def test_history_continues_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    made = topology(tmp_path, gate=gate)
+    made = topology(tmp_path, Held(TOTAL, gate))
     with submitted(ray_cluster, made, layout=Layout.PACK, sample=1) as run:
         until_acked(run, 1)
         run.rebalance(workers=3)

@@ -20,6 +20,7 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from tests.actors.programs.evidence import Held
+from tests.guarantee.deaths import RECOVERY_S
 
 TOTAL, GATED = 100_000, 20_000
 
@@ -94,7 +95,7 @@ def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[R
 
 
 def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + RECOVERY_S
     while not enough(snapshot := run.snapshot()):
         assert time.monotonic() < end_s, f"the condition never held: {snapshot}"
         run.wait(0.05)
@@ -166,14 +167,16 @@ def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -
 
 @pytest.mark.long
 def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_completes_it(
-    ray_cluster: RayCluster,
+    ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    with submitted(ray_cluster, tally(Counter(TOTAL))) as run:
+    gate = tmp_path / "gate"
+    with submitted(ray_cluster, tally(Held(TOTAL, gate))) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
         run._call_master("rebalance", 3, None, None)
         run.kill_master()
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert run.plan.workers == [0, 1, 2]
+        gate.touch()
         assert run.wait(150)
         assert set().union(*run.results("tally")) == set(range(TOTAL))
         assert acked(run.snapshot()) >= TOTAL
@@ -183,14 +186,16 @@ def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_comple
 def test_worker_that_is_killed_during_a_rebalance_takes_part_in_the_new_plan(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    topology = Topology("tally", spout_pending=64)
-    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("store", JsonLines(tmp_path / "all"))
+    topology, gate = Topology("tally", spout_pending=64), tmp_path / "gate"
+    numbers = topology.spout("numbers", Held(TOTAL, gate))
+    numbers.shuffle().bolt("store", JsonLines(tmp_path / "all"))
     with submitted(ray_cluster, topology) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
         run._call_master("rebalance", None, Layout.ISOLATE, None)
         run.kill_worker(0)
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert len(run.plan.workers) == len(run.plan.tasks)
+        gate.touch()
         assert run.wait(150)
     stored = set((tmp_path / "all").read_text().splitlines())
     assert len(stored) == TOTAL

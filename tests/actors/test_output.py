@@ -175,11 +175,16 @@ def test_wait_for_marks_ends_without_output() -> None:
 
 
 def test_a_slow_listener_is_waited_for() -> None:
-    resumes = threading.Event()
-    output, _ = listening(lambda *_: resumes.wait(30))
-    messages = [message(["a line"]), message([output._mark])]
-    thread = threading.Thread(target=lambda: [output.take(message) for message in messages])
+    hears, resumes = threading.Event(), threading.Event()
+
+    def listen(*_: object) -> None:
+        hears.set()
+        resumes.wait(30)
+
+    output, _ = listening(listen)
+    thread = threading.Thread(target=output.take, args=[message(["a line", output._mark])])
     thread.start()
+    assert hears.wait(30)
     threading.Timer(0.1, resumes.set).start()
     assert output._wait_for_marks(1, patience_s=0.02)
     thread.join()

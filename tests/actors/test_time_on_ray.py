@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sunshower import Bolt, Context, Counter, Number, Topology
 from sunshower.runtime.plan import Layout
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -39,31 +41,39 @@ class Receives(Bolt[Number, None]):
 
 
 class Lingers(Counter):
-    """Numbers, and then nothing for twenty ticks of its own."""
+    """Numbers, and then nothing for twenty ticks of its own, and until the file `end` is there."""
 
-    def __init__(self, stop: int) -> None:
+    def __init__(self, stop: int, end: Path) -> None:
         super().__init__(stop)
-        self.ticks = 0
+        self.ticks, self.end = 0, end
 
     def tick(self) -> None:
         self.ticks += 1
 
     def records(self) -> Iterator[Number]:
         yield from super().records()
-        while self.ticks < 20:
+        while self.ticks < 20 or not self.end.exists():
             yield None  # type: ignore[misc]
 
 
 @pytest.mark.long
-def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster) -> None:
+def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster, tmp_path: Path) -> None:
     topology = Topology(
-        "ticks", ackers=1, spout_pending="auto", message_timeout_s=1, message_timeout_max_s=20
+        "ticks", ackers=1, spout_pending="auto", message_timeout_s=1, message_timeout_max_s=120
     )
-    source = topology.spout("numbers", Lingers(1_000), tick_s=0.1, message_timeout_s=5)
+    end = tmp_path / "end"
+    source = topology.spout("numbers", Lingers(1_000, end), tick_s=0.1, message_timeout_s=60)
     sums = source.shuffle().bolt("sums", Summing, tick_s=0.1)
     sums.shuffle().bolt("receives", Receives)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+
+    def has_received_enough() -> bool:
+        (seen,) = run.results("receives")
+        return seen is not None and seen >= (sum(range(1_000)), 10)
+
     try:
+        until(has_received_enough)
+        end.touch()
         assert run.wait(150)
         ((last, ticks),) = run.results("receives")
         numbers = run.snapshot().component("numbers")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,7 @@ from sunshower.runtime.control.flight_recorder import FlightRecorder, Running
 from sunshower.runtime.events.metrics import StuckCall
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import NO_IDS
+from tests.guarantee.deaths import until
 
 
 def reported(slow: SlowCalls, call: Running | None, *lasted_s: float) -> list[float]:
@@ -50,10 +54,16 @@ def ends() -> Iterator[threading.Event]:
     event.set()
 
 
-def hang(recorder: FlightRecorder, until: threading.Event) -> None:
+def hang(recorder: FlightRecorder, ends: threading.Event) -> None:
     recorder.begin(1, NO_IDS, time.monotonic())
-    until.wait()
+    ends.wait()
     recorder.end()
+
+
+def is_waiting(recorder: FlightRecorder, thread: threading.Thread) -> bool:
+    """Whether the call of `hang` has begun to wait."""
+    frame = sys._current_frames()[thread.ident or 0]
+    return recorder.running() is not None and frame.f_code.co_filename == threading.__file__
 
 
 def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -> None:
@@ -63,6 +73,7 @@ def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -
     recorder = FlightRecorder(bytearray(FlightRecorder.size_of(plan, 0)), 1)
     thread = threading.Thread(target=hang, args=(recorder, ends))
     thread.start()
+    until(partial(is_waiting, recorder, thread))
     reports = queue.Queue[Slow]()
     watchdog.start(lambda: recorder, thread, 60.0, reports.put, slow_s=0.05)
     first, second = reports.get(timeout=30), reports.get(timeout=30)
@@ -71,12 +82,20 @@ def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -
     assert (first.task, second.task) == (1, 1)
     assert 0.05 <= first.for_s < second.for_s
     assert "threading.py" in first.where
-    assert "in hang\n    until.wait()" in "".join(first.stack.format())
+    assert "in hang\n    ends.wait()" in "".join(first.stack.format())
 
 
-def waits(number: Number) -> None:
+def waits(number: Number, resumes: Path) -> None:
+    """For one number it returns when the file is there; another thread looks for the file."""
     if number.value == 7:
-        threading.Event().wait(14)
+        has_come = threading.Event()
+        threading.Thread(target=wait_for, args=(resumes, has_come), daemon=True).start()
+        has_come.wait()
+
+
+def wait_for(file: Path, has_come: threading.Event) -> None:
+    until(file.exists)
+    has_come.set()
 
 
 def until_stuck(run: RayRun) -> StuckCall:
@@ -90,18 +109,21 @@ def until_stuck(run: RayRun) -> StuckCall:
 
 @pytest.mark.long
 def test_call_that_has_not_returned_for_ten_seconds_is_in_the_snapshot_until_it_returns(
-    ray_cluster: RayCluster,
+    ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    topology = Topology("stuck")
-    topology.spout("numbers", Counter(9)).shuffle().bolt("waits", waits)
+    topology, resumes = Topology("stuck"), tmp_path / "resumes"
+    bolt = partial(waits, resumes=resumes)
+    topology.spout("numbers", Counter(9)).shuffle().bolt("waits", bolt)
+    begun_s = time.monotonic()
     run = ray_cluster.submit(topology.graph())
     try:
         call = until_stuck(run)
         assert (call.component, call.index) == ("waits", 0)
-        assert 10 <= call.for_s < 14
+        assert 10 <= call.for_s < time.monotonic() - begun_s
         assert "wait" in call.where
         assert "threading.py" in call.where
-        assert "waits[0] has been in one call for 1" in str(call)
+        assert f"waits[0] has been in one call for {call.for_s:.0f} s" in str(call)
+        resumes.touch()
         assert run.wait(60)
         assert not run.snapshot().stuck
         assert run.snapshot().restarts == 0

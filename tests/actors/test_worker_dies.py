@@ -20,6 +20,7 @@ from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
 from tests.actors.programs.evidence import Held, until_acked
+from tests.guarantee.deaths import RECOVERY_S
 
 POISON = 700
 
@@ -49,7 +50,7 @@ def topology(bolt: Callable[[Number], None], numbers: Counter | None = None) -> 
 
 def outcome(run: RayRun) -> str:
     """The error with which the run fails, or ""."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + RECOVERY_S
     try:
         while time.monotonic() < end_s:
             if run.wait(1):

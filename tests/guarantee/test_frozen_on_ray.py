@@ -13,9 +13,14 @@ from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
+from tests.guarantee.deaths import RECOVERY_S, until
 
-TIMEOUT_S = 4.0
-LONG_S = 60
+# Another process must not be silent for so long, even if it has to wait for a processor.
+TIMEOUT_S = 8.0
+# Deadlines stop a second after the silence is seen, which is before this; a new process starts
+# after this.
+MESSAGE_S = 0.75 * TIMEOUT_S
+LONG_S = 600
 
 
 def keep(number: Number) -> None: ...
@@ -30,7 +35,7 @@ def hold(number: Number, mark: Path) -> None:
         ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
 
 
-def submitted(cluster: RayCluster, bolt: object, message_s: float = TIMEOUT_S / 2) -> RayRun:
+def submitted(cluster: RayCluster, bolt: object, message_s: float = MESSAGE_S) -> RayRun:
     topology = Topology("frozen", worker_timeout_s=TIMEOUT_S, message_timeout_s=message_s)
     topology.spout("numbers", Counter(10)).shuffle().bolt("keep", bolt)
     return cluster.submit(topology.graph(), Layout.ISOLATE, active=False)
@@ -42,7 +47,7 @@ def test_worker_that_is_stopped_is_replaced(ray_cluster: RayCluster) -> None:
         (frozen,) = run.plan.tasks_of("keep")
         run.pause_worker(frozen.worker)
         run.activate()
-        assert run.wait(LONG_S)
+        assert run.wait(RECOVERY_S)
         found = run.snapshot()
         assert found.restarts == 1
         assert "timeout" not in found.component("numbers").causes
@@ -56,7 +61,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
     run = submitted(ray_cluster, partial(hold, mark=tmp_path / "mark"), LONG_S)
     try:
         run.activate()
-        assert run.wait(LONG_S)
+        assert run.wait(RECOVERY_S)
         found = run.snapshot()
         assert found.restarts == 1
         assert found.component("numbers").causes["blocked"] >= 1
@@ -73,11 +78,11 @@ def test_resumed_spout_reads_verdicts_before_it_checks_deadlines(
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         (spout,) = run.plan.tasks_of("numbers")
-        threading.Event().wait(1.0)
+        until(lambda: run.snapshot().component("numbers").acked > 0)
         run.pause_worker(spout.worker)
         threading.Event().wait(5.0)
         run.resume_worker(spout.worker)
-        assert run.wait(LONG_S)
+        assert run.wait(RECOVERY_S)
         assert not run.snapshot().component("numbers").causes
     finally:
         run.stop()

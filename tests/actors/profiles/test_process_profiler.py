@@ -31,7 +31,8 @@ from tests.structure.reading import ROOT
 HAS_PY_SPY = py_spy.find_py_spy() is not None
 
 
-def count_up(until: threading.Event) -> None:
+def count_up(begun: threading.Event, until: threading.Event) -> None:
+    begun.set()
     number = 0
     while not until.is_set():
         number += sum(range(100))
@@ -40,12 +41,13 @@ def count_up(until: threading.Event) -> None:
 @contextmanager
 def working(name: str = "sunshower") -> Iterator[threading.Thread]:
     """A thread in which the task split[0] runs `count_up`."""
-    until = threading.Event()
+    begun, until = threading.Event(), threading.Event()
     thread = threading.Thread(
-        target=frame_of("split", 0), args=(count_up, until), name=name, daemon=True
+        target=frame_of("split", 0), args=(count_up, begun, until), name=name, daemon=True
     )
     thread.start()
     try:
+        assert begun.wait(60)
         yield thread
     finally:
         until.set()
@@ -117,7 +119,7 @@ def test_a_run_ends_when_it_is_stopped_and_restores_the_interpreter() -> None:
 def test_a_profile_in_the_process_finds_the_function_of_the_task() -> None:
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 1.0, in_process=True))
+        found = finished(lambda: profiler.profile("a", 2.0, in_process=True))
     assert (found.sampler, found.refusal) == (IN_PROCESS, "")
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
 
@@ -126,7 +128,7 @@ def test_a_profile_in_the_process_finds_the_function_of_the_task() -> None:
 def test_py_spy_finds_the_same_in_the_same_form() -> None:
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 1.0, in_process=False))
+        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
     if found.refusal:
         pytest.skip(found.refusal)
     assert found.sampler == PY_SPY
@@ -143,7 +145,7 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 1.0, in_process=False))
+        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
     assert found.sampler == IN_PROCESS
     assert "py-spy is not installed" in found.refusal
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
@@ -162,7 +164,7 @@ def test_where_ptrace_is_refused_the_process_is_sampled_and_the_reason_is_given(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     profiler = ProcessProfiler()
     with working():
-        found = finished(lambda: profiler.profile("a", 1.0, in_process=False))
+        found = finished(lambda: profiler.profile("a", 2.0, in_process=False))
     assert found.sampler == IN_PROCESS
     assert "ptrace is refused" in found.refusal
     assert split_time(found.stacks)["split"][TimePart.USER] > 10

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ class Held(Counter):
             yield number
 
 
+class Endless(Counter):
+    """All numbers, until the file `gate` is there: so the topology has work as long as the test
+    needs it, however fast or slow the machine is. Its process must not be killed: the next one
+    would not know at which number it ended."""
+
+    def __init__(self, gate: Path) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def records(self) -> Iterator[Number]:
+        return takewhile(lambda _: not self._gate.exists(), super().records())
+
+
 def work(number: Number) -> Iterator[Number]:
     yield number
 
@@ -64,15 +78,13 @@ def stored(folder: Path) -> list[int]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def topology(
-    folder: Path, total: int = TOTAL, gate: Path | None = None, **settings: Any
-) -> Topology:
-    """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time,
-    so that the topology is busy during a fault. With a `gate`, half of the numbers are held."""
+def topology(folder: Path, source: Counter | None = None, **settings: Any) -> Topology:
+    """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time, so that the
+    topology is busy during a fault. `source`: by default `TOTAL` numbers."""
     limits = {"ackers": 1, "spout_pending": 256, "peer_link_retry_s": 0.1, **settings}
     topology = Topology("evident", **limits)
-    numbers = Held(total, gate) if gate else Counter(total)
-    worked = topology.spout("numbers", numbers).shuffle().bolt("work", work, parallelism=2)
+    numbers = topology.spout("numbers", source or Counter(TOTAL))
+    worked = numbers.shuffle().bolt("work", work, parallelism=2)
     worked.fields("value").bolt("store", Store(folder))
     return topology
 

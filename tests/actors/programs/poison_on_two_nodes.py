@@ -19,6 +19,7 @@ from sunshower.actors import flight_recorder
 from sunshower.actors.cluster import RayCluster
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
+from tests.guarantee.deaths import RECOVERY_S
 
 ATTEMPTS = 4
 POISON = 700
@@ -45,7 +46,7 @@ def check_deaths(cluster: RayCluster, deaths: Path) -> None:
     try:
         failed = f"message {POISON} of spout 'numbers' failed {ATTEMPTS} times"
         with pytest.raises(TopologyFailed, match=failed):
-            run.wait(90)
+            run.wait(RECOVERY_S)
     finally:
         run.stop()
     nodes = deaths.read_text().splitlines()

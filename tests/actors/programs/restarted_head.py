@@ -23,6 +23,7 @@ from sunshower.dev.ports import HOST, Ports
 from sunshower.runtime.plan import Layout
 from tests.actors.programs.evidence import (
     TOTAL,
+    Held,
     check_no_ack_came_too_soon,
     finish,
     stored,
@@ -71,7 +72,7 @@ def main(folder: Path) -> None:
 def lose_head(nodes: Cluster, folder: Path) -> None:
     with RayCluster(nodes.address) as cluster:
         gate = folder / "gate"
-        made = topology(folder, gate=gate, spout_pending=16)
+        made = topology(folder, Held(TOTAL, gate), spout_pending=16)
         run = cluster.submit(made.graph(), Layout.ISOLATE, sample=1)
         until_acked(run, 1)
         killed = run.overview().processes[worker_of(run, "work")]

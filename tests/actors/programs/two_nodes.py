@@ -14,6 +14,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.runtime.plan import Layout
 from tests.actors.programs.evidence import (
     TOTAL,
+    Held,
     check_no_ack_came_too_soon,
     finish,
     stored,
@@ -31,7 +32,7 @@ def main(folder: Path) -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             gate = folder / "gate"
-            declared = topology(folder, gate=gate, ackers=4)  # enough processes for both machines
+            declared = topology(folder, Held(TOTAL, gate), ackers=4)  # enough processes
             run = cluster.submit(declared.graph(), Layout.ISOLATE, sample=1)
             places = run.nodes()
             there = places[second.node_id]

@@ -183,11 +183,12 @@ def test_an_experiment_on_ray(
     write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path, ray_cluster: object
 ) -> None:
     file = write(HOLDING)
-    arguments = ("--cluster", "ray", "--set", "total=300", "--set", "kill_every_s=0.5")
+    # The run lasts 3 s, so that it has not ended before the first kill.
+    arguments = ("--cluster", "ray", "--set", "total=600", "--set", "kill_every_s=0.5")
     status = sunshower("experiment", "run", file, *arguments, "--json")
     printed = capsys.readouterr()
     assert status == 0, printed.err
-    assert json.loads(printed.out)["figures"]["completed"] == 300
+    assert json.loads(printed.out)["figures"]["completed"] == 600
     assert "kill any relay" in printed.err
     folder = latest(tmp_path, "kill-a-relay")
     assert read(folder, "plan.json")["cluster"] == "ray"

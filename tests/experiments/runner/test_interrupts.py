@@ -63,6 +63,11 @@ def test_a_second_signal_ends_a_wait_at_once() -> None:
     with Interrupts() as interrupts:
         interrupts.defer()
         signal.raise_signal(signal.SIGINT)
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.wait(60)
+        second = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):  # the signal may also come before the wait
+            start_and_wait(second, interrupts)
+
+
+def start_and_wait(signal_later: threading.Timer, interrupts: Interrupts) -> None:
+    signal_later.start()
+    interrupts.wait(60)

@@ -14,7 +14,7 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
-from tests.guarantee.deaths import until
+from tests.guarantee.deaths import RECOVERY_S, until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -100,7 +100,7 @@ def test_a_state_has_each_record_after_an_upgrade_under_load(
         run.kill_master()
         run.kill_worker(run.plan.workers[-1])
         (tmp_path / "gate").touch()
-        assert run.wait(60)
+        assert run.wait(RECOVERY_S)
     finally:
         run.stop()
     check_each_is_there(tmp_path)
@@ -121,7 +121,7 @@ def test_after_code_that_does_not_load_or_open_the_old_code_continues(
         assert run.snapshot().state is State.ACTIVE
         assert RayStore(run.id).plan_numbers() == [0]
         (tmp_path / "gate").touch()
-        assert run.wait(60)
+        assert run.wait(RECOVERY_S)
     finally:
         run.stop()
     check_each_is_there(tmp_path)

@@ -11,7 +11,7 @@ from sunshower import Bolt, Context, KeyState, Number, Topology
 from sunshower.runtime.plan import ACKER
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
-from tests.guarantee.deaths import until
+from tests.guarantee.deaths import RECOVERY_S, until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -44,7 +44,7 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
             assert {name: len(run.plan.tasks_of(name)) for name in counts} == counts
         run.kill_worker(run.plan.workers[-1])
         gate.touch()
-        assert run.wait(60)
+        assert run.wait(RECOVERY_S)
     finally:
         run.stop()
     found = dict(state.items())
