@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
@@ -18,24 +20,24 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._deferred = False
-        self._requested = threading.Event()
+        self.requested = False  # an orderly end was requested
+        # A queue, because an Event whose `wait` is interrupted by a handler that sets it may wait
+        # for its own lock for ever.
+        self._wakes = SimpleQueue[None]()
         self._before: dict[signal.Signals, Any] = {}
-
-    @property
-    def requested(self) -> bool:
-        """Whether an orderly end was requested."""
-        return self._requested.is_set()
 
     def wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until an orderly end is requested."""
         if self.requested:
-            threading.Event().wait(seconds)  # a second signal raises here
+            time.sleep(seconds)  # a second signal raises here
         else:
-            self._requested.wait(seconds)
+            with suppress(Empty):
+                self._wakes.get(timeout=seconds)
 
     def wait_for_request(self) -> None:
         """Sleep until an orderly end is requested."""
-        self._requested.wait()
+        if not self.requested:
+            self._wakes.get()
 
     def defer(self) -> None:
         """Make the first signal only set `requested`. Installs the handlers again: Ray may have
@@ -59,4 +61,5 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._deferred or self.requested:
             raise KeyboardInterrupt
-        self._requested.set()
+        self.requested = True
+        self._wakes.put(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -57,6 +58,33 @@ def test_a_wait_ends_when_an_end_is_requested() -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         interrupts.wait(60)
         assert interrupts.requested
+
+
+def test_a_signal_may_arrive_at_any_step_of_a_wait() -> None:
+    def steps_of_wait(signal_at: int) -> int:
+        """Wait, with a signal at this call or return, and return the number of them."""
+        steps = 0
+
+        def on_step(*_: object) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == signal_at:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+                sys.setprofile(on_step)
+
+        with Interrupts() as interrupts:
+            interrupts.defer()
+            sys.setprofile(on_step)
+            try:
+                interrupts.wait(0.01)
+            finally:
+                sys.setprofile(None)
+            assert interrupts.requested == (signal_at > 0)
+        return steps
+
+    for signal_at in range(1, steps_of_wait(0)):
+        steps_of_wait(signal_at)
 
 
 def test_a_second_signal_ends_a_wait_at_once() -> None:
