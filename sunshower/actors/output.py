@@ -107,8 +107,8 @@ class WorkerOutput:
         self._hearing = True
         if lines:
             self._hear(int(news["pid"]), bool(news["is_err"]), lines)
-        self._hearing = False
-        with self._changed:
+        with self._changed:  # `catch_up` sees both, or neither
+            self._hearing = False
             self._marks += marks
             self._changed.notify_all()
 
