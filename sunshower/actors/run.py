@@ -24,7 +24,7 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
-from sunshower.actors.nodes.first_workers import create_workers, wait_for_workers
+from sunshower.actors.nodes.first_workers import START_S, create_workers, wait_for_workers
 from sunshower.actors.processes import (
     RayProcess,
     actor_named,
@@ -94,6 +94,7 @@ class RayRun(Run):
 
         with self._stopped_on_error():
             create_workers(self.id, self._known[1])
+            call(self.topology, self._master.__ray_ready__, within_s=START_S)
             wait_for_workers(self._known[1], snapshot)
             if resumes:  # until all have read what they continue from
                 workers = {*self._known[1].workers}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -15,11 +17,14 @@ from ray._private import worker
 from ray.experimental import internal_kv
 
 from sunshower import versions
+from sunshower.actors import run as run_module
 from sunshower.actors.cluster import RayCluster, claimed
-from sunshower.actors.names import NAMESPACE, master_name
+from sunshower.actors.master import MasterActor
+from sunshower.actors.names import CALL_S, NAMESPACE, master_name
 from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
+from sunshower.runtime.control.lifecycle import State
 from tests.actors.programs import submitter
 from tests.guarantee.deaths import until
 from tests.leftovers import check_program
@@ -116,6 +121,27 @@ def restarts(run: str) -> int:
 
     actors = state.actors().values()
     return next(int(one["NumRestarts"]) for one in actors if one["Name"] == master_name(run))
+
+
+class SlowMaster(MasterActor):
+    """Needs longer to start than a call may take, as on a busy machine."""
+
+    def __init__(self, *given: Any) -> None:
+        threading.Event().wait(CALL_S + 3.0)
+        super().__init__(*given)
+
+
+@pytest.mark.long
+def test_a_master_that_starts_slowly_is_waited_for(
+    ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SlowMaster)
+    monkeypatch.setattr(run_module, "MasterClass", slow)
+    run = ray_cluster.submit(submitter.topology(NAME).graph())
+    try:
+        assert run.snapshot().state is State.ACTIVE
+    finally:
+        run.stop()
 
 
 # ---- releases ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from sunshower.dev.ports import answers
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
+from tests.guarantee.deaths import until
 from tests.kafka.topics import admin, fill, new_topic, read_all
 
 
@@ -46,7 +47,8 @@ def test_no_message_is_lost_when_one_of_three_brokers_is_killed(kafka_cluster: K
         assert read(kafka_cluster, topic) == numbered_values(200)
     finally:
         kafka_cluster.restart(leader)
-    assert leader in brokers_seen_from(kafka_cluster.broker(leader).address, timeout_s=60)
+    # It is there after the start, is gone when it registers again, and is there for good then.
+    until(lambda: leader in brokers_seen_from(kafka_cluster.broker(leader).address, timeout_s=60))
 
 
 def test_an_older_kafka_publishes_itself_in_zookeeper(

@@ -18,7 +18,7 @@ from sunshower.runtime.node_moves import refused
 from sunshower.runtime.nodes import NodeView, choices, misfit
 from sunshower.runtime.plan import Plan
 
-_START_S = 60.0  # for all workers to say hello, besides waits for the autoscaler
+START_S = 60.0  # for all workers to say hello, besides waits for the autoscaler
 _LOOK_S = 1.0  # between two looks at the nodes
 _POLL_S = 0.1
 
@@ -48,21 +48,21 @@ def create_workers(run: str, plan: Plan) -> None:
 def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
     """Return once every worker has said hello. While one waits for a node that the autoscaler may
     add, there is no limit. Raises ClusterError if they do not start."""
-    end_s, look_s, view = time.monotonic() + _START_S, time.monotonic() + _LOOK_S, NodeView()
+    end_s, look_s, view = time.monotonic() + START_S, time.monotonic() + _LOOK_S, NodeView()
     while (snapshot := look()).state in NOT_STARTED:
         now = time.monotonic()
         if now >= look_s:
             look_s, view = now + _LOOK_S, next_view(view)
             _check(plan, view)
             if snapshot.without_room and view.grows:
-                end_s = now + _START_S
+                end_s = now + START_S
         if now >= end_s:
             why = "; ".join(snapshot.unplaced) or (
                 "is there memory for as many processes? Try fewer, or layout pack"
             )
             raise ClusterError(
                 f"not all {len(plan.workers)} workers of {plan.graph.id!r} started in "
-                f"{_START_S:g} s: {why}"
+                f"{START_S:g} s: {why}"
             )
         time.sleep(_POLL_S)
 

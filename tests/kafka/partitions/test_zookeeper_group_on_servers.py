@@ -30,7 +30,11 @@ class Reader:
     def __init__(
         self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
     ) -> None:
-        self.tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=session_s)
+        self.tree = ZooKeeperTree(
+            zookeeper.connect,
+            session_timeout_s=session_s,
+            answer_within_s=120.0,  # a client that was disconnected may take 2/3 of a session
+        )
         timeouts = GroupTimeouts(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
         clock = SystemClock()
         self.group = ZooKeeperGroup(
