@@ -46,6 +46,12 @@ class Reader:
         self.reads: set[Partition] = set()
         self.lost: list[Partition] = []
 
+    def standing(self) -> dict[str, object]:
+        """For the message of a failed test."""
+        lists = {"reads": self.reads, "lost": self.lost, "waits for": self.group.waiting}
+        found: dict[str, object] = {name: sorted(some) for name, some in lists.items()}
+        return found | {"member": self.group.member(), "connection": self.tree.client.state}
+
     def assigned(self, partitions: Collection[Partition]) -> None:
         self.reads |= {*partitions}
 
@@ -74,7 +80,7 @@ class Group:
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
         while not condition():
-            assert clock.now() < end_s, [sorted(one.reads) for one in self.readers]
+            assert clock.now() < end_s, [one.standing() for one in self.readers]
             for one in self.readers:
                 with suppress(KafkaUnreachable):  # raised while it may not read
                     one.group.look(one)
