@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Without the long tests, as in `make test`, a property has few examples. Of the long seeds,
     those below the number of the option `--sunshower-seeds` are collected. The processes of the
-    tests react to an interrupt, although a shell starts background jobs that ignore it.
+    tests react to an interrupt also if a shell has started this one in the background.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -94,6 +94,7 @@ class RayRun(Run):
 
         with self._stopped_on_error():
             create_workers(self.id, self._known[1])
+            # A snapshot would wait for the master's process no longer than CALL_S.
             call(self.topology, self._master.__ray_ready__, within_s=START_S)
             wait_for_workers(self._known[1], snapshot)
             if resumes:  # until all have read what they continue from

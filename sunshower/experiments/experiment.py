@@ -216,7 +216,8 @@ def _check_used(experiment: Experiment, parameters: Mapping[str, Any]) -> None:
         return
     unused = parameters.keys() - {argument.name for argument in wanted}
     for name in sorted(unused):
-        if parameters[name] != experiment.parameters[name]:
+        default = experiment.parameters[name]
+        if parameters[name] is not default and parameters[name] != default:
             raise ExperimentError(
                 f"{experiment}: parameter {name!r} is set, but changes nothing: none of its "
                 f"functions ({', '.join(functions)}) has an argument of this name. Add the "

@@ -271,8 +271,8 @@ def test_injected_errors_are_raised_until_they_end(submit: Submit, paced: Paced)
 def test_an_injected_delay_lasts_until_it_ends(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1), workers=1), Layout.PACK, active=False)
     run.disturb(InjectedFaults(slows=(SlowTask(component="sink", seconds=0.5),)))
-    run.activate()  # reaches the only worker after the fault
     begun_s = run.now()
+    run.activate()  # reaches the only worker after the fault
     until(run, lambda snapshot: snapshot.component("sink").executed >= 3)
     assert run.now() - begun_s >= 2 * 0.5
     run.disturb(InjectedFaults())

@@ -17,8 +17,8 @@ from tests.guarantee.deaths import RECOVERY_S, until
 
 # Another process must not be silent for so long, even if it has to wait for a processor.
 TIMEOUT_S = 8.0
-# Deadlines stop a second after the silence is seen, which is before this; a new process starts
-# after this.
+# Longer than the time after which deadlines stop, and shorter than that after which a new process
+# starts.
 MESSAGE_S = 0.75 * TIMEOUT_S
 LONG_S = 600
 

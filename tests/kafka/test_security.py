@@ -127,8 +127,8 @@ def test_a_client_without_credentials_fails_because_no_broker_answers(
 
 
 def deny(secured: SecuredKafka, kind: ResourceType, name: str) -> dict[str, Any]:
-    """Deny the user bob access to a resource. Returns his settings, when the broker refuses: the
-    controller knows it first."""
+    """Deny the user bob access to a resource, wait until the broker applies that (the controller
+    does so earlier), and return bob's settings."""
     place = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*")
     refused = AclBinding(*place, AclOperation.ALL, AclPermissionType.DENY)
     client, clock = admin(secured.kafka.bootstrap), SystemClock()

@@ -53,7 +53,7 @@ def test_calls_watches_and_nodes_survive_a_restart_of_the_server(
     zookeeper: ZooKeeper,
 ) -> None:
     root = f"/{uuid.uuid4().hex}"
-    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=300)
+    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=200)
     seen, written = CallQueue(), CallQueue()
     tree.create(f"{root}/mine", ephemeral=True)
     tree.watch(f"{root}/new", seen)

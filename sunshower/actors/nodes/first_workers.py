@@ -18,7 +18,7 @@ from sunshower.runtime.node_moves import refused
 from sunshower.runtime.nodes import NodeView, choices, misfit
 from sunshower.runtime.plan import Plan
 
-START_S = 60.0  # for all workers to say hello, besides waits for the autoscaler
+START_S = 60.0  # for the master, and then for all workers, besides waits for the autoscaler
 _LOOK_S = 1.0  # between two looks at the nodes
 _POLL_S = 0.1
 

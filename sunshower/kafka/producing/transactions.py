@@ -51,8 +51,8 @@ class Transactions(Producer):
 
     def commit(self) -> None:
         """Commit; readers see the messages soon after this returns, once the brokers have written
-        the markers of the transaction. If it raises, they never will, unless `fatal` is set.
-        Raises StaleGeneration, KafkaError."""
+        the markers of the transaction. If it raises, readers never see them, unless `fatal`
+        is set. Raises StaleGeneration, KafkaError."""
         self._do("committing", lambda: self._client.commit_transaction(_WITHIN_S))
 
     def abort(self) -> None:

@@ -133,11 +133,13 @@ class Observer:
             since_s = now if self._done_since_s is None else self._done_since_s
         at_rest = all(worker.at_rest for worker in workers)
         spouts_done = _spouts_done(plan, tasks)
+        # The results of windows are sent without a counted input.
+        windowed = any(spout.windows for spout in plan.graph.spouts)
         empty = (
             arrived
             and (at_rest or spouts_done)
             and all(worker.idle for worker in workers)
-            and (now - since_s >= _SETTLE_S or self._all_received(tasks))
+            and (now - since_s >= _SETTLE_S or (not windowed and self._all_received(tasks)))
         )
         done = empty and spouts_done
         if done and (plan.graph.config.tracked or now - since_s >= _SETTLE_S):

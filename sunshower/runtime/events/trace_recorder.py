@@ -32,7 +32,7 @@ _STEPS_MAX = 8  # of one edge
 _STEP_BYTES = 150  # about what a step takes in memory, without its text
 _DESCRIBED_BYTES = 1 << 14  # before secrets are taken out: one that is cut is not recognised
 _ROWS_SHOWN = 3  # of a shared batch
-_CLOCK_READS = 5  # a busy machine hardly interrupts all of them
+_CLOCK_READS = 5  # that a process is paused in each of them is unlikely
 
 
 class TraceStep(NamedTuple):

@@ -125,11 +125,11 @@ def is_reported(run: RayRun) -> bool:
     """Whether the task that stays is all that is reported, also in the log. A master that has left
     the drained node, too, has to look at the nodes first."""
     lines = run.snapshot().unplaced
-    texts = [one.text for one in run.log_lines()]
-    return len(lines) == 1 and all(
-        "is being drained: the state of held[" in line and any(line in text for text in texts)
-        for line in lines
-    )
+    if len(lines) != 1:
+        return False
+    (line,) = lines
+    is_logged = any(line in one.text for one in run.log_lines())
+    return is_logged and "is being drained: the state of held[" in line
 
 
 def main(folder: Path) -> None:

@@ -94,7 +94,7 @@ def test_trees_are_listed_drawn_and_exported_from_a_cluster(
     (failed,) = listed("--failed")
     assert (failed["outcome"], failed["cause"], failed["attempt"]) == ("failed", "exception", 1)
     assert "ValueError: no bad word" in failed["reason"]
-    assert begun_s - 60 < failed["emitted_s"] < time.time() + 60
+    assert begun_s - 1 < failed["emitted_s"] < time.time() + 1
     (replay,) = (tree for tree in listed() if tree["attempt"] == 2)
     assert replay["message_id"] == failed["message_id"]
     assert [hop["source"] for hop in replay["hops"]] == ["lines[0]", *["split[0]"] * 3]

@@ -19,7 +19,7 @@ from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque,
 from sunshower.kafka.formats import Json
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.topics import admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
 from tests.trident.rigs.emitting import Drive
 
 Kind = type[KafkaOpaque] | type[KafkaTransactional]
@@ -52,12 +52,21 @@ def values(rows: list[Any]) -> list[int]:
     return sorted(int(row.value) for row in rows)
 
 
+def txids(first: int = 1) -> Iterator[int]:
+    """Numbers of batches, for at most a minute: what a test waits for comes earlier."""
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    for txid in count(first):
+        assert clock.now() < end_s, f"after {txid - first} batches"
+        yield txid
+
+
 def first_rows(step: Callable[[int], list[Any]]) -> tuple[int, list[Any]]:
     """The first batch with rows: its txid, and the rows. `step` emits a batch, or runs it.
 
     The batches before are empty, while the brokers do not say yet where to begin.
     """
-    return next((txid, rows) for txid in count(1) if (rows := step(txid)))
+    return next((txid, rows) for txid in txids() if (rows := step(txid)))
 
 
 @BOTH
@@ -103,7 +112,7 @@ def test_a_replayed_transactional_batch_is_the_same_also_after_a_restart(kafka: 
         drive.restart()
         assert [drive.emit(txid, 2) for txid in (1, 2, 3)] == first
         rows = [row for batch in first for row in batch]
-        for txid in count(4):
+        for txid in txids(4):
             if len(rows) >= 700:
                 break
             rows += drive.batch(txid)
@@ -208,7 +217,7 @@ def test_an_unreadable_message_fails_its_batch_or_is_replaced_by_unreadable(
     with open_drive(spout(kafka, topic, value=Json())) as drive:
         expected = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
         with pytest.raises(FailedBatch, match=expected):
-            list(map(drive.batch, count(1)))  # the first batches may lack the message
+            list(map(drive.batch, txids()))  # the first batches may lack the message
     unreadable: list[Any] = []
 
     def mark_unreadable(record: Any, reason: str) -> Any:
@@ -232,7 +241,7 @@ def test_a_replayed_first_batch_begins_at_the_end_that_the_first_attempt_found(
         assert drive.emit(1) == []
         fill(kafka.bootstrap, topic, numbered_values(5, 5))
         rows = drive.batch(1, 1)
-        for txid in count(2):
+        for txid in txids(2):
             if len(rows) >= 5:
                 break
             rows += drive.batch(txid)

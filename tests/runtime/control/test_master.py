@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -205,6 +206,16 @@ def test_a_bolt_whose_statistics_lack_as_many_inputs_as_outputs_is_waited_for() 
     assert master.state(0.0) is State.ACTIVE
     hear(1, "numbers", 9, 9)
     assert master.state(0.0) is State.FINISHED
+
+
+def test_the_last_windows_are_waited_for(plan: Plan) -> None:
+    """Their results are sent without an input, so the counts agree before and after."""
+    spout = replace(plan.graph.components["spout"], windows=1)
+    windowed = replace(plan.graph, components={**plan.graph.components, "spout": spout})
+    master = Master(replace(plan, graph=windowed))
+    start_all(master, now=5.0)
+    assert master.state(5.9) is State.ACTIVE
+    assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
 
 
 def test_finished_topology_stays_finished_whatever_late_statistics_say(master: Master) -> None:
