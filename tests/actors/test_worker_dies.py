@@ -81,7 +81,7 @@ def test_record_on_which_a_bolt_never_returns_ends_the_topology_with_its_stack(
 def test_record_that_kills_its_process_ends_the_topology(
     ray_cluster: RayCluster, layout: Layout
 ) -> None:
-    """Its next attempt may begin before the report of the last crash arrives: one more at most."""
+    """There may be one attempt more, which begins before the report of the last crash arrives."""
     run = ray_cluster.submit(topology(kills_its_process).graph(), layout)
     try:
         text = outcome(run)

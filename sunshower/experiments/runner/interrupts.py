@@ -21,8 +21,8 @@ class Interrupts:
     def __init__(self) -> None:
         self._deferred = False
         self.requested = False  # an orderly end was requested
-        # A queue, because an Event whose `wait` is interrupted by a handler that sets it may wait
-        # for its own lock for ever.
+        # Not a threading.Event: `set` in a signal handler blocks for ever if it interrupts `wait`
+        # while that holds the Event's lock. SimpleQueue.put is reentrant (Python's queue module).
         self._wakes = SimpleQueue[None]()
         self._before: dict[signal.Signals, Any] = {}
 

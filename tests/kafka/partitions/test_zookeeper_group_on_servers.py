@@ -33,7 +33,7 @@ class Reader:
         self.tree = ZooKeeperTree(
             zookeeper.connect,
             session_timeout_s=session_s,
-            answer_within_s=120.0,  # to connect again may take 2/3 of a session
+            answer_within_s=120.0,  # connecting again may take 2/3 of a session
         )
         timeouts = GroupTimeouts(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
         clock = SystemClock()
