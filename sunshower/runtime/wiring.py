@@ -145,6 +145,8 @@ def wire(
             if component.windows:
                 wired.spouts[task.id].watermarks.watch(component.event_times, component.windows)
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
+            wired.spouts[task.id].wait_for(component.awaits, ())
+            wired.spouts[task.id].source.notes_first_end = component.id in plan.graph.awaited
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
