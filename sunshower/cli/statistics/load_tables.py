@@ -150,8 +150,8 @@ def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
             tasks = snapshot.tasks_of(id)
             read, acked = sum(t.has_filled for t in tasks), snapshot.component(id).acked
             yield (
-                f"{spout.id} waits until the tables of its joins have the records of {id}: {acked:,}"
-                f" are processed, {read} of {graph.components[id].parallelism} tasks have all"
+                f"{spout.id} waits until the tables of its joins have the records of {id}: "
+                f"{acked:,} are processed, {read} of {len(tasks)} tasks have all"
             )
 
 

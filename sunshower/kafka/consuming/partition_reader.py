@@ -161,9 +161,8 @@ class PartitionReader(RebalanceListener):
             self._options.listener.revoked(partitions, lost=lost)
 
     def has_read_first(self) -> bool:
-        """Whether each partition is read to the end that it had when this was first asked. Positions
-        count, not messages: those of transactions, and compacted ones, have none. Raises KafkaError
-        for a partition whose end is not known."""
+        """Whether each partition is read to the end that it had when this was first asked, as a
+        position: markers of transactions and compacted messages take one. Raises KafkaError."""
         for partition in self.places:
             if partition not in self._first_ends:
                 self._first_ends[partition] = self._consumer.retained(partition).latest

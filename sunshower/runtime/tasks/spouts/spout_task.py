@@ -270,7 +270,7 @@ class SpoutTask(Supervised):
             names = " and ".join(map(repr, sorted(self.awaits)))
             self.replays.notices.say(
                 f"spout {self.task.component!r} has waited for {_SAY_WAITS_S:g} s until the tables "
-                f"of its joins have the records of {names}. If that is a source without an end, let "
+                f"of its joins have the records of {names}. If that source has no end, let its "
                 "records() yield None when it has nothing, or declare table(wait=False)"
             )
 

@@ -16,12 +16,12 @@ from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.graph import Component, Level, Subscription
+from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.joined_streams import join_input
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
