@@ -248,8 +248,7 @@ class _OfField(CombinerAggregator[Any, Any]):
 
     def _add(self, table: Table, found: Table) -> None:
         """Combine values into those of their groups."""
-        if not table:
-            table.update(found)
+        if found is table:
             return
         combine = self.combine
         for key, value in found.items():
@@ -287,7 +286,8 @@ class sum_(_OfField):  # noqa: N801
         return number(value)
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        values, found = [*map(self._get, rows)], dict[Any, Any]()
+        values = [*map(self._get, rows)]
+        found: Table = {} if table else table
         if {*map(type, values)} <= {int}:
             get = found.get
             for key, value in zip(keys, values, strict=False):
@@ -320,7 +320,7 @@ class _Extreme(_OfField):
         elif not kinds <= {int} and not kinds <= {str}:
             super().gather(table, keys, rows, attempt)
             return
-        found: Table = {}
+        found: Table = {} if table else table
         is_better = operator.gt if self._greatest else operator.lt
         for key, value in zip(keys, values, strict=False):
             if key not in found or is_better(value, found[key]):
@@ -363,7 +363,8 @@ class average(_OfField):  # noqa: N801
         return mean(*value)
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        found, where = dict[Any, Any](), self._where
+        found: Table = {} if table else table
+        where = self._where
         for key, values in _by_group(keys, map(self._get, rows)).items():
             found[key] = [total(values, where), len(values) - values.count(None)]
         self._add(table, found)

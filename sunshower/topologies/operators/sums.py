@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Sum: TypeAlias = int | float | Decimal | list[Any] | None
 
 _DIGITS_MAX = 10_000  # of a sum of Decimals
+_SIMPLE = frozenset((int, float))
 _LARGE = Context(prec=_DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are integers
 
@@ -30,11 +31,17 @@ _WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are 
 def total(values: Sequence[Any], where: str) -> Sum:
     """The sum of numbers and sums; None is passed over. Raises BadEmit for other values, and for
     Decimals whose sum has more than 10,000 digits."""
+    if len(values) == 1 and type(values[0]) in _SIMPLE:
+        return values[0] + 0  # type: ignore[no-any-return]  # -0.0 is 0.0
     kinds = {*map(type, values)}
     if kinds == {float}:
         return _floats(values)
     if kinds == {int}:
         return int(sum(values))
+    return _mixed(values, where)
+
+
+def _mixed(values: Sequence[Any], where: str) -> Sum:
     whole, floats, decimals = 0, list[float](), list[Decimal]()
     is_empty = True
     for value in _each(values):
@@ -72,16 +79,36 @@ def add(first: Sum, second: Sum, where: str) -> Sum:
         if kind is int:
             return first + second  # type: ignore[operator]
         if kind is float:
-            made: float = first + second  # type: ignore[assignment,operator]
-            back = made - first  # type: ignore[operator]
-            rest = (first - (made - back)) + (second - back)  # type: ignore[operator]
+            made, rest = _two(first, second)  # type: ignore[arg-type]
             if rest == 0.0:
                 return made
             if math.isfinite(rest):
                 return [made, rest]
-    if first is None:
-        return second
-    return first if second is None else total((first, second), where)
+    if first is None or second is None:
+        return second if first is None else first
+    parts: list[Any] = [*first] if isinstance(first, list) else [first]
+    parts += second if isinstance(second, list) else [second]
+    if {*map(type, parts)} != {float}:
+        return total(parts, where)
+    return _pair(*parts) if len(parts) == 3 else _floats(parts)
+
+
+def _pair(first: float, second: float, third: float) -> float | list[Any]:
+    """The sum of three floats: in most cases two floats have it exactly."""
+    large, rest = _two(first, third)
+    small, more = _two(second, rest)
+    if more == 0.0:  # not NaN
+        made, rest = _two(large, small)
+        if math.isfinite(made):
+            return [made, rest] if rest else made
+    return _floats([first, second, third])
+
+
+def _two(first: float, second: float) -> tuple[float, float]:
+    """The rounded sum of two floats, and the rest. Knuth, TAOCP, volume 2, 4.2.2, theorem B."""
+    made = first + second
+    back = made - first
+    return made, (first - (made - back)) + (second - back)
 
 
 def number(value: Sum) -> Any:
