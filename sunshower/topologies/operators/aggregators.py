@@ -20,9 +20,9 @@ from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
-from sunshower.topologies.operators.ordering import are_finite, chosen, plain
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.sums import Sum, add, mean, number, total
+from sunshower.topologies.operators.values.ordering import are_finite, chosen, plain
+from sunshower.topologies.operators.values.sums import Sum, add, mean, number, total
 from sunshower.topologies.signatures import annotations_of, fits, name_of
 
 In = TypeVar("In")
@@ -331,7 +331,7 @@ class _Extreme(_OfField):
 class min_(_Extreme):  # noqa: N801
     """The least value of a field; None of no rows. NaN and None are passed over; if there is
     nothing else, it is NaN, or else None. Of equal values the first in the order of
-    `ordering.tie_of` is chosen: of 1, 1.0, Decimal(1) and True the int, then the float, and so on;
+    `values.ordering.tie_of` is chosen: of 1, 1.0, Decimal(1) and True the int, then the float, and so on;
     of one moment in several zones the one whose text comes first; -0.0 is 0.0. Raises BadEmit for
     values that cannot be compared, such as texts with numbers."""
 

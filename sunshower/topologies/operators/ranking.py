@@ -15,15 +15,15 @@ from sunshower.arguments import COUNT, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
-from sunshower.topologies.operators.ordering import ranked
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
+from sunshower.topologies.operators.values.ordering import ranked
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """The `n` records with the greatest values of the field `by`, greatest first: a list of tuples.
     Records with equal values are in the order of their fields (sunshower.topologies.operators.
-    ordering); 1, 1.0 and True are equal. Records whose value is NaN or None are passed over; if all
+    values.ordering); 1, 1.0 and True are equal. Records whose value is NaN or None are passed over; if all
     are, they are listed: those with NaN, or else those with None.
 
     `each`: fields of which every value has only one place in the list, with its greatest record. So

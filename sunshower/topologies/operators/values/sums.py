@@ -15,7 +15,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.errors import BadEmit
-from sunshower.topologies.operators.ordering import plain
+from sunshower.topologies.operators.values.ordering import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
