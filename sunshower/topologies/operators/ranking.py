@@ -22,9 +22,9 @@ from sunshower.topologies.operators.values.ordering import ranked
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """The `n` records with the greatest values of the field `by`, greatest first: a list of tuples.
-    Records with equal values are in the order of their fields (sunshower.topologies.operators.
-    values.ordering); 1, 1.0 and True are equal. Records whose value is NaN or None are passed over; if all
-    are, they are listed: those with NaN, or else those with None.
+    Records with equal values are in the order of their fields (values/ordering.py); 1, 1.0 and True
+    are equal. Records whose value is NaN or None are passed over; if all are, they are listed:
+    those with NaN, or else those with None.
 
     `each`: fields of which every value has only one place in the list, with its greatest record. So
     `totals.aggregate(top(3, by="count", each="word"))` is a list of three different words, and
