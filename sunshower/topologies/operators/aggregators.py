@@ -332,8 +332,8 @@ class min_(_Extreme):  # noqa: N801
     """The least value of a field; None of no rows. NaN and None are passed over; if there is
     nothing else, it is NaN, or else None. Of equal values the first in the order of
     `values.ordering.tie_of` is chosen: of 1, 1.0, Decimal(1) and True the int, then the float, and
-    so on; of one moment in several zones the one whose text comes first; -0.0 is 0.0. Raises BadEmit for
-    values that cannot be compared, such as texts with numbers."""
+    so on; of one moment in several zones the one whose text comes first; -0.0 is 0.0. Raises
+    BadEmit for values that cannot be compared, such as texts with numbers."""
 
     _greatest = False
 
