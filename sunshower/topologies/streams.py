@@ -137,6 +137,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         return found
 
     def shuffle(self) -> Grouped[R_co]:
+        """For bolts without a state: each task sees a part of every key. For one that keeps a state
+        group by the key, with `fields`. The records go evenly to all tasks."""
         return Grouped(self, groupings.Shuffle())
 
     def fields(self, *fields: str) -> Grouped[R_co]:
@@ -158,6 +160,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         return Grouped(self, groupings.Direct())
 
     def local_or_shuffle(self) -> Grouped[R_co]:
+        """For bolts without a state, as `shuffle`. The records go to the tasks in the sender's own
+        process, if there are any, else to all."""
         return Grouped(self, groupings.LocalOrShuffle())
 
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
@@ -378,7 +382,8 @@ class Grouped(GroupedStream, Generic[R_co]):
         fields: Declared | None = None,
         **out: Any,
     ) -> Stream[Any]:
-        """Declare a bolt that reads this stream; see Topology.bolt."""
+        """Declare a bolt of `parallelism` tasks that reads this stream; see Topology.bolt. With
+        several tasks, one that keeps a state needs an input grouped by its key."""
         declare: Callable[..., Stream[Any]] = self.stream.topology.bolt
         return declare(id, impl, [self], parallelism, fields, **out)
 
