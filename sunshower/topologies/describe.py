@@ -74,10 +74,8 @@ def _state_note(graph: Graph, component: Component) -> str:
     for read in component.inputs:
         if isinstance(read.grouping, _SHUFFLED):
             fields = graph.components[read.source].streams[read.stream].schema.fields
-            example = f', as in .fields("{fields[0]}"),' if fields else ""
-            return (
-                f"each task sees a part of every key; group by the key{example} if it keeps state"
-            )
+            call = f' (.fields("{fields[0]}"))' if fields else ""
+            return f"each task sees a part of every key; group by the key{call} if it keeps state"
     return ""
 
 

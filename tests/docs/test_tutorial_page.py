@@ -92,7 +92,7 @@ def test_shuffled_tasks_count_wrong_and_the_repair_counts_right(
     make_project(tmp_path / "my-words", "0.1.0")
     section = PAGE.partition("## Several tasks")[2].partition("## ")[0]
     wrong, right = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    (shown,) = re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     path = tmp_path / "my-words/words.py"
     program = path.read_text(encoding="utf-8")
     (line,) = re.findall(r"^totals = .*\n", program, re.MULTILINE)

@@ -46,8 +46,8 @@ def notes(declare: Callable[[Any], object]) -> list[str]:
 
 
 SHUFFLED = (
-    "it × 2: each task sees a part of every key; group by the key, as in "
-    '.fields("word"), if it keeps state'
+    "it × 2: each task sees a part of every key; group by the key "
+    '(.fields("word")) if it keeps state'
 )
 
 
