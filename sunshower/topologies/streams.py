@@ -332,7 +332,8 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
 
-        `on_timer(key, state)` is called when the time has come to which `state.timer` was set.
+        `on_timer(key, state)` is called when the time has come to which `state.timer` was set, and
+        at the end of all sources until no timer is set: `state.ended` is True there.
         """
         stream, by = self._grouped()
         rows = process_of(stream, by, function, on_timer, fields, settings)
