@@ -132,6 +132,11 @@ class Turns:
             turn.set_result(None)
 
 
+def begin_all(calls: Iterable[Awaitable[Any]]) -> list[Awaitable[Any]]:
+    """Let calls begin, in this order, when the current one waits."""
+    return list(map(asyncio.ensure_future, calls))
+
+
 async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
     """The results of calls that run at the same time; a single one begins at once. Raises the first
     error, and cancels the others then."""

@@ -271,9 +271,7 @@ def _composed_async(
     """An async function of a record that runs all steps. Calls of an async step are made for all
     rows and records at the same time. If `ordered`, what follows it, up to the begin of the next
     calls, is done for one record after the other, in the order in which their runs began."""
-    from asyncio import ensure_future
-
-    from sunshower.topologies.async_calls import Turns, all_of
+    from sunshower.topologies.async_calls import Turns, all_of, begin_all
 
     parts = _parts(steps)
     turns = [Turns() for _ in parts[1:]] if ordered else []
@@ -292,7 +290,7 @@ def _composed_async(
                 if step is not None:
                     calls += map(step.expand_async, made)
                 if len(calls) > 1 or (plain and not index):  # else it begins below, at once
-                    calls = list(map(ensure_future, calls))
+                    calls = begin_all(calls)
                 if turns and index:
                     passed = index
                     turns[index - 1].leave(number)
