@@ -134,6 +134,7 @@ class EventTime:
     # ended; -inf: none yet, inf: all
     newest: float = -inf  # spouts: the highest one emitted
     spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
+    holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class SpoutSource:
     drawn = 0  # the number of the next record to draw
     behind = 0  # how many settled records the source still repeats; they are skipped
     is_empty = True  # no record that was drawn waits for its first emit
+    asked_s = -inf  # when it last answered a request for records, also with none
 
     def draw(self, limit: int, now: float) -> Drawn:
         """Up to `limit` records that are available now. An exception of user code is in `error`."""
