@@ -75,6 +75,11 @@ class PartitionReader(RebalanceListener):
         self._waiting: dict[Partition, bool] = {}
         self._find_s, self._look_up_again_s = 0.0, _FIND_S
 
+    @property
+    def has_unbegun(self) -> bool:
+        """Whether it was assigned partitions of which it does not know yet where to begin."""
+        return bool(self._waiting.keys() - self.places.keys())
+
     # ---- partitions -------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
