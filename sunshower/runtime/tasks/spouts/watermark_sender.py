@@ -95,8 +95,6 @@ class WatermarkSender:
         self._is_known = False  # which partitions the task reads
         self._begun_s: float | None = None  # when it first asked which they are
         self._look_s = 0.0  # when it asked last
-        self._dropped: list[tuple[float, float]] = []  # until when, and the lowest event time, of
-        # messages of partitions that another task reads now
         self._mark: Watermark | None = None  # the last one sent
         self._complete = True  # its tree
         self._sent_s = 0.0
@@ -172,8 +170,7 @@ class WatermarkSender:
         queued = (time for number, time in self.queued.items() if first <= number < end)
         lowest = min(queued, default=inf)
         lowest = min(lowest, float(self._times[slots_of(released.roots)].min(initial=inf)))
-        if lowest < inf:
-            self._dropped.append((now + IDLE_S, lowest))
+        self._partitions.left(int(self.partitions_of(np.array([first]))[0]), lowest, now)
 
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
@@ -289,7 +286,9 @@ class WatermarkSender:
         self._begun_s = now if self._begun_s is None else self._begun_s
         partitions, at_end = self.partitions_read(), self.partitions_at_end()
         self._is_known = partitions is not None
-        if partitions is not None:
+        if partitions is None:
+            self._partitions.unknown(now)
+        else:
             if at_end is None:  # it cannot tell: each answer counts
                 at_end = dict.fromkeys(partitions, self._owner.source.asked_s)
             self._partitions.look(partitions, at_end, self._confirmed, now)
@@ -303,9 +302,7 @@ class WatermarkSender:
     def _next(self, now: float) -> Watermark:
         last = self._mark or _NONE
         number = last.number + 1
-        self._dropped = [one for one in self._dropped if one[0] > now]
-        held = (lowest for _, lowest in self._dropped)
-        pending = min(self._pending.lowest(self._times), self._lowest_queued(now), *held)
+        pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
         ended = self._owner.exhausted and not self.stops and self._is_empty
         # A partition without a record yet holds windows back, as does a task that does not know its
         # partitions.

@@ -79,6 +79,14 @@ class PartitionTime:
         self.quiet_s = inf
 
 
+@dataclass(slots=True)
+class _LeftPartition:
+    """A partition that the task does not read any more."""
+
+    until_s: float  # until when it holds windows back here
+    time: float  # up to where windows may end
+
+
 class _Moment(NamedTuple):
     """What was known at one time."""
 
@@ -92,12 +100,26 @@ class PartitionTimes:
 
     def __init__(self) -> None:
         self._times: dict[int, PartitionTime] = {}
-        self._left_s: dict[int, float] = {}  # partition → when the task stopped reading it
+        self._left: dict[int, _LeftPartition] = {}
         self._moments: deque[_Moment] = deque()
 
     def emitted(self, partition: int, time: float, now: float) -> None:
         """Note the highest event time of records of a partition that are emitted now."""
         self._times.setdefault(partition, PartitionTime()).emitted(time, now)
+
+    def left(self, partition: int, lowest: float, now: float) -> None:
+        """The task stops reading a partition, or reads it again from another position. It holds
+        windows back until its next reader has sent its time, for which that has IDLE_S. `lowest`:
+        the lowest event time of the messages that were dropped."""
+        before = self._left.get(partition, _LeftPartition(0.0, inf)).time
+        known = self._times.pop(partition, PartitionTime(reached=inf))
+        time = min(before, known.time, lowest)
+        self._left[partition] = _LeftPartition(now + IDLE_S, time)
+
+    def unknown(self, now: float) -> None:
+        """The task does not know now which partitions it reads."""
+        for left in self._left.values():
+            left.until_s = now + IDLE_S
 
     def look(
         self,
@@ -107,33 +129,34 @@ class PartitionTimes:
         now: float,
     ) -> None:
         """Note which partitions are read now, and of which a fetch ended at its end: partition →
-        when the last one began. Called several times a second. A partition that the task stops
-        reading holds windows back for IDLE_S, until its next reader has sent its time."""
+        when the last one began. Called several times a second."""
+        for partition in self._times.keys() - {*partitions}:
+            self.left(partition, inf, now)
         for partition in partitions:
             self._times.setdefault(partition, PartitionTime())
-            self._left_s.pop(partition, None)
-        for partition in self._times.keys() - {*partitions}:
-            if now - self._left_s.setdefault(partition, now) >= IDLE_S:
-                del self._times[partition], self._left_s[partition]
+            self._left.pop(partition, None)
+        self._left = {one: left for one, left in self._left.items() if left.until_s > now}
         for partition, known in self._times.items():
-            if partition not in fetches or partition in self._left_s:
+            if partition not in fetches:
                 known.not_fetched()
             elif known.fetched(fetches[partition]) and known.is_idle:
                 known.passed = max(known.passed, self._before(known.fetched_s).lowest)
         while self._moments and self._moments[0].at_s < now - 2 * GAP_S:
             self._moments.popleft()
-        lowest = min((one.time for one in self._times.values() if not one.is_idle), default=-inf)
-        self._moments.append(_Moment(now, lowest, confirmed))
+        active = [one.time for one in self._times.values() if not one.is_idle]
+        active += [left.time for left in self._left.values()]
+        self._moments.append(_Moment(now, min(active, default=-inf), confirmed))
 
     @property
     def is_idle(self) -> bool:
         """Whether all partitions are idle, or there is none."""
-        return all(one.is_idle for one in self._times.values())
+        return not self._left and all(one.is_idle for one in self._times.values())
 
     @property
     def lowest(self) -> float:
         """The event time that all partitions have reached; -inf: there is none."""
-        return min((one.time for one in self._times.values()), default=-inf)
+        left = (one.time for one in self._left.values())
+        return min((*(one.time for one in self._times.values()), *left), default=-inf)
 
     @property
     def newest(self) -> float:
