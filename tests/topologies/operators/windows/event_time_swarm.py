@@ -261,7 +261,7 @@ class EventProgram:
         log.write(part, Event(self.numbers, at))
 
 
-def run_program(program: EventProgram, *, steps: int = 100, with_faults: bool = True) -> SimRun:
+def run_program(program: EventProgram, *, steps: int = 70, with_faults: bool = True) -> SimRun:
     """Run a program to its end. Steps have a second; a third of them catch up at the beginning."""
     draw, seed = Random(-program.seed - 1), program.seed
     behind = steps // 3 if draw.random() < 0.5 else 0
@@ -283,7 +283,7 @@ def run_program(program: EventProgram, *, steps: int = 100, with_faults: bool = 
     with suppress(LifecycleError):
         run.activate()
     program.end()
-    assert run.wait(200.0), f"seed {seed}: the run does not end\n{run._describe()}"
+    assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
     return run
 
 
