@@ -61,6 +61,8 @@ class LogSource(SpoutSource):
         spout.set_queue(lambda: [n for n in self._host.replays.line.numbers if n >= LETTERS_END])
         self._host.watermarks.partitions_of = spout.partitions_of
         self._host.watermarks.partitions_read = spout.partitions_read
+        self._host.watermarks.partitions_at_end = spout.partitions_at_end
+        self._host.watermarks.partition_name = spout.partition_name
         self._keeps_records = not (spout.refetches and spout.replay)
         self.next_poll_s = 0.0
 
@@ -135,10 +137,12 @@ class LogSource(SpoutSource):
         polled: Polled[Any] | None = guard(
             self._task, "poll", partial(self._host.spout.poll, limit)
         )
+        if limit:
+            self.asked_s = now
         if polled is None:
             return _NOTHING
         for first, end in polled.gone:
-            self._forget(first, end)
+            self._forget(first, end, now)
         count = len(polled.numbers) + len(polled.unreadable)
         if count > limit or len(polled.numbers) != len(polled.records):
             raise as_raised(
@@ -196,9 +200,10 @@ class LogSource(SpoutSource):
     def _stop_at_end(self) -> None:
         self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
 
-    def _forget(self, first: int, end: int) -> None:
+    def _forget(self, first: int, end: int, now: float) -> None:
         """Drop the open messages of [first, end): another member owns them now."""
         released = self._host.pending.release(self._host.pending.within(first, end))
+        self._host.watermarks.dropped(released, first, end, now)
         failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
         self._host.instrument.failed(released, failures)
         self._host.replays.forget(first, end)

@@ -56,7 +56,10 @@ class NextTupleSource(SpoutSource):
         return not self._emissions
 
     def draw(self, limit: int, now: float) -> Drawn:
+        asks = not self._host.exhausted and len(self._emissions) < limit
         self._ask(limit)
+        if asks and self.error is None:
+            self.asked_s = now
         fresh: list[Emission] = []
         room = self._host.fresh_room
         while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
