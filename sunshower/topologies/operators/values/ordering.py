@@ -18,7 +18,6 @@ from decimal import Decimal
 from enum import Enum
 from heapq import nlargest, nsmallest
 from typing import Any
-from uuid import UUID
 
 from sunshower.errors import BadEmit
 from sunshower.records import DictKey, key_of
@@ -32,13 +31,12 @@ _KINDS: tuple[tuple[Any, str], ...] = (
     (bytes, "bytes"),
     (date, "dates"),
     (timedelta, "durations"),
-    (UUID, "UUIDs"),
 )
 _CONVERTED = ("numpy", "pandas")
 _NUMBERS = (int, float, Decimal, bool)
 _PLAIN = (
     *(object, int, float, Decimal, str, bytes, bytearray, memoryview, tuple, list, dict, set),
-    *(frozenset, date, datetime, time, timedelta, UUID),
+    *(frozenset, date, datetime, time, timedelta),
 )
 _LESS = operator.attrgetter("__lt__")
 _KNOWN = frozenset(map(_LESS, _PLAIN))  # the comparisons that `place_of` makes
