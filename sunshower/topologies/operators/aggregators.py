@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
+from itertools import islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.arguments import checked
@@ -29,6 +30,8 @@ In = TypeVar("In")
 V = TypeVar("V")
 Table = dict[Any, Any]  # group → its value so far
 Rows = Sequence[Any]
+_FIRST = 64
+_NOTHING = (None, 0)
 
 
 class AnyAggregator(ABC):
@@ -87,6 +90,12 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
         for key, record in zip(keys, rows, strict=False):
             value = self.init(record)
             table[key] = self.combine(table[key], value) if key in table else value
+
+    def combine_into(self, table: Table, keys: Iterable[Any], values: Iterable[V]) -> None:
+        """Combine values into those of their groups in `table`."""
+        combine = self.combine
+        for key, value in zip(keys, values, strict=True):
+            table[key] = combine(table[key], value) if key in table else value
 
     def fresh(self, attempt: Attempt) -> V:
         return self.zero()
@@ -246,20 +255,18 @@ class _OfField(CombinerAggregator[Any, Any]):
     def init(self, record: Any) -> Any:
         return self._get(record)
 
-    def _add(self, table: Table, found: Table) -> None:
-        """Combine values into those of their groups."""
-        if found is table:
-            return
-        combine = self.combine
-        for key, value in found.items():
-            table[key] = combine(table[key], value) if key in table else value
-
 
 def _by_group(keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, list[Any]]:
     groups: defaultdict[Any, list[Any]] = defaultdict(list)
     for key, value in zip(keys, values, strict=False):
         groups[key].append(value)
     return groups
+
+
+def _are_few(keys: Sequence[Any]) -> bool:
+    """Whether groups have many rows, as those of the first rows do: then one sum of all values of a
+    group costs less than one for each row."""
+    return len({*keys[:_FIRST]}) * 4 <= len(keys[:_FIRST])
 
 
 class sum_(_OfField):  # noqa: N801
@@ -277,6 +284,8 @@ class sum_(_OfField):  # noqa: N801
         return total([self._get(record)], self._where)
 
     def combine(self, first: Sum, second: Sum) -> Sum:
+        if type(first) is int and type(second) is int:
+            return first + second
         return add(first, second, self._where)
 
     def zero(self) -> Sum:
@@ -286,17 +295,30 @@ class sum_(_OfField):  # noqa: N801
         return number(value)
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        values = [*map(self._get, rows)]
-        found: Table = {} if table else table
-        if {*map(type, values)} <= {int}:
-            get = found.get
-            for key, value in zip(keys, values, strict=False):
-                found[key] = get(key, 0) + value
-        else:
-            where = self._where
+        values, keys, where = [*map(self._get, rows)], [*islice(keys, len(rows))], self._where
+        if _are_few(keys):
             for key, several in _by_group(keys, values).items():
-                found[key] = total(several, where)
-        self._add(table, found)
+                part = total(several, where)
+                table[key] = add(table[key], part, where) if key in table else part
+            return
+        get = table.get
+        for key, value in zip(keys, values, strict=True):
+            old, kind = get(key), type(value)
+            if kind is int and (old is None or type(old) is int):
+                table[key] = value if old is None else old + value
+            elif kind is float:
+                table[key] = value + 0.0 if old is None else add(old, value, where)  # no -0.0
+            else:
+                table[key] = add(old, total([value], where), where)
+
+    def combine_into(self, table: Table, keys: Iterable[Any], values: Iterable[Any]) -> None:
+        get, where = table.get, self._where
+        for key, value in zip(keys, values, strict=True):
+            old = get(key)
+            if type(old) is int and type(value) is int:  # a call costs as much as all the rest
+                table[key] = old + value
+            else:
+                table[key] = value if old is None else add(old, value, where)
 
 
 class _Extreme(_OfField):
@@ -320,12 +342,14 @@ class _Extreme(_OfField):
         elif not kinds <= {int} and not kinds <= {str}:
             super().gather(table, keys, rows, attempt)
             return
-        found: Table = {} if table else table
-        is_better = operator.gt if self._greatest else operator.lt
+        get, kind = table.get, next(iter(kinds), None)
+        stays: Callable[[Any, Any], bool] = operator.ge if self._greatest else operator.le
         for key, value in zip(keys, values, strict=False):
-            if key not in found or is_better(value, found[key]):
-                found[key] = value
-        self._add(table, found)
+            old = get(key)
+            if type(old) is not kind:
+                table[key] = value if old is None else self.combine(old, value)
+            elif not stays(old, value):  # NaN does not
+                table[key] = value
 
 
 class min_(_Extreme):  # noqa: N801
@@ -354,7 +378,10 @@ class average(_OfField):  # noqa: N801
         return [total([value], self._where), int(value is not None)]
 
     def combine(self, first: Any, second: Any) -> list[Any]:
-        return [add(first[0], second[0], self._where), first[1] + second[1]]
+        (value, times), (other, more) = first, second
+        if type(value) is int and type(other) is int:
+            return [value + other, times + more]
+        return [add(value, other, self._where), times + more]
 
     def zero(self) -> list[Any]:
         return [0, 0]
@@ -363,11 +390,22 @@ class average(_OfField):  # noqa: N801
         return mean(*value)
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        found: Table = {} if table else table
-        where = self._where
-        for key, values in _by_group(keys, map(self._get, rows)).items():
-            found[key] = [total(values, where), len(values) - values.count(None)]
-        self._add(table, found)
+        values, keys, where = [*map(self._get, rows)], [*islice(keys, len(rows))], self._where
+        if _are_few(keys):
+            for key, several in _by_group(keys, values).items():
+                part = [total(several, where), len(several) - several.count(None)]
+                table[key] = self.combine(table[key], part) if key in table else part
+            return
+        get = table.get
+        for key, value in zip(keys, values, strict=True):
+            old, times = get(key, _NOTHING)
+            if type(value) is int and (old is None or type(old) is int):
+                table[key] = [value if old is None else old + value, times + 1]
+            elif type(value) is float:
+                table[key] = [value + 0.0 if old is None else add(old, value, where), times + 1]
+            else:
+                added = add(old, total([value], where), where)
+                table[key] = [added, times + (value is not None)]
 
 
 class collect(_OfField):  # noqa: N801

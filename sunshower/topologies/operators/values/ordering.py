@@ -118,6 +118,8 @@ def chosen(first: Any, second: Any, *, greatest: bool, where: str) -> Any:
             return first if greatest else second
         if first < second:
             return second if greatest else first
+        if first == second:  # not NaN
+            return first
     elif first is None or second is None:
         return first if second is None else second
     missing = is_nan(first), is_nan(second)

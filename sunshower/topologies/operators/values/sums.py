@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Sum: TypeAlias = int | float | Decimal | list[Any] | None
 
 _DIGITS_MAX = 10_000  # of a sum of Decimals
-_SIMPLE = frozenset((int, float))
 _LARGE = Context(prec=_DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are integers
 
@@ -31,13 +30,23 @@ _WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are 
 def total(values: Sequence[Any], where: str) -> Sum:
     """The sum of numbers and sums; None is passed over. Raises BadEmit for other values, and for
     Decimals whose sum has more than 10,000 digits."""
-    if len(values) == 1 and type(values[0]) in _SIMPLE:
-        return values[0] + 0  # type: ignore[no-any-return]  # -0.0 is 0.0
-    kinds = {*map(type, values)}
-    if kinds == {float}:
+    if len(values) == 1:
+        if type(values[0]) is float or type(values[0]) is int:
+            return values[0] + 0  # -0.0 is 0.0
+        return _mixed(values, where)
+    if type(values[0]) is int:
+        try:
+            if type(whole := sum(values)) is int:
+                return whole
+        except (TypeError, ArithmeticError):  # other values follow
+            return _mixed(values, where)
+    kinds = [*map(type, values)]
+    floats, count = kinds.count(float), len(kinds)  # 23 ns per value, a set of them 42 ns
+    if floats == count:
         return _floats(values)
-    if kinds == {int}:
-        return int(sum(values))
+    if floats + kinds.count(int) == count:
+        numbers = [value for value in values if type(value) is float]
+        return _with_whole(numbers, sum(value for value in values if type(value) is int))
     return _mixed(values, where)
 
 
@@ -74,41 +83,74 @@ def _mixed(values: Sequence[Any], where: str) -> Sum:
 
 def add(first: Sum, second: Sum, where: str) -> Sum:
     """The sum of two sums. Raises as `total`."""
-    kind, other = type(first), type(second)
-    if kind is other:
-        if kind is int:
-            return first + second  # type: ignore[operator]
-        if kind is float:
-            made, rest = _two(first, second)  # type: ignore[arg-type]
-            if rest == 0.0:
-                return made
-            if math.isfinite(rest):
-                return [made, rest]
+    if type(first) is int and type(second) is int:
+        return first + second
+    if type(first) is float and type(second) is list:
+        first, second = second, first
+    exact: Sum = None
+    if type(second) is float:
+        exact = _plus(first, second)
+    elif type(first) is list and type(second) is list:
+        exact = _plus_pair(first, second)
+    if exact is not None:
+        return exact
     if first is None or second is None:
         return second if first is None else first
-    parts: list[Any] = [*first] if isinstance(first, list) else [first]
-    parts += second if isinstance(second, list) else [second]
-    if {*map(type, parts)} != {float}:
-        return total(parts, where)
-    return _pair(*parts) if len(parts) == 3 else _floats(parts)
+    parts = first if type(first) is list else [first]
+    return total([*parts, *second] if type(second) is list else [*parts, second], where)
 
 
-def _pair(first: float, second: float, third: float) -> float | list[Any]:
-    """The sum of three floats: in most cases two floats have it exactly."""
-    large, rest = _two(first, third)
-    small, more = _two(second, rest)
-    if more == 0.0:  # not NaN
-        made, rest = _two(large, small)
-        if math.isfinite(made):
-            return [made, rest] if rest else made
-    return _floats([first, second, third])
+def _plus(first: Any, value: float) -> Any:
+    """The sum of a float, or of a sum of two floats, and a float; None if it is not finite, or no
+    sum of two floats. Knuth's theorem B (TAOCP, volume 2, 4.2.2) written out costs a third of
+    `math.fsum` with the list that it needs."""
+    if type(first) is float:
+        made = first + value
+        back = made - first
+        rest = (first - (made - back)) + (value - back)
+        if rest == 0.0:
+            return made
+        return [made, rest] if rest - rest == 0.0 else None
+    if type(first) is not list or len(first) != 2 or type(first[1]) is not float:
+        return None
+    high, low = first
+    made = high + value
+    back = made - high
+    rest = (high - (made - back)) + (value - back)
+    small = low + rest
+    back = small - low
+    if (low - (small - back)) + (rest - back) != 0.0:
+        return None
+    large = made + small
+    rest = small - (large - made)  # |made| >= |small|, or made is 0
+    if rest == 0.0:
+        return large
+    return [large, rest] if rest - rest == 0.0 else None
 
 
-def _two(first: float, second: float) -> tuple[float, float]:
-    """The rounded sum of two floats, and the rest. Knuth, TAOCP, volume 2, 4.2.2, theorem B."""
-    made = first + second
-    back = made - first
-    return made, (first - (made - back)) + (second - back)
+def _plus_pair(first: list[Any], second: list[Any]) -> Any:
+    """The sum of two sums of two floats. None if it is not finite, or no sum of two floats."""
+    if len(first) != 2 or len(second) != 2:
+        return None
+    (high, low), (other, rest) = first, second
+    if type(low) is not float or type(rest) is not float:
+        return None
+    made = high + other
+    back = made - high
+    middle = (high - (made - back)) + (other - back)
+    small = low + rest
+    back = small - low
+    least = (low - (small - back)) + (rest - back)
+    both = middle + small
+    back = both - middle
+    if least != 0.0 or (middle - (both - back)) + (small - back) != 0.0:
+        return None
+    large = made + both
+    back = large - made
+    rest = (made - (large - back)) + (both - back)
+    if rest == 0.0:
+        return large
+    return [large, rest] if rest - rest == 0.0 else None
 
 
 def number(value: Sum) -> Any:
@@ -145,22 +187,26 @@ def pieces(column: Any) -> list[pa.ChunkedArray] | None:
     import pyarrow.compute as pc
 
     rest, made = column.cast(pa.float64()), list[Any]()
-    is_finite = pc.is_finite(rest)
-    if pc.all(is_finite).as_py() is False:
-        finite = pc.if_else(is_finite, rest, 0.0)
+    if not math.isfinite(bound := _sum_of_sizes(rest)):
+        finite = pc.if_else(pc.is_finite(rest), rest, 0.0)
         made, rest = [pc.subtract(rest, finite)], finite
-    digits = (len(column) + 2).bit_length()
-    while True:
-        ends = pc.min_max(rest).as_py().values()
-        greatest = max((abs(end) for end in ends if end is not None), default=0.0)
-        if not greatest and made:
-            return made
-        exponent = digits + math.frexp(greatest)[1]
-        if exponent > 1023:
+        bound = _sum_of_sizes(rest)
+    while bound or not made:
+        exponent = math.frexp(bound)[1] + 1
+        if exponent > 1023 or bound == math.inf:
             return None
         large = math.ldexp(1.0, exponent)
         made.append(pc.subtract(pc.add(rest, large), large))
         rest = pc.subtract(rest, made[-1])
+        bound = _sum_of_sizes(rest)
+    return made
+
+
+def _sum_of_sizes(column: Any) -> float:
+    """About the sum of |value|, which no sum of a part exceeds: 3 ns per value; `min_max`: 8 ns."""
+    import pyarrow.compute as pc
+
+    return float(pc.sum(pc.abs(column)).as_py() or 0.0)
 
 
 def _each(values: Iterable[Any]) -> Iterable[Any]:
