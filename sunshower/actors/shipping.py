@@ -1,101 +1,638 @@
-"""Pickles user code by value, so that workers need not import the submitter's modules.
+"""Pickles plans, and what belongs to their code, by the names of modules that are sent along.
 
-In a savepoint the classes of user code are stored by name instead (CodeClasses): after
-`submit --resume` they are other objects, and a record of a former class fits no stream.
+What a module of the program defines is pickled by its name, and a worker imports that module from
+the source that was sent (program.py). The file that declares the topology is not run again: its
+functions, classes and values are pickled, and are the content of its module in a worker.
 """
 
 from __future__ import annotations
 
+import functools
 import io
+import logging
 import pickle
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from importlib import import_module
-from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from pathlib import Path
-from types import ModuleType
+from pathlib import PurePath
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ray import cloudpickle
-from ray.cloudpickle.cloudpickle import _should_pickle_by_reference  # no public API: see the pin
+from ray.cloudpickle import cloudpickle as internals  # no public API: see the pin of ray
+from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
+from sunshower.actors import program as programs
+from sunshower.actors.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 
-# The source of modules that protoc has generated, by module name: of those that this process has
-# shipped or received. Their classes cannot be pickled by value: a worker imports them.
-_generated: dict[str, str] = {}
+__all__ = ["CodeClasses", "outline", "packed", "pickled", "ship", "with_tasks"]
+
+_VALUE_BYTES_MAX = 1 << 20  # of a module's value that no code of the plan mentions
+_LOG = logging.getLogger("sunshower")
 
 
-def ship(modules: Iterable[ModuleType]) -> None:
-    """Pickle the definitions of these imported modules by value from now on, not by name. Modules
-    that protoc has generated are sent as source."""
-    for module in modules:
-        if type(vars(module).get("DESCRIPTOR")).__name__ == "FileDescriptor" and module.__file__:
-            _generated[module.__name__] = Path(module.__file__).read_text(encoding="utf-8")
-        else:
-            cloudpickle.register_pickle_by_value(module)
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A pickled plan, and the program that it needs. Unpickled, it is the plan."""
+
+    program: Program | None
+    plan: bytes
+    tasks: tuple[Task, ...] | None = None  # those of the plan in force; None: as submitted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_plan, (self.program, self.plan, self.tasks)
 
 
 def pickled(plan: Plan) -> bytes:
-    """Pickle the plan by value. Raises TopologyError naming a component that cannot be pickled."""
+    """Pickle a plan, with its program. Raises TopologyError naming a component that cannot be
+    pickled, and for a program that is too large."""
+    modules = modules_here()
     for component in plan.graph.components.values():
         try:
-            _dumps(component)
+            _Pickler.dumps(component, modules)
         except Exception as error:
-            raise TopologyError(
-                f"component {component.id!r} cannot be sent to its worker: {first_line(error)}. "
-                "Open files, sockets and locks belong into prepare() or open(), not into the "
-                "object that is declared"
-            ) from error
-    data = _dumps(plan)
-    if not _generated:
-        return data
-    with_source: bytes = cloudpickle.dumps(_WithSource(data, _generated))
-    return with_source
+            raise _unsendable(component.id, error) from error
+    pickler = _Pickler(file := io.BytesIO(), modules)
+    pickler.dump(plan)
+    program = programs.installed()
+    if program is None and pickler.names:
+        program = _program(plan, modules, pickler.names)
+    data: bytes = cloudpickle.dumps(Shipped(program, file.getvalue()))
+    return data
+
+
+def _unsendable(component: str, error: Exception) -> TopologyError:
+    return TopologyError(
+        f"component {component!r} cannot be sent to its worker: {first_line(error)}. "
+        "Open files, sockets and locks belong into prepare() or open(), not into the "
+        "object that is declared"
+    )
+
+
+def with_tasks(data: bytes, tasks: tuple[Task, ...]) -> bytes:
+    """A pickled plan, with other tasks."""
+    changed: bytes = cloudpickle.dumps(replace(_shipped(data), tasks=tasks))
+    return changed
+
+
+def _shipped(data: bytes) -> Shipped:
+    found = _Parts(io.BytesIO(data)).load()
+    return found if isinstance(found, Shipped) else Shipped(None, data)
+
+
+class _Parts(pickle.Unpickler):
+    """Unpickles a Shipped, and not the plan."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return Shipped if name == _load_plan.__name__ else super().find_class(module, name)
+
+
+def _load_plan(program: Program | None, data: bytes, tasks: tuple[Task, ...] | None) -> Plan:
+    if program is not None and not programs.is_here(program):
+        _enter(program)
+    plan: Plan = pickle.loads(data)  # noqa: S301 (of this cluster)
+    return plan if tasks is None else replace(plan, tasks=tasks)
+
+
+def _enter(program: Program) -> None:
+    """Make the modules of a program those of this process."""
+    mains = programs.install(program)
+    try:
+        pickle.loads(program.values)  # noqa: S301 (of this cluster)
+        for name, error in programs.import_all(program).items():
+            _LOG.warning(
+                "the module %s of the program cannot be imported here: %s. A worker imports the "
+                "modules of the program; what only the process that submits can do belongs into "
+                "the file that declares the topology, or into a function",
+                name,
+                first_line(error),
+            )
+        _set_state(pickle.loads(program.state))  # noqa: S301 (of this cluster)
+    except BaseException:
+        programs.remove(program)
+        raise
+    del mains
+
+
+def _program(plan: Plan, modules: Modules, names: Iterable[tuple[str, str]]) -> Program:
+    roots, files = programs.files_of(modules)
+    needed = _reachable(modules, names)
+    values = list[tuple[str, str, Any]]()
+    for name, module in modules.mains.items():
+        for key, value in _contents(module):
+            try:
+                limit = None if (name, key) in needed else _VALUE_BYTES_MAX
+                _Pickler.dumps([value], modules, defines=True, limit=limit)
+            except Exception as error:
+                if (name, key) in needed:
+                    _check_components(plan, modules, error)
+                values.append((name, key, _Missing(name, key, first_line(error))))
+            else:
+                values.append((name, key, value))
+    return Program(
+        programs.here(),
+        roots,
+        files,
+        tuple(name for name in modules.others if name in sys.modules),
+        tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
+        _Pickler.dumps([_Set(*one) for one in values], modules, defines=True),
+        _Pickler.dumps(_state(modules), modules),
+    )
+
+
+def _check_components(plan: Plan, modules: Modules, cause: Exception) -> None:
+    """Raise TopologyError for a component whose code uses what cannot be pickled."""
+    for component in plan.graph.components.values():
+        try:
+            _ByValue.dumps(component, modules)
+        except Exception as error:
+            raise _unsendable(component.id, error) from error
+    raise TopologyError(f"the program cannot be sent to its workers: {first_line(cause)}")
+
+
+def _contents(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """What a module contains that is sent by value."""
+    for key, value in [*vars(module).items()]:
+        is_shell = key.startswith("_") or key in ("In", "Out", "get_ipython", "exit", "quit")
+        if not (key.startswith("__") or (is_shell and "get_ipython" in vars(module))):
+            yield key, value
+
+
+class _Set:
+    """An attribute of a module. Unpickled, the module has it."""
+
+    def __init__(self, module: str, key: str, value: Any) -> None:
+        self._entry = module, key, value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _set_attribute, self._entry
+
+
+def _set_attribute(module: str, key: str, value: Any) -> None:
+    namespace = vars(sys.modules[module])
+    if not isinstance(value, _Missing):
+        namespace[key] = value
+        return
+    missing = namespace.setdefault("__missing__", {})
+    missing[key] = value.why
+    namespace["__getattr__"] = functools.partial(_no_attribute, module, missing)
+
+
+def _no_attribute(module: str, missing: Mapping[str, str], key: str) -> Any:
+    why = missing.get(key)
+    raise AttributeError(
+        f"module {module!r} has no attribute {key!r}"
+        + (f" in a worker, because it cannot be sent: {why}" if why else "")
+    )
+
+
+@dataclass(frozen=True)
+class _Missing:
+    module: str
+    key: str
+    why: str
+
+
+def _reachable(modules: Modules, names: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The attributes of the modules sent by value that the code of these uses: module, name."""
+    found = set[tuple[str, str]]()
+    frontier = [*names]
+    while frontier:
+        name, key = frontier.pop()
+        if name not in modules.mains or (name, key) in found:
+            continue
+        found.add((name, key))
+        namespace = vars(modules.mains[name])
+        used = {one for code in _codes(namespace.get(key)) for one in _names_in(code)}
+        frontier += [(name, one) for one in used if one in namespace]
+    return found
+
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    value = getattr(value, "__wrapped__", value)
+    if isinstance(value, FunctionType):
+        yield value.__code__
+        for cell in value.__closure__ or ():
+            if cell != internals._make_empty_cell() and cell.cell_contents is not value:
+                yield from _codes(cell.cell_contents) if callable(cell.cell_contents) else ()
+    elif isinstance(value, type):
+        for one in vars(value).values():
+            inner = getattr(one, "__func__", getattr(one, "fget", one))
+            yield from _codes(inner) if isinstance(inner, FunctionType) else ()
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+# ---- picklers ------------------------------------------------------------------------------------
+
+
+class _Limited(io.BytesIO):
+    """A file that refuses more than `limit` bytes."""
+
+    def __init__(self, limit: int | None) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any) -> int:
+        if self._limit is not None and self.tell() + len(data) > self._limit:
+            raise ValueError(f"it has more than {self._limit:,} bytes")
+        return super().write(data)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles generated modules and their classes by name, also below a package that is shipped."""
+    """Pickles modules of the program, and what they define, by name; `defines`: those that are
+    sent by value define it here.
+
+    A function that has no such name is pickled by value, and is a function of its module there.
+    """
+
+    def __init__(self, file: io.BytesIO, modules: Modules, *, defines: bool = False) -> None:
+        super().__init__(file)
+        self.names = set[tuple[str, str]]()  # of the program: module, name
+        self._modules, self._defines = modules, defines
+
+    @classmethod
+    def dumps(
+        cls, value: Any, modules: Modules, *, defines: bool = False, limit: int | None = None
+    ) -> bytes:
+        """Pickle a value. Raises whatever its pickling raises, ValueError above the limit."""
+        file = _Limited(limit)
+        cls(file, modules, defines=defines).dump(value)
+        return file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and obj.__name__ in _generated:
+        if isinstance(obj, ModuleType):
+            if self._modules.get(obj.__name__) is not obj:
+                return NotImplemented
+            self.names.add((obj.__name__, ""))
             return import_module, (obj.__name__,)
-        if isinstance(obj, type) and obj.__module__ in _generated:
-            return NotImplemented  # by name
-        return super().reducer_override(obj)
+        if isinstance(obj, type | FunctionType):
+            if (module := _module_of(obj, self._modules)) is None:
+                return super().reducer_override(obj)
+            if self._defines and module in self._modules.mains:
+                return self._defined(obj)
+            self.names.add((module, obj.__qualname__.partition(".")[0]))
+            if isinstance(obj, type):
+                return _class_named, (module, obj.__qualname__, _outline_of(obj))
+            return _function_named, (module, obj.__qualname__)
+        if self._defines and getattr(obj, "__module__", None) in self._modules.mains:
+            return _definition(obj)
+        return NotImplemented
+
+    def _defined(self, obj: Any) -> tuple[Any, ...]:
+        """A class or function by value, which its module has as soon as it exists."""
+        is_class = isinstance(obj, type)
+        reduced = internals._dynamic_class_reduce(obj) if is_class else self._dynamic(obj)
+        make, args, *others = reduced
+        return _define, (obj.__module__, obj.__qualname__, make, args), *others
+
+    def _dynamic(self, function: FunctionType) -> tuple[Any, ...]:
+        reduced: tuple[Any, ...] = super()._dynamic_function_reduce(function)
+        module = self._modules.of_globals(function.__globals__)
+        if module is None:
+            return reduced
+        make, (code, _, *others), (state, slots), *rest = reduced
+        self.names.update((module.__name__, name) for name in _names_in(function.__code__))
+        slots["__globals__"] = {}
+        return make, (code, _Globals(module.__name__), *others), (state, slots), *rest
+
+    _dynamic_function_reduce = _dynamic
 
 
-def _dumps(value: Any) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
+class _ByValue(_Pickler):
+    """Pickles all that the program defines by value, with the values that its code uses."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | FunctionType) and _module_of(obj, self._modules) is not None:
+            if isinstance(obj, type):
+                return internals._dynamic_class_reduce(obj)
+            return self._dynamic_function_reduce(obj)
+        return cloudpickle.Pickler.reducer_override(self, obj)
+
+    _dynamic_function_reduce = cloudpickle.Pickler._dynamic_function_reduce
+
+
+def _module_of(obj: Any, modules: Modules) -> str | None:
+    """The module of the program that has a class or function under its name."""
+    name = getattr(obj, "__module__", None)
+    if (module := modules.get(name)) is None:
+        return None
+    found: Any = module
+    for part in obj.__qualname__.split("."):
+        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+    found = getattr(found, "__func__", found) if isinstance(obj, FunctionType) else found
+    return module.__name__ if found is obj else None
+
+
+def _definition(obj: Any) -> Any:
+    """How to pickle an object that pickles itself as a name in its module, where that defines it.
+    Raises PicklingError for an unknown type of these."""
+    if isinstance(obj, typing.TypeVar):
+        return internals._make_typevar, internals._decompose_typevar(obj)
+    if isinstance(obj, typing.NewType):
+        return _new_type, (obj.__name__, obj.__supertype__, obj.__module__)
+    if isinstance(obj, functools._lru_cache_wrapper):
+        limits = obj.cache_parameters()
+        return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
+    if isinstance(reduced := obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL), str):
+        raise pickle.PicklingError(f"cannot pickle the {type(obj).__name__} {reduced}")
+    return NotImplemented
+
+
+def _new_type(name: str, supertype: Any, module: str) -> typing.NewType:
+    made = typing.NewType(name, supertype)
+    made.__module__ = module
+    return made
+
+
+def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+class _Globals:
+    """The attributes of a module, as the globals of a function."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _globals_of, (self._module,)
+
+
+def _globals_of(module: str) -> dict[str, Any]:
+    return vars(import_module(module))
+
+
+def _define(module: str, name: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    obj = make(*args)
+    if name.isidentifier():
+        vars(sys.modules[module]).setdefault(name, obj)
+    return obj
+
+
+def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
+    """The class or function of this name."""
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _function_named(module: str, name: str) -> Any:
+    return _class_named(module, name)
+
+
+# ---- outlines: plans without their code ------------------------------------------------------------
+
+# What a master asks of a class besides its bases.
+_Outline = tuple[tuple[type, ...], tuple[str, ...], tuple[str, ...] | None]
+
+
+def _outline_of(kind: type) -> _Outline:
+    """The classes that it derives from, as far as they are of the program or Sunshower's, the names
+    of its attributes, and the fields of a record. An Enum is a class of the program alone."""
+    bases = tuple(
+        base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
+    )
+    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
+    names = tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
+    return bases, names, tuple(fields) if fields else None
+
+
+def outline(data: bytes) -> Plan:
+    """A pickled plan without its code: no module of the program is imported, and no code of it
+    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
+    names of attributes."""
+    shipped = _shipped(data)
+    if shipped.program is None:
+        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
+    else:
+        plan = _OutlineUnpickler(shipped.plan, shipped.program).load()
+    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
+
+
+class _OutlineUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, program: Program) -> None:
+        super().__init__(io.BytesIO(data))
+        self._program = program
+        self._replaced: Mapping[str, Any] = {
+            "_class_named": self._class,
+            "_function_named": self._function,
+            "_globals_of": lambda module: {},
+            "import_module": ModuleType,
+            "subimport": ModuleType,
+        }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in self._replaced:
+            return self._replaced[name]
+        if self._program.has(module):
+            return self._function(module, name)
+        return super().find_class(module, name)
+
+    @staticmethod
+    def _class(module: str, name: str, outlined: _Outline) -> type:
+        bases, names, fields = outlined
+        ours = tuple(one for one in bases if one.__module__.startswith("sunshower.") or
+                     issubclass(one, _Empty))  # fmt: skip
+        content: dict[str, Any] = dict.fromkeys(names)
+        content |= {"__module__": module, "__qualname__": name}
+        if fields is not None:
+            content["_fields"] = fields
+            ours = ours or (tuple,)
+        with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
+        return type(name.rpartition(".")[2], with_empty, content)
+
+    @staticmethod
+    def _function(module: str, name: str) -> Any:
+        def function(*_: Any, **__: Any) -> None:
+            raise AssertionError(f"{module}.{name} runs only in workers")
+
+        function.__module__, function.__qualname__ = module, name
+        function.__name__ = name.rpartition(".")[2]
+        return function
+
+
+class _Empty:
+    """The objects of classes of the program, where their code is not."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return tuple.__new__(cls) if issubclass(cls, tuple) else object.__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Takes anything."""
+
+    def __setstate__(self, state: Any) -> None:
+        parts = state if isinstance(state, tuple) else (state,)
+        for part in parts:
+            if isinstance(part, dict) and hasattr(self, "__dict__"):
+                vars(self).update(part)
+
+    def append(self, _: Any) -> None:
+        """As of a list."""
+
+    def __setitem__(self, _: Any, __: Any) -> None:
+        """As of a dict."""
+
+
+# ---- the values of modules that are sent as source ---------------------------------------------------
+
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath)
+_CONTAINERS = (dict, list, set, deque)
+_State = list[tuple[Any, dict[str, Any]]]  # module or class, and values of its attributes
+
+
+def _state(modules: Modules) -> _State:
+    """The values in modules that are sent as source, and in their classes: a worker has them as
+    they are here, also if they were changed after the import."""
+    found: _State = []
+    for name, module in modules.others.items():
+        found.append((module, _values_in(module, modules)))
+        for kind in [*vars(module).values()]:
+            is_own = isinstance(kind, type) and _module_of(kind, modules) == name
+            if is_own and not issubclass(kind, Enum):
+                found.append((kind, _values_in(kind, modules)))
+    return [(owner, values) for owner, values in found if values]
+
+
+def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in [*vars(owner).items()]:
+        if not (key.startswith("_") and key.endswith("_")) and _is_value(value, owner, key):
+            try:
+                _Pickler.dumps(value, modules, limit=_VALUE_BYTES_MAX)
+            except Exception:  # it stays as the import makes it
+                continue
+            found[key] = value
+    return found
+
+
+def _is_value(value: Any, owner: Any, key: str) -> bool:
+    if isinstance(value, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+        return True
+    if isinstance(value, type | FunctionType):  # replaced, or imported from elsewhere
+        is_here = (value.__module__, value.__qualname__) == (owner.__name__, key)
+        return isinstance(owner, ModuleType) and not is_here
+    return isinstance(owner, ModuleType) and _has_plain_state(value)
+
+
+def _has_plain_state(value: Any) -> bool:
+    """Whether an object is what its attributes are."""
+    kind = type(value)
+    plain = (kind.__reduce_ex__, kind.__reduce__) == (object.__reduce_ex__, object.__reduce__)
+    own_state = getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
+    return plain and not own_state and hasattr(value, "__dict__")
+
+
+def _set_state(state: _State) -> None:
+    for owner, values in state:
+        for key, value in values.items():
+            former = vars(owner).get(key)
+            if (merged := _merged(former, value)) is not former:
+                setattr(owner, key, merged)
+
+
+def _merged(here: Any, sent: Any) -> Any:
+    """`here` with the content of `sent`, if it can be changed, or `sent`."""
+    if here is sent or type(here) is not type(sent) or isinstance(here, type | FunctionType):
+        return sent
+    if isinstance(here, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+        try:
+            if here == sent:
+                return here
+        except Exception:  # such as of arrays: which are taken to differ
+            pass
+        if not isinstance(here, _CONTAINERS):
+            return sent
+        here.clear()
+        here.extend(sent) if isinstance(here, list | deque) else here.update(sent)
+        return here
+    if _has_plain_state(here):
+        for key, value in vars(sent).items():
+            vars(here)[key] = _merged(vars(here).get(key), value)
+        for key in vars(here).keys() - vars(sent).keys():
+            del vars(here)[key]
+        return here
+    return sent
+
+
+# ---- what workers send -------------------------------------------------------------------------------
+
+
+class Answer:
+    """What a worker answers to a client. A client with the code gets objects of its own classes,
+    another one gets copies of the classes."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        modules = modules_here()
+        pickler = _Pickler(file := io.BytesIO(), modules)
+        pickler.dump(self._value)
+        if not pickler.names:
+            return pickle.loads, (file.getvalue(),)
+        return _load_answer, (
+            {name for name, _ in pickler.names},
+            file.getvalue(),
+            _ByValue.dumps(self._value, modules),
+        )
+
+
+def _load_answer(names: Iterable[str], by_name: bytes, by_value: bytes) -> Any:
+    known = modules_here()
+    has_code = all(known.get(name) is not None for name in names)
+    return pickle.loads(by_name if has_code else by_value)  # noqa: S301 (of this cluster)
+
+
+def packed(value: Any) -> bytes:
+    """Pickle a value for another process with the same program."""
+    return _Pickler.dumps(value, modules_here())
+
+
+# ---- savepoints --------------------------------------------------------------------------------------
+
+_ClassName = tuple[str, str]  # module, qualified name
 
 
 class CodeClasses:
     """Pickles values for a savepoint, and reads them, with the classes of the code of a `plan` by
-    module and name: all classes that its components, or functions and methods of them, refer to.
-
-    Others are pickled as usual: by name if a module that can be imported has them.
-    """
+    module and name: those that a module of the program or an installed one has, and those that the
+    components, or functions and methods of them, refer to."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     @cached_property
+    def _modules(self) -> Modules:
+        return modules_here()
+
+    @cached_property
     def _found(self) -> dict[_ClassName, type]:
-        collector = _ClassCollector(io.BytesIO())
+        collector = _ClassCollector(io.BytesIO(), self._modules)
         collector.dump(self._plan)
         return collector.found
 
     def dumps(self, value: Any) -> bytes:
         """Raises LifecycleError for a class that can neither be imported nor is in the plan."""
         file = io.BytesIO()
-        _NamingPickler(file, self).dump(value)
+        _NamingPickler(file, self, self._modules).dump(value)
         return file.getvalue()
 
     def loads(self, data: bytes) -> Any:
@@ -105,7 +642,9 @@ class CodeClasses:
 
     def name_of(self, kind: type) -> _ClassName | None:
         """The name of a class that cannot be imported; None: it can."""
-        if kind.__module__ == "builtins" or _should_pickle_by_reference(kind):
+        if kind.__module__ == "builtins" or _module_of(kind, self._modules) is not None:
+            return None
+        if _should_pickle_by_reference(kind):
             return None
         name = _class_name(kind)
         if self._found.get(name) is not kind:
@@ -114,12 +653,18 @@ class CodeClasses:
 
     def named(self, name: _ClassName) -> type:
         """The class with this name."""
-        if name not in self._found:
-            raise LifecycleError(f"the code has no {_format_class(name)}")
-        return self._found[name]
+        if name in self._found:
+            return self._found[name]
+        if self._modules.get(name[0]) is not None:
+            return self.in_program(*name)
+        raise LifecycleError(f"the code has no {_format_class(name)}")
 
-
-_ClassName = tuple[str, str]  # module, qualified name
+    def in_program(self, module: str, name: str, _: Any = None) -> Any:
+        """What a module of the program has under that name."""
+        try:
+            return _class_named(module, name)
+        except (ImportError, AttributeError):
+            raise LifecycleError(f"the code has no {_format_class((module, name))}") from None
 
 
 def _class_name(kind: type) -> _ClassName:
@@ -133,8 +678,8 @@ def _format_class(name: _ClassName) -> str:
 class _ClassCollector(_Pickler):
     """Finds the classes that are pickled with a value."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, modules: Modules) -> None:
+        super().__init__(file, modules)
         self.found: dict[_ClassName, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -144,8 +689,8 @@ class _ClassCollector(_Pickler):
 
 
 class _NamingPickler(_Pickler):
-    def __init__(self, file: io.BytesIO, classes: CodeClasses) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, classes: CodeClasses, modules: Modules) -> None:
+        super().__init__(file, modules)
         self._classes = classes
 
     def persistent_id(self, obj: Any) -> _ClassName | None:
@@ -157,47 +702,8 @@ class _NamingUnpickler(pickle.Unpickler):
         super().__init__(file)
         self._classes = classes
 
+    def find_class(self, module: str, name: str) -> Any:
+        return self._classes.in_program if name == "_class_named" else super().find_class(module, name)
+
     def persistent_load(self, pid: Any) -> type:
         return self._classes.named(pid)
-
-
-class _WithSource:
-    """A pickled object, and the source of modules that it needs. Unpickled, it is the object."""
-
-    def __init__(self, data: bytes, sources: Mapping[str, str]) -> None:
-        self.data, self.sources = data, dict(sources)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _loads, (self.data, self.sources)
-
-
-def _loads(data: bytes, sources: dict[str, str]) -> Any:
-    for name, source in sources.items():
-        if name in sys.modules and _generated.get(name, source) != source:
-            raise TopologyError(
-                f"the module {name}, which protoc has generated, has changed, and a process cannot "
-                "have two versions of its messages: submit the topology again instead"
-            )
-    _generated.update(sources)
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.append(_FINDER)  # last: a module that is installed has precedence
-    return cloudpickle.loads(data)
-
-
-class _Finder(MetaPathFinder, InspectLoader):
-    """Imports generated modules from their source, and the packages around them."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        spec: ModuleSpec | None = None
-        if name in _generated or self.is_package(name):
-            spec = spec_from_loader(name, self, is_package=self.is_package(name))
-        return spec
-
-    def is_package(self, fullname: str) -> bool:
-        return any(name.startswith(f"{fullname}.") for name in _generated)
-
-    def get_source(self, fullname: str) -> str:
-        return _generated.get(fullname, "")
-
-
-_FINDER = _Finder()
