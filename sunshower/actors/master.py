@@ -18,8 +18,8 @@ import ray
 from sunshower.actors.names import NAMESPACE, silent, worker_name
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
-from sunshower.actors.plan_check import check_plan
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
+from sunshower.actors.programs.plan_check import check_plan
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.shipping import outline, with_tasks
 from sunshower.actors.store import RayStore

@@ -15,6 +15,7 @@ import sys
 import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -27,19 +28,23 @@ from ray import cloudpickle
 from ray.cloudpickle import cloudpickle as internals  # no public API: see the pin of ray
 from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
-from sunshower.actors import program as programs
-from sunshower.actors.program import Modules, Program, modules_here, ship
+from sunshower.actors.programs import program as programs
+from sunshower.actors.programs.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
 from sunshower.runtime.plan import Plan, Task
 
 __all__ = ["CodeClasses", "outline", "packed", "pickled", "ship", "with_tasks"]
 
-_VALUE_BYTES_MAX = 1 << 20  # of a module's value that no code of the plan mentions
+_VALUE_BYTES_MAX = 1 << 20  # of a value that no code uses, or of a module sent as source
+_TOO_LARGE = f"it has more than {_VALUE_BYTES_MAX:,} bytes, and no code of the topology uses it"
+_Name = tuple[str, str]  # module, name in it
+_OF_SHELL = ("In", "Out", "get_ipython", "exit", "quit")
+_REFLECTION = {"globals", "vars", "dir", "getmembers", "eval", "exec"}
 _LOG = logging.getLogger("sunshower")
 
 
-# ---- plans ---------------------------------------------------------------------------------------
+# ---- plans --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Shipped:
 def pickled(plan: Plan) -> bytes:
     """Pickle a plan, with its program. Raises TopologyError naming a component that cannot be
     pickled, and for a program that is too large."""
-    modules = modules_here()
+    modules = modules_here(plan.graph.modules)
     for component in plan.graph.components.values():
         try:
             _Pickler.dumps(component, modules)
@@ -109,6 +114,9 @@ def _enter(program: Program) -> None:
     """Make the modules of a program those of this process."""
     mains = programs.install(program)
     try:
+        for name, module in mains.items():
+            vars(module)["__getattr__"] = functools.partial(_attribute, name)
+        _rest[:] = [program.rest]
         pickle.loads(program.values)  # noqa: S301 (of this cluster)
         for name, error in programs.import_all(program).items():
             _LOG.warning(
@@ -122,50 +130,83 @@ def _enter(program: Program) -> None:
     except BaseException:
         programs.remove(program)
         raise
-    del mains
 
 
-def _program(plan: Plan, modules: Modules, names: Iterable[tuple[str, str]]) -> Program:
+def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
     roots, files = programs.files_of(modules)
-    needed = _reachable(modules, names)
-    values = list[tuple[str, str, Any]]()
-    for name, module in modules.mains.items():
-        for key, value in _contents(module):
-            try:
-                limit = None if (name, key) in needed else _VALUE_BYTES_MAX
-                _Pickler.dumps([value], modules, defines=True, limit=limit)
-            except Exception as error:
-                if (name, key) in needed:
-                    _check_components(plan, modules, error)
-                values.append((name, key, _Missing(name, key, first_line(error))))
-            else:
-                values.append((name, key, value))
+    values, used, errors = _values(modules)
+    needed = _needed(used, [*names, *(name for name in used if _is_class(name, modules))])
+    errors = {name: why for name, why in errors.items() if why != _TOO_LARGE or name not in needed}
+    if needed & errors.keys():
+        _check_components(plan, modules)
+    parts: tuple[list[_Set], list[_Set]] = [], []
+    for name, value in values.items():
+        sent = _Missing(errors[name]) if name in errors else value
+        parts[name not in needed].append(_Set(*name, sent))
     return Program(
         programs.here(),
         roots,
         files,
-        tuple(name for name in modules.others if name in sys.modules),
+        tuple(modules.others),
         tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
-        _Pickler.dumps([_Set(*one) for one in values], modules, defines=True),
+        _Pickler.dumps(parts[0], modules, defines=True),
+        _Pickler.dumps(parts[1], modules, defines=True),
         _Pickler.dumps(_state(modules), modules),
     )
 
 
-def _check_components(plan: Plan, modules: Modules, cause: Exception) -> None:
+def _values(
+    modules: Modules,
+) -> tuple[dict[_Name, Any], dict[_Name, set[_Name]], dict[_Name, str]]:
+    """What the modules that are sent by value contain, what the code of each of these uses, and
+    which of them cannot be sent, with the reason."""
+    values: dict[_Name, Any] = {}
+    used: dict[_Name, set[_Name]] = {}
+    errors: dict[_Name, str] = {}
+    for module, contents in modules.mains.items():
+        for key, value in _contents(contents):
+            pickler = _Pickler(_Limited(_VALUE_BYTES_MAX), modules, defines=True)
+            values[module, key], used[module, key] = value, pickler.names
+            try:
+                pickler.dump([value])
+            except _TooLarge:
+                errors[module, key] = _TOO_LARGE
+            except Exception as error:
+                errors[module, key] = first_line(error)
+    return values, used, errors
+
+
+def _needed(used: Mapping[_Name, set[_Name]], names: Iterable[_Name]) -> set[_Name]:
+    """These names, and all that their code uses."""
+    found = set[_Name]()
+    frontier = [*names]
+    while frontier:
+        if (name := frontier.pop()) not in found:
+            found.add(name)
+            frontier += used.get(name, ())
+    return {*used} if {key for _, key in found} & _REFLECTION else found
+
+
+def _is_class(name: _Name, modules: Modules) -> bool:
+    value = vars(modules.mains[name[0]]).get(name[1])
+    return isinstance(value, type) and _module_of(value, modules) == name[0]
+
+
+def _check_components(plan: Plan, modules: Modules) -> None:
     """Raise TopologyError for a component whose code uses what cannot be pickled."""
     for component in plan.graph.components.values():
         try:
             _ByValue.dumps(component, modules)
         except Exception as error:
             raise _unsendable(component.id, error) from error
-    raise TopologyError(f"the program cannot be sent to its workers: {first_line(cause)}")
 
 
 def _contents(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """What a module contains that is sent by value."""
+    is_shell = "get_ipython" in vars(module)
     for key, value in [*vars(module).items()]:
-        is_shell = key.startswith("_") or key in ("In", "Out", "get_ipython", "exit", "quit")
-        if not (key.startswith("__") or (is_shell and "get_ipython" in vars(module))):
+        of_shell = is_shell and (key.startswith("_") or key in _OF_SHELL)
+        if not key.startswith("__") and not of_shell:
             yield key, value
 
 
@@ -180,17 +221,23 @@ class _Set:
 
 
 def _set_attribute(module: str, key: str, value: Any) -> None:
-    namespace = vars(sys.modules[module])
-    if not isinstance(value, _Missing):
-        namespace[key] = value
-        return
-    missing = namespace.setdefault("__missing__", {})
-    missing[key] = value.why
-    namespace["__getattr__"] = functools.partial(_no_attribute, module, missing)
+    if isinstance(value, _Missing):
+        _missing[module, key] = value.why
+    else:
+        vars(sys.modules[module]).setdefault(key, value)
 
 
-def _no_attribute(module: str, missing: Mapping[str, str], key: str) -> Any:
-    why = missing.get(key)
+_missing: dict[tuple[str, str], str] = {}  # module and attribute that could not be sent, and why
+_rest: list[bytes] = []  # what is loaded when an attribute is missing
+
+
+def _attribute(module: str, key: str) -> Any:
+    """The `__getattr__` of modules that are sent by value."""
+    while _rest and not key.startswith("__"):
+        pickle.loads(_rest.pop())  # noqa: S301 (of this cluster)
+        if key in vars(sys.modules[module]):
+            return vars(sys.modules[module])[key]
+    why = _missing.get((module, key))
     raise AttributeError(
         f"module {module!r} has no attribute {key!r}"
         + (f" in a worker, because it cannot be sent: {why}" if why else "")
@@ -199,37 +246,7 @@ def _no_attribute(module: str, missing: Mapping[str, str], key: str) -> Any:
 
 @dataclass(frozen=True)
 class _Missing:
-    module: str
-    key: str
     why: str
-
-
-def _reachable(modules: Modules, names: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The attributes of the modules sent by value that the code of these uses: module, name."""
-    found = set[tuple[str, str]]()
-    frontier = [*names]
-    while frontier:
-        name, key = frontier.pop()
-        if name not in modules.mains or (name, key) in found:
-            continue
-        found.add((name, key))
-        namespace = vars(modules.mains[name])
-        used = {one for code in _codes(namespace.get(key)) for one in _names_in(code)}
-        frontier += [(name, one) for one in used if one in namespace]
-    return found
-
-
-def _codes(value: Any) -> Iterator[CodeType]:
-    value = getattr(value, "__wrapped__", value)
-    if isinstance(value, FunctionType):
-        yield value.__code__
-        for cell in value.__closure__ or ():
-            if cell != internals._make_empty_cell() and cell.cell_contents is not value:
-                yield from _codes(cell.cell_contents) if callable(cell.cell_contents) else ()
-    elif isinstance(value, type):
-        for one in vars(value).values():
-            inner = getattr(one, "__func__", getattr(one, "fget", one))
-            yield from _codes(inner) if isinstance(inner, FunctionType) else ()
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
@@ -239,7 +256,11 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-# ---- picklers ------------------------------------------------------------------------------------
+# ---- picklers -----------------------------------------------------------------------------------
+
+
+class _TooLarge(Exception):
+    """What is pickled has more bytes than the limit."""
 
 
 class _Limited(io.BytesIO):
@@ -251,7 +272,7 @@ class _Limited(io.BytesIO):
 
     def write(self, data: Any) -> int:
         if self._limit is not None and self.tell() + len(data) > self._limit:
-            raise ValueError(f"it has more than {self._limit:,} bytes")
+            raise _TooLarge
         return super().write(data)
 
 
@@ -264,14 +285,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, file: io.BytesIO, modules: Modules, *, defines: bool = False) -> None:
         super().__init__(file)
-        self.names = set[tuple[str, str]]()  # of the program: module, name
+        self.names = set[_Name]()  # of the program, that the code uses
         self._modules, self._defines = modules, defines
 
     @classmethod
     def dumps(
         cls, value: Any, modules: Modules, *, defines: bool = False, limit: int | None = None
     ) -> bytes:
-        """Pickle a value. Raises whatever its pickling raises, ValueError above the limit."""
+        """Pickle a value. Raises whatever its pickling raises, _TooLarge above the limit."""
         file = _Limited(limit)
         cls(file, modules, defines=defines).dump(value)
         return file.getvalue()
@@ -285,9 +306,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type | FunctionType):
             if (module := _module_of(obj, self._modules)) is None:
                 return super().reducer_override(obj)
+            self.names.add((module, obj.__qualname__.partition(".")[0]))
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
-            self.names.add((module, obj.__qualname__.partition(".")[0]))
             if isinstance(obj, type):
                 return _class_named, (module, obj.__qualname__, _outline_of(obj))
             return _function_named, (module, obj.__qualname__)
@@ -355,8 +376,8 @@ def _definition(obj: Any) -> Any:
     return NotImplemented
 
 
-def _new_type(name: str, supertype: Any, module: str) -> typing.NewType:
-    made = typing.NewType(name, supertype)
+def _new_type(name: str, supertype: Any, module: str) -> Any:
+    made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
     made.__module__ = module
     return made
 
@@ -380,10 +401,37 @@ def _globals_of(module: str) -> dict[str, Any]:
 
 
 def _define(module: str, name: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    obj = make(*args)
+    with _without_init_subclass(args):
+        obj = make(*args)
     if name.isidentifier():
         vars(sys.modules[module]).setdefault(name, obj)
     return obj
+
+
+@contextmanager
+def _without_init_subclass(args: tuple[Any, ...]) -> Iterator[None]:
+    """Do not call the hook of base classes that are sent by value: its effects are sent, too."""
+    bases = {kind for one in args if isinstance(one, tuple) for kind in one if _is_defined(kind)}
+    hooks = [(one, vars(one)["__init_subclass__"]) for base in bases for one in base.__mro__
+             if _is_defined(one) and "__init_subclass__" in vars(one)]  # fmt: skip
+    for kind, _ in hooks:
+        kind.__init_subclass__ = classmethod(_do_nothing)
+    try:
+        yield
+    finally:
+        for kind, hook in hooks:
+            kind.__init_subclass__ = hook
+
+
+def _do_nothing(_: type, /, **__: Any) -> None:
+    """Instead of a hook."""
+
+
+def _is_defined(kind: Any) -> bool:
+    """Whether a class is in a module that is sent by value."""
+    program = programs.installed()
+    mains = {name for name, _ in program.mains} if program is not None else set()
+    return isinstance(kind, type) and kind.__module__ in mains
 
 
 def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
@@ -398,7 +446,7 @@ def _function_named(module: str, name: str) -> Any:
     return _class_named(module, name)
 
 
-# ---- outlines: plans without their code ------------------------------------------------------------
+# ---- outlines: plans without their code ---------------------------------------------------------
 
 # What a master asks of a class besides its bases.
 _Outline = tuple[tuple[type, ...], tuple[str, ...], tuple[str, ...] | None]
@@ -434,7 +482,7 @@ class _OutlineUnpickler(pickle.Unpickler):
         self._replaced: Mapping[str, Any] = {
             "_class_named": self._class,
             "_function_named": self._function,
-            "_globals_of": lambda module: {},
+            "_globals_of": lambda _: {},
             "import_module": ModuleType,
             "subimport": ModuleType,
         }
@@ -457,7 +505,8 @@ class _OutlineUnpickler(pickle.Unpickler):
             content["_fields"] = fields
             ours = ours or (tuple,)
         with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
-        return type(name.rpartition(".")[2], with_empty, content)
+        empty: type = type(name.rpartition(".")[2], with_empty, content)
+        return empty
 
     @staticmethod
     def _function(module: str, name: str) -> Any:
@@ -491,7 +540,7 @@ class _Empty:
         """As of a dict."""
 
 
-# ---- the values of modules that are sent as source ---------------------------------------------------
+# ---- the values of modules that are sent as source ----------------------------------------------
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath)
 _CONTAINERS = (dict, list, set, deque)
@@ -517,9 +566,10 @@ def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
         if not (key.startswith("_") and key.endswith("_")) and _is_value(value, owner, key):
             try:
                 _Pickler.dumps(value, modules, limit=_VALUE_BYTES_MAX)
-            except Exception:  # it stays as the import makes it
-                continue
-            found[key] = value
+            except Exception as error:
+                _LOG.debug("%s.%s is as its import makes it: %s", owner.__name__, key, error)
+            else:
+                found[key] = value
     return found
 
 
@@ -535,9 +585,10 @@ def _is_value(value: Any, owner: Any, key: str) -> bool:
 def _has_plain_state(value: Any) -> bool:
     """Whether an object is what its attributes are."""
     kind = type(value)
-    plain = (kind.__reduce_ex__, kind.__reduce__) == (object.__reduce_ex__, object.__reduce__)
+    hooks = {"__reduce__", "__reduce_ex__"}
+    own_reduce = any(hooks & vars(one).keys() for one in kind.__mro__[:-1])
     own_state = getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
-    return plain and not own_state and hasattr(value, "__dict__")
+    return not own_reduce and not own_state and hasattr(value, "__dict__")
 
 
 def _set_state(state: _State) -> None:
@@ -553,11 +604,9 @@ def _merged(here: Any, sent: Any) -> Any:
     if here is sent or type(here) is not type(sent) or isinstance(here, type | FunctionType):
         return sent
     if isinstance(here, _SCALARS + _CONTAINERS + (tuple, frozenset)):
-        try:
+        with suppress(Exception):  # such as of arrays, which are taken to differ
             if here == sent:
                 return here
-        except Exception:  # such as of arrays: which are taken to differ
-            pass
         if not isinstance(here, _CONTAINERS):
             return sent
         here.clear()
@@ -572,10 +621,10 @@ def _merged(here: Any, sent: Any) -> Any:
     return sent
 
 
-# ---- what workers send -------------------------------------------------------------------------------
+# ---- what workers send --------------------------------------------------------------------------
 
 
-class Answer:
+class ShippedAnswer:
     """What a worker answers to a client. A client with the code gets objects of its own classes,
     another one gets copies of the classes."""
 
@@ -606,9 +655,7 @@ def packed(value: Any) -> bytes:
     return _Pickler.dumps(value, modules_here())
 
 
-# ---- savepoints --------------------------------------------------------------------------------------
-
-_ClassName = tuple[str, str]  # module, qualified name
+# ---- savepoints ---------------------------------------------------------------------------------
 
 
 class CodeClasses:
@@ -624,7 +671,7 @@ class CodeClasses:
         return modules_here()
 
     @cached_property
-    def _found(self) -> dict[_ClassName, type]:
+    def _found(self) -> dict[_Name, type]:
         collector = _ClassCollector(io.BytesIO(), self._modules)
         collector.dump(self._plan)
         return collector.found
@@ -640,7 +687,7 @@ class CodeClasses:
         that the plan does not have; like pickle, anything else."""
         return _NamingUnpickler(io.BytesIO(data), self).load()
 
-    def name_of(self, kind: type) -> _ClassName | None:
+    def name_of(self, kind: type) -> _Name | None:
         """The name of a class that cannot be imported; None: it can."""
         if kind.__module__ == "builtins" or _module_of(kind, self._modules) is not None:
             return None
@@ -651,7 +698,7 @@ class CodeClasses:
             raise LifecycleError(f"no code of the topology refers to {_format_class(name)}")
         return name
 
-    def named(self, name: _ClassName) -> type:
+    def named(self, name: _Name) -> type:
         """The class with this name."""
         if name in self._found:
             return self._found[name]
@@ -659,19 +706,20 @@ class CodeClasses:
             return self.in_program(*name)
         raise LifecycleError(f"the code has no {_format_class(name)}")
 
-    def in_program(self, module: str, name: str, _: Any = None) -> Any:
+    def in_program(self, module: str, name: str, _: Any = None) -> type:
         """What a module of the program has under that name."""
         try:
-            return _class_named(module, name)
+            found: type = _class_named(module, name)
         except (ImportError, AttributeError):
             raise LifecycleError(f"the code has no {_format_class((module, name))}") from None
+        return found
 
 
-def _class_name(kind: type) -> _ClassName:
+def _class_name(kind: type) -> _Name:
     return kind.__module__, kind.__qualname__
 
 
-def _format_class(name: _ClassName) -> str:
+def _format_class(name: _Name) -> str:
     return f"class {name[1]} of module {name[0]}"
 
 
@@ -680,7 +728,7 @@ class _ClassCollector(_Pickler):
 
     def __init__(self, file: io.BytesIO, modules: Modules) -> None:
         super().__init__(file, modules)
-        self.found: dict[_ClassName, type] = {}
+        self.found: dict[_Name, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type):
@@ -693,7 +741,7 @@ class _NamingPickler(_Pickler):
         super().__init__(file, modules)
         self._classes = classes
 
-    def persistent_id(self, obj: Any) -> _ClassName | None:
+    def persistent_id(self, obj: Any) -> _Name | None:
         return self._classes.name_of(obj) if isinstance(obj, type) else None
 
 
@@ -703,7 +751,9 @@ class _NamingUnpickler(pickle.Unpickler):
         self._classes = classes
 
     def find_class(self, module: str, name: str) -> Any:
-        return self._classes.in_program if name == "_class_named" else super().find_class(module, name)
+        return (
+            self._classes.in_program if name == "_class_named" else super().find_class(module, name)
+        )
 
     def persistent_load(self, pid: Any) -> type:
         return self._classes.named(pid)

@@ -158,8 +158,8 @@ class RayStore:
 
     def resume(self, savepoint: Savepoint, state: MasterState) -> None:
         """Store what the processes of a run find that continues from a savepoint."""
-        for task, packed in savepoint.transfers.items():
-            self.save_transfer(state.moves, task, packed)
+        for task, transfer in savepoint.transfers.items():
+            self.save_transfer(state.moves, task, transfer)
         self.save_state(state.to_bytes())
 
     def transfer(self, move: int, task: int) -> bytes | None:

@@ -32,7 +32,7 @@ from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
-from sunshower.actors.shipping import Answer
+from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
@@ -105,15 +105,15 @@ class WorkerActor(WorkerProcessBase):
     def results(self, component: str) -> list[Any]:
         """Called between two slices of work."""
         found: list[Any] = self._ask(partial(super().results, component))
-        return cast("list[Any]", Answer(found))
+        return cast("list[Any]", ShippedAnswer(found))
 
     def query(self, query: Query) -> list[tuple[Any, Any]]:
         """Called between two slices of work."""
         found: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
-        return cast("list[tuple[Any, Any]]", Answer(found))
+        return cast("list[tuple[Any, Any]]", ShippedAnswer(found))
 
     def ask(self, name: str, request: Request) -> Reply | RequestProgress:
-        return cast("Reply", Answer(super().ask(name, request)))
+        return cast("Reply", ShippedAnswer(super().ask(name, request)))
 
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""

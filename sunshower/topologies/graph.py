@@ -12,6 +12,7 @@ from typing import Any
 
 from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
+from sunshower.program_modules import ProgramModules
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
@@ -118,7 +119,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Graph:
-    """A checked topology: every component, stream and field in a subscription exists.
+    """A checked topology: every component, stream and field in a subscription exists. `modules`:
+    those of this process when it was declared.
 
     Raises ConfigError if a spout's own settings contradict `config`.
     """
@@ -126,6 +128,7 @@ class Graph:
     id: str
     components: Mapping[str, Component]
     config: Config = field(default_factory=Config)
+    modules: ProgramModules | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for spout in self.spouts:

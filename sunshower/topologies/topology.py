@@ -17,6 +17,7 @@ from sunshower.errors import (
     TopologyError,
     UnknownComponent,
 )
+from sunshower.program_modules import ProgramModules
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
 from sunshower.topologies.groupings import Fields, describe
@@ -85,6 +86,7 @@ class Topology:
             self.config = replace(config or Config(), **changes)
         except ConfigError as error:
             raise ConfigError(f"topology {id!r}: {error}") from None
+        self._modules = ProgramModules()
         self._components: dict[str, Component] = {}
         self._extensions: dict[type[Extension], Extension] = {}
         self._finished: set[type[Extension]] = set()
@@ -312,7 +314,8 @@ class Topology:
                 extension.finish()
                 self._finished.add(kind)
         components = with_watermarks(self._components, self.id, tracked=self.config.tracked)
-        graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
+        compiled = {component.id: _compiled(component) for component in components.values()}
+        graph = Graph(self.id, compiled, self.config, self._modules)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
             raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")

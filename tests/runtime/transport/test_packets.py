@@ -133,7 +133,8 @@ def test_packet_of_another_release_is_refused_with_both_versions(
     with monkeypatch.context() as other_release:
         other_release.setattr(versions, "PROTOCOL", other)
         packet = example()
-    with pytest.raises(VersionMismatch, match=f"version {other}, and .* {versions.PROTOCOL}: let all"):
+    found = f"version {other}, and .* {versions.PROTOCOL}: let all"
+    with pytest.raises(VersionMismatch, match=found):
         read_address(packet)
 
 

@@ -19,17 +19,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module, invalidate_caches
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    ExtensionFileLoader,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sunshower.errors import TopologyError
+from sunshower.program_modules import (
+    LIBRARIES,
+    ProgramModules,
+    file_of,
+    is_below,
+    is_library,
+    root_of,
+)
 
 BYTES_MAX = 64 << 20  # of all modules together
 _SUFFIXES = (".py", *EXTENSION_SUFFIXES)
-_LIBRARIES = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
 _HERE = secrets.token_hex(8)  # of this process, as the origin of a program
 
 
@@ -42,14 +54,15 @@ class Program:
     files: Mapping[str, bytes]  # path → content, of all modules that can be imported
     imported: tuple[str, ...]  # the modules that were imported, in that order
     mains: tuple[tuple[str, str | None], ...] = ()  # those that are sent by value, and their files
-    values: bytes = b""  # what these contain, pickled
+    values: bytes = b""  # what these contain that the code of the topology may use, pickled
+    rest: bytes = b""  # what else they contain
     state: bytes = b""  # values in the other modules, pickled
 
     @cached_property
     def names(self) -> set[str]:
         """The top-level names that these modules are imported by."""
         files = [Path(path).relative_to(root).parts[0].partition(".")[0]
-                 for path in self.files for root in self.roots if _is_below(path, root)]  # fmt: skip
+                 for path in self.files for root in self.roots if is_below(path, root)]  # fmt: skip
         return {*files, *(name.partition(".")[0] for name, _ in self.mains)}
 
     def has(self, module: str) -> bool:
@@ -76,15 +89,21 @@ class Modules:
 
 _submitted: dict[str, ModuleType] = {}  # the file of a command, and the modules it has imported
 _targets: set[str] = set()  # those of them that were given to a command
-_installed: Program | None = None  # that this process has received
-_found: tuple[Any, Modules] | None = None  # by modules_here, and for what
+
+
+@dataclass
+class _Process:
+    installed: Program | None = None  # that this process has received
+    found: tuple[Any, Modules] | None = None  # by modules_here, and for what
+
+
+_process = _Process()
 
 
 def ship(modules: Iterable[ModuleType]) -> None:
     """Send these modules with topologies from now on: the file that declares one, which is sent by
     value, and the modules that it has imported. Those of a former call are no longer sent."""
-    global _found
-    _found = None
+    _process.found = None
     _submitted.clear()
     _targets.clear()
     for module in modules:
@@ -93,32 +112,31 @@ def ship(modules: Iterable[ModuleType]) -> None:
         _submitted[module.__name__] = module
 
 
-def modules_here() -> Modules:
+def modules_here(declared: ProgramModules | None = None) -> Modules:
     """The modules of the program of this process: those shipped, the script, and what they have
-    imported from their folders."""
-    global _found
-    key = (id(_installed), {*_targets}, len(sys.modules))
-    if _found is None or _found[0] != key:
-        _found = key, _modules_here()
-    return _found[1]
+    imported from their folders; of another version those with which it was `declared`."""
+    key = (id(_process.installed), {*_targets}, len(sys.modules), declared)
+    if _process.found is None or _process.found[0] != key:
+        _process.found = key, _modules_here({} if declared is None else declared.all)
+    return _process.found[1]
 
 
-def _modules_here() -> Modules:
+def _modules_here(declared: Mapping[str, ModuleType]) -> Modules:
     found = Modules()
-    if _installed is not None:
-        mains = {name for name, _ in _installed.mains}
+    if _process.installed is not None:
+        mains = {name for name, _ in _process.installed.mains}
         for name, module in [*sys.modules.items()]:
             if name in mains:
                 found.mains[name] = module
-            elif _file_of(module) is not None and _installed.has(name):
+            elif file_of(module) is not None and _process.installed.has(name):
                 found.others[name] = module
         return found
     for name in _targets:
         found.mains[name] = _submitted[name]
     if _is_script(main := sys.modules["__main__"]):
         found.mains["__main__"] = main
-    folders = {os.path.dirname(file) for one in found.mains.values() if (file := _file_of(one))}
-    for name, module in [*sys.modules.items()]:
+    folders = {os.path.dirname(file) for one in found.mains.values() if (file := file_of(one))}
+    for name, module in {**sys.modules, **_submitted, **declared}.items():
         if name in found.mains or getattr(module, "__name__", None) != name:
             continue
         if _submitted.get(name) is module or _is_own(name, module, folders):
@@ -127,34 +145,22 @@ def _modules_here() -> Modules:
 
 
 def _is_own(name: str, module: ModuleType, folders: Iterable[str]) -> bool:
-    places = [file] if (file := _file_of(module)) else [*getattr(module, "__path__", ())]
+    places = [file] if (file := file_of(module)) else [*getattr(module, "__path__", ())]
     if name.partition(".")[0] == "sunshower":
         return False
-    return any(_is_below(one, folder) and not _is_library(one) for one in places for folder in folders)
+    return any(
+        is_below(one, folder) and not is_library(one) for one in places for folder in folders
+    )
 
 
 def _is_script(main: ModuleType) -> bool:
     """Whether `__main__` is user code: a script, or what is typed into an interpreter."""
-    if (file := _file_of(main)) is None:
+    if (file := file_of(main)) is None:
         return not hasattr(main, "__file__") and "execnet" not in vars(main)
     spec = getattr(main, "__spec__", None)
     is_command = os.path.dirname(file) == os.path.realpath(sysconfig.get_path("scripts"))
     name = spec.name if spec is not None else ""
-    return not (is_command or _is_library(file) or name.partition(".")[0] == "sunshower")
-
-
-def _file_of(module: ModuleType) -> str | None:
-    file = getattr(module, "__file__", None)
-    return os.path.abspath(file) if isinstance(file, str) else None
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _is_library(path: str) -> bool:
-    standard = sysconfig.get_path("stdlib")
-    return not _LIBRARIES.isdisjoint(path.split(os.sep)) or _is_below(path, standard)
+    return not (is_command or is_library(file) or name.partition(".")[0] == "sunshower")
 
 
 # ---- what is sent --------------------------------------------------------------------------------
@@ -166,31 +172,22 @@ def files_of(modules: Modules) -> tuple[tuple[str, ...], dict[str, bytes]]:
     roots: dict[str, None] = {}
     paths: dict[str, None] = {}
     for module in modules.mains.values():
-        if (file := _file_of(module)) is not None:
+        if (file := file_of(module)) is not None:
             paths[file] = None
-            root = _root_of(module.__spec__.name if module.__spec__ else module.__name__, file)
+            root = root_of(module.__spec__.name if module.__spec__ else module.__name__, file)
             roots[root] = None
             if root == os.path.dirname(file):
                 paths |= dict.fromkeys(_beside(root))
     for name, module in modules.others.items():
-        if (file := _file_of(module)) is None or not file.endswith(_SUFFIXES):
+        if (file := file_of(module)) is None or not file.endswith(_SUFFIXES):
             continue
         paths[file] = None
-        root = _root_of(name, file)
+        root = root_of(name, file)
         roots[root] = None
         top = os.path.join(root, name.partition(".")[0])
         if _is_package(top):
             paths |= dict.fromkeys(_below(top))
     return _in_order(roots), _read(paths)
-
-
-def _root_of(name: str, file: str) -> str:
-    """The folder on sys.path from which a module was imported."""
-    folder = os.path.dirname(file)
-    is_package = os.path.basename(file).partition(".")[0] == "__init__"
-    for _ in range(name.count(".") + is_package):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _in_order(roots: Iterable[str]) -> tuple[str, ...]:
@@ -216,7 +213,7 @@ def _below(folder: str) -> Iterator[str]:
     for entry in _entries(folder):
         if entry.is_file() and _is_module(entry.name):
             yield entry.path
-        elif entry.is_dir() and entry.name.isidentifier() and entry.name not in _LIBRARIES:
+        elif entry.is_dir() and entry.name.isidentifier() and entry.name not in LIBRARIES:
             yield from _below(entry.path)
 
 
@@ -251,12 +248,12 @@ def _read(paths: Iterable[str]) -> dict[str, bytes]:
 
 def installed() -> Program | None:
     """The program that this process has received."""
-    return _installed
+    return _process.installed
 
 
 def is_here(program: Program) -> bool:
     """Whether this process has submitted the program, or has it already."""
-    return program.origin == _HERE or program == _installed
+    return program.origin == _HERE or program == _process.installed
 
 
 def here() -> str:
@@ -267,10 +264,9 @@ def here() -> str:
 def install(program: Program) -> dict[str, ModuleType]:
     """Let this process import the modules of a program, instead of others of these names. Returns
     those that are sent by value, which are empty."""
-    global _installed
-    remove(program if _installed is None else _installed)
+    remove(program if _process.installed is None else _process.installed)
     remove(program)
-    _installed = program
+    _process.installed = program
     finders = _Folders(program)
     sys.path_hooks.insert(0, finders.folder)
     for folder in finders.folders:
@@ -286,12 +282,11 @@ def install(program: Program) -> dict[str, ModuleType]:
 
 def remove(program: Program) -> None:
     """Forget the modules that have the names of a program, so that they are imported again."""
-    global _installed
     for name in [*sys.modules]:
         if name != "__main__" and name.partition(".")[0] in program.names:
             del sys.modules[name]
-    if _installed is program:
-        _installed = None
+    if _process.installed is program:
+        _process.installed = None
         for hook in [*sys.path_hooks]:
             if isinstance(getattr(hook, "__self__", None), _Folders):
                 sys.path_hooks.remove(hook)
@@ -331,7 +326,8 @@ class _Folders:
     def __init__(self, program: Program) -> None:
         self.files = program.files
         self.folders: dict[str, set[str]] = {root: set() for root in program.roots}
-        for path in program.files:
+        for file in program.files:
+            path = file
             while (folder := os.path.dirname(path)) != path:
                 self.folders.setdefault(folder, set()).add(os.path.basename(path))
                 if folder in program.roots:
@@ -380,9 +376,7 @@ class _Folder:
         else:
             path = _extracted(path, content)
             loader = ExtensionFileLoader(name, path)
-        return spec_from_file_location(
-            name, path, loader=loader, submodule_search_locations=inside
-        )
+        return spec_from_file_location(name, path, loader=loader, submodule_search_locations=inside)
 
     def invalidate_caches(self) -> None:
         """See importlib.abc.PathEntryFinder."""

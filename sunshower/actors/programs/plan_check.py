@@ -1,6 +1,6 @@
 """Loads the new code of an upgrade in a process of its own, because the master keeps no user code.
 
-    python -m sunshower.actors.plan_check < the two pickled plans, each behind its length
+    python -m sunshower.actors.programs.plan_check < the two pickled plans, each behind its length
 
 A process can have one version of a module at a time, and a master lives through several.
 """
@@ -35,7 +35,7 @@ def check_plan(before: bytes, given: bytes, within_s: float) -> bytes:
     command = [sys.executable, "-m", __name__]
     content = b"".join(_LENGTH.pack(len(one)) + one for one in (before, given))
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 (this interpreter)
             command,
             input=content,
             stdout=subprocess.PIPE,
