@@ -81,11 +81,9 @@ class ProgramModules:
             return
         roots = {str(_root(name, self._of_users[name])): None for name in other}
         hidden = {_root(name, one) for name, one in other.items() if one is not None}
-        other |= {
-            name: one
-            for name, one in [*sys.modules.items()]
-            if name not in self._of_users and _root(name, one) in hidden
-        }
+        for name in sys.modules.keys() - self.all.keys() - self._of_users.keys():
+            if _root(name, sys.modules[name]) in hidden:
+                other[name] = sys.modules[name]
         path = [*sys.path]
         sys.path[:] = [*roots, *(one for one in path if one not in hidden | roots.keys())]
         for name in other:

@@ -110,7 +110,7 @@ def test_each_version_of_an_upgrade_in_the_simulator_has_its_own_modules(tmp_pat
         with pytest.raises(LifecycleError, match="this version does not open"):
             run.upgrade(bad.graph())
         run.upgrade(second.graph())
-        assert not run.wait(0.5)
+        assert not run.wait(0.1)
         run.kill(60)
     found = lines(tmp_path)
     assert {tuple(one) for _, *one in found} == {("1", "1", True), ("2", "2", True)}
