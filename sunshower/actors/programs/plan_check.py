@@ -2,7 +2,8 @@
 
     python -m sunshower.actors.programs.plan_check < the two pickled plans, each behind its length
 
-A process can have one version of a module at a time, and a master lives through several.
+A process can have one version of a module at a time, and a master lives through several. Of the
+running code, this process has the outline only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 from ray import cloudpickle
 
-from sunshower.actors.shipping import pickled
+from sunshower.actors.shipping import outline, pickled
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, SunshowerError
 from sunshower.runtime.control.upgrades import continued
@@ -62,7 +63,7 @@ def _unloadable(why: str) -> LifecycleError:
 
 
 def _check(before: bytes, given: bytes) -> bytes:
-    former: Plan = cloudpickle.loads(before)
+    former = outline(before)
     try:
         plan: Plan = cloudpickle.loads(given)
     except Exception as error:

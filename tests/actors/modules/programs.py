@@ -219,8 +219,8 @@ run_inline(cloudpickle.loads(sys.stdin.buffer.read()).graph)
 
 def write(folder: Path, files: Mapping[str, str], **values: object) -> Path:
     """Write files below a folder, with these values instead of `<name>`. Returns the folder."""
-    for name, text in files.items():
-        file = folder / name
+    for name, pattern in files.items():
+        file, text = folder / name, pattern
         file.parent.mkdir(parents=True, exist_ok=True)
         for key, value in values.items():
             text = text.replace(f"<{key}>", repr(value))
@@ -228,10 +228,10 @@ def write(folder: Path, files: Mapping[str, str], **values: object) -> Path:
     return folder
 
 
-def call(program: str, *given: str, data: bytes = b"", path: str = "", cwd: Path) -> bytes:
-    """Run a program in a process of its own; `path`: further folders of its sys.path."""
+def call(program: str | Path, *given: str, data: bytes = b"", path: str = "", cwd: Path) -> bytes:
+    """Run a file or a text in a process of its own; `path`: further folders of its sys.path."""
     environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", program, *given]
+    command = [sys.executable, *(["-c"] if isinstance(program, str) else []), program, *given]
     done = subprocess.run(
         command, input=data, capture_output=True, env=environment, cwd=cwd, check=False
     )

@@ -98,3 +98,63 @@ def test_a_module_in_c_is_sent_with_the_program(tmp_path: Path) -> None:
     compile_to(folder / "shop" / f"fast{suffix}", 42)  # after the submit
     call(WORK, data=plan, cwd=tmp_path)
     assert lines(tmp_path / "out.jsonl") == [{"same": True, "answer": 41}]
+
+
+# A script that submits itself, without a guard, or the same given with `python -c`.
+SCRIPT = """
+import sys
+from dataclasses import dataclass
+from typing import NamedTuple
+from sunshower import JsonLines, Records, Topology
+from sunshower.actors.shipping import pickled
+from sunshower.runtime.plan import make_plan
+
+class Own(NamedTuple):
+    n: int
+
+@dataclass
+class OwnData:
+    n: int
+
+REGISTRY = {"own": Own}
+COUNTS = {}
+
+def check(record: Own) -> list:
+    import __main__ as me
+    import pickle
+    from its_neighbour import make, script
+    COUNTS[record.n] = me.COUNTS is COUNTS
+    return [(
+        me.Own is Own is type(record) is script().REGISTRY["own"],
+        type(make()) is OwnData and pickle.loads(pickle.dumps(OwnData(1))) == make(),
+        pickle.loads(b"c__main__\\nOwnData\\n.") is OwnData,
+        script().COUNTS == {1: True} and check.__globals__ is vars(me),
+    )]
+
+topology = Topology("script")
+records = topology.spout("records", Records([Own(1)], type=Own))
+records.shuffle().bolt("check", check, fields=tuple("abcd")).shuffle().bolt(
+    "out", JsonLines(<out>)
+)
+sys.stdout.buffer.write(pickled(make_plan(topology.graph())))
+"""
+ITS_NEIGHBOUR = """
+def script():
+    import __main__
+    return __main__
+
+def make():
+    return script().OwnData(1)
+"""
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "python -c"])
+def test_the_module_of_a_script_that_submits_itself_is_one_object(
+    tmp_path: Path, is_file: bool
+) -> None:
+    files = {"its_neighbour.py": ITS_NEIGHBOUR, "script.py": SCRIPT}
+    script = write(tmp_path / "script", files, out=str(tmp_path / "out.jsonl")) / "script.py"
+    plan = call(script if is_file else script.read_text(), cwd=script.parent)
+    path = "" if is_file else str(script.parent)
+    call(WORK, data=plan, cwd=tmp_path, path=path)
+    assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcd", True)]
