@@ -11,6 +11,7 @@ import hashlib
 import linecache
 import os
 import secrets
+import stat
 import sys
 import sysconfig
 import tempfile
@@ -413,8 +414,9 @@ def _extracted(path: str, content: bytes) -> str:
             return path
     folder = Path(tempfile.gettempdir(), f"sunshower-modules-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise ImportError(f"{folder} belongs to another user: remove it")
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        raise ImportError(f"other users can change {folder}, where modules are stored: remove it")
     folder = folder / hashlib.sha256(content).hexdigest()
     folder.mkdir(mode=0o700, exist_ok=True)
     file = folder / os.path.basename(path)
