@@ -12,9 +12,9 @@ from typing import Any
 
 from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
-from sunshower.program_modules import ProgramModules
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 

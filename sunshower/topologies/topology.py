@@ -17,7 +17,6 @@ from sunshower.errors import (
     TopologyError,
     UnknownComponent,
 )
-from sunshower.program_modules import ProgramModules
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
 from sunshower.topologies.groupings import Fields, describe
@@ -37,6 +36,7 @@ from sunshower.topologies.outputs import (
     check_id,
     output_streams,
 )
+from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (

@@ -32,7 +32,7 @@ from types import ModuleType
 from typing import Any
 
 from sunshower.errors import TopologyError
-from sunshower.program_modules import (
+from sunshower.topologies.programs.program_modules import (
     LIBRARIES,
     ProgramModules,
     file_of,

@@ -6,12 +6,12 @@ topologies whose modules have the same names.
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
+from pathlib import Path
 from types import ModuleType
 
 LIBRARIES = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
@@ -21,31 +21,28 @@ _STANDARD = sysconfig.get_path("stdlib")
 def file_of(module: ModuleType) -> str | None:
     """The path of a module's file."""
     file = getattr(module, "__file__", None)
-    return os.path.abspath(file) if isinstance(file, str) else None
+    return str(Path(file).absolute()) if isinstance(file, str) else None
 
 
 def is_below(path: str, folder: str) -> bool:
     """Whether a path is in a folder, or in one below it."""
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
+    return path.startswith(f"{folder.rstrip('/')}/")
 
 
 def is_library(path: str) -> bool:
     """Whether a file is of an installed package, or of Python."""
-    return _is_of_library(os.path.dirname(path))
+    return _is_of_library(path.rpartition("/")[0])
 
 
 @lru_cache(maxsize=4096)
 def _is_of_library(folder: str) -> bool:
-    return not LIBRARIES.isdisjoint(folder.split(os.sep)) or is_below(folder + os.sep, _STANDARD)
+    return not LIBRARIES.isdisjoint(folder.split("/")) or is_below(f"{folder}/", _STANDARD)
 
 
 def root_of(name: str, file: str) -> str:
     """The folder on sys.path from which a module was imported."""
-    folder = os.path.dirname(file)
-    is_package = os.path.basename(file).partition(".")[0] == "__init__"
-    for _ in range(name.count(".") + is_package):
-        folder = os.path.dirname(folder)
-    return folder
+    is_package = Path(file).name.partition(".")[0] == "__init__"
+    return str(Path(file).parents[name.count(".") + is_package])
 
 
 class ProgramModules:
