@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from math import inf
 from mmap import mmap
 from typing import Any
 
 from sunshower.errors import SunshowerError
+from sunshower.record_classes import copied
 from sunshower.runtime.control.flight_recorder import read
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
@@ -165,11 +165,11 @@ class SimWorker(SimProcess, WorkerProcessBase):
         return self._env.plan_of(number)
 
     def load_transfer(self, move: int, task: Task) -> TaskTransfer | None:
-        return deepcopy(self._env.transfer.get((move, task.id)))
+        return copied(self._env.transfer.get((move, task.id)), self._env.plan.record_types)
 
     def save_transfer(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
         if (move, task.id) not in self._env.transfer:
-            self._env.transfer[move, task.id] = deepcopy(transfer)
+            self._env.transfer[move, task.id] = copied(transfer, self._env.plan.record_types)
 
     def log(self, line: str) -> None:
         """Not kept."""

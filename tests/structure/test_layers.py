@@ -27,7 +27,7 @@ from tests.structure.reading import (
 
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
-    *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
+    *("versions", "texts", "scalars", "field_types", "record_classes", "record_reader", "codec"),
     "installed",
 }
 
@@ -43,9 +43,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "versions": {"errors"},
     "scalars": set(),
     "field_types": {"errors", "scalars"},
-    "records": {"errors", "field_types"},
-    "record_reader": {"field_types", "scalars", "texts"},
-    "codec": {"errors", "scalars", "field_types", "records"},
+    "record_classes": {"errors", "field_types", "scalars"},
+    "records": {"errors", "field_types", "record_classes"},
+    "record_reader": {"field_types", "record_classes", "scalars", "texts"},
+    "codec": {"errors", "scalars", "field_types", "record_classes", "records"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},

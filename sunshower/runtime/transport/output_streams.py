@@ -217,6 +217,8 @@ class OutputStreams:
     def misfit_error(self, stream: str, record: Any) -> BadEmit:
         """Return the error for a record that does not fit."""
         schema = self.output_stream(stream).spec.schema
+        if why := schema.loss(record):
+            return BadEmit(f"{record!r:.200} cannot be emitted on stream {stream!r}: {why}")
         return BadEmit(
             f"{record!r} (a {type(record).__name__}) does not fit stream {stream!r}, whose records "
             f"are {schema.name}. Yield records, or return a list of them"

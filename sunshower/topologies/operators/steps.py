@@ -290,6 +290,8 @@ def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
     row, name = rows[wrong], getattr(code, "__name__", type(code).__name__)
     if isinstance(row, OnStream):
         raise BadEmit(f"{name} made {row!r}; a stream of batches has no other streams beside it")
+    if why := schema.loss(row):
+        raise BadEmit(f"{name} made {row!r:.200}: {why}")
     raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
 
 

@@ -167,10 +167,10 @@ class OperatorBoltTask(AutomaticBoltTask):
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
     def _check_one(self, output: Any) -> None:
-        if self.bolt.schema.misfit([output]) is not None:
-            raise BadEmit(
-                f"{output!r} does not fit the rows of its stream, {self.bolt.schema.name}"
-            )
+        schema = self.bolt.schema
+        if schema.misfit([output]) is not None:
+            why = schema.loss(output) or f"does not fit the rows of its stream, {schema.name}"
+            raise BadEmit(f"{output!r:.200} {why}")
 
     def _send(
         self,

@@ -67,9 +67,9 @@ class TableRows:
             return
         out, keeps = self.joins[number - 1]
         if now is not None and not self._is_removed(now):
-            yield number, out.build([(*key, *values, *(get(now) for get in self._values))])[0]
+            yield number, out.make([(*key, *values, *(get(now) for get in self._values))])[0]
         elif keeps:
-            yield number, out.build([(*key, *values, *(None for _ in self._values))])[0]
+            yield number, out.make([(*key, *values, *(None for _ in self._values))])[0]
 
     def _is_removed(self, change: Any) -> bool:
         return all(get(change) is None for get in self._content)

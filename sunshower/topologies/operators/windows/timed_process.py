@@ -115,6 +115,9 @@ class TimedProcess(KeyedProcess, WindowOperator):
             made += self.out.rows(rows)
         return made
 
+    def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return self.out.build(rows)  # `on_timer` has made records already
+
     def __deepcopy__(self, memo: Any) -> Self:
         made = super().__deepcopy__(memo)
         made.on_timer = _with_object(self.on_timer, self.function, made.function)
