@@ -115,6 +115,8 @@ class _Converters:
                 raise TypeError(f"{kind.__name__} was expected, and it is {_shown(found)}")
             if missing := [name for name in required if name not in found]:
                 raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
+            if self._restores and (unknown := found.keys() - fields):
+                raise ValueError(f"{kind.__name__} has no field {min(map(str, unknown))!r}")
             values = {name: found[name] for name in found.keys() & fields}
             if converters:
                 _convert(values, converters, f"{kind.__name__}.")
@@ -196,6 +198,17 @@ class _Converters:
         if not converting:
             return None
 
+        def restored(value: Any) -> Any:
+            fitting: list[Any] = []
+            for member in members:
+                with suppress(Exception):  # such as that of a default_factory
+                    fitting.append(member(value))
+            records = {type(one) for one in fitting if is_record(type(one))}
+            if len(records) > 1:
+                names = " and ".join(sorted(one.__name__ for one in records))
+                raise ValueError(f"{_shown(value)} may be a record of {names}")
+            return fitting[0] if fitting else read(value)
+
         def read(value: Any) -> Any:
             for member in members:
                 with suppress(Exception):  # of the constructor of a record, too
@@ -205,7 +218,7 @@ class _Converters:
             names = " | ".join(getattr(one, "__name__", str(one)) for one in kinds)
             raise ValueError(f"{_shown(value)} is no {names}")
 
-        return read
+        return restored if self._restores else read
 
 
 def _convert(values: dict[str, Any], converters: Mapping[str, Convert], where: str) -> None:
