@@ -329,7 +329,8 @@ class RecordClass:
 
     def _without_value(self, name: str) -> str:
         kind = self.kind.__name__
-        if hasattr(type(_class_attribute(self.kind, name)), "__set__"):
+        attribute = _class_attribute(self.kind, name)
+        if name not in self._slots and hasattr(type(attribute), "__set__"):
             return (
                 f"the field {name!r} of {kind} is a property or descriptor that keeps its value "
                 f"elsewhere. Make the attribute that has the value a field, and {name!r} a "

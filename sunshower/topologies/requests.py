@@ -272,5 +272,5 @@ def fields_of(value: Any) -> Any:
         return value
     known = record_class(type(value))
     if why := known.problem(value):
-        raise RequestRefused(f"{value!r:.200} cannot be sent: {why}")
+        raise RequestRefused(f"{describe(value, 200)} cannot be sent: {why}")
     return RecordFields(zip(known.fields, known.values(value), strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 from sunshower.errors import BadEmit, IncompleteBatch, Unavailable
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.texts import describe
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -50,7 +51,7 @@ class _Rows:
         """Raise BadEmit for a record of which something would be lost on the way."""
         schema = self._schema
         if (wrong := schema.misfit(rows)) is not None and (why := schema.loss(rows[wrong])):
-            raise BadEmit(f"{rows[wrong]!r:.200} cannot be emitted: {why}")
+            raise BadEmit(f"{describe(rows[wrong], 200)} cannot be emitted: {why}")
 
 
 def _ignore(rows: int) -> None:
