@@ -116,9 +116,7 @@ def test_a_type_that_cannot_be_sent_is_refused_with_its_component_and_field(
 
 
 def test_a_record_within_another_is_refused_if_it_cannot_be_rebuilt() -> None:
-    with pytest.raises(
-        RecordMismatch, match=r"Order\.what: NamesOfFiles is a dict.* content"
-    ):
+    with pytest.raises(RecordMismatch, match=r"Order\.what: NamesOfFiles is a dict.* content"):
         Schema.of(record(NamesOfFiles))
 
 
