@@ -2,7 +2,7 @@
 
 MessagePack has None, bool, int of 64 bits, float, str, bytes, list and dict; all other types are
 extension types here. Decoding imports nothing and runs no code of records and Enums: they are sent
-with the number of their class in `classes`, and rebuilt by `sunshower.record_classes`.
+with the number of their class in `classes`, and rebuilt by `sunshower.records`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 
 from sunshower.errors import Unserialisable
 from sunshower.field_types import is_record
-from sunshower.record_classes import member_key, member_of, record_class
-from sunshower.records import rows_of
+from sunshower.records import member_key, member_of, record_class, rows_of
 from sunshower.scalars import SCALARS, read_scalar
 
 _LONG, _DECLARED, _ROWS = range(3)

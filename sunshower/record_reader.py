@@ -26,7 +26,7 @@ from typing import (
 )
 
 from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
-from sunshower.record_classes import member_of, record_class
+from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
 from sunshower.texts import describe, message_of
 

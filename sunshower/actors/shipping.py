@@ -24,7 +24,7 @@ from ray.cloudpickle.cloudpickle import _should_pickle_by_reference  # no public
 
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
-from sunshower.record_classes import reduced
+from sunshower.records import reduced
 from sunshower.runtime.plan import Plan
 
 # The source of modules that protoc has generated, by module name: of those that this process has

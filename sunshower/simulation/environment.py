@@ -8,12 +8,12 @@ from mmap import mmap
 from typing import TYPE_CHECKING
 
 from sunshower.errors import LifecycleError
-from sunshower.record_classes import packed
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.savepoint import Savepoint
+from sunshower.runtime.value_copies import packed
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.texts import describe_error

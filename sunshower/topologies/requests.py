@@ -18,8 +18,7 @@ from typing import Any
 from sunshower.arguments import COUNT
 from sunshower.errors import RequestFailed, RequestRefused, TopologyError
 from sunshower.field_types import hints_of, is_record
-from sunshower.record_classes import record_class
-from sunshower.records import Schema
+from sunshower.records import Schema, record_class
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import SourceError, TopologyError
-from sunshower.record_classes import copied
+from sunshower.records import copied
 from sunshower.topologies.components import Context, Spout
 
 R = TypeVar("R")

@@ -27,7 +27,7 @@ from tests.structure.reading import (
 
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
-    *("versions", "texts", "scalars", "field_types", "record_classes", "record_reader", "codec"),
+    *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
     "installed",
 }
 
@@ -43,10 +43,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "versions": {"errors"},
     "scalars": set(),
     "field_types": {"errors", "scalars"},
-    "record_classes": {"errors", "field_types", "scalars"},
-    "records": {"errors", "field_types", "record_classes"},
-    "record_reader": {"field_types", "record_classes", "scalars", "texts"},
-    "codec": {"errors", "scalars", "field_types", "record_classes", "records"},
+    "records": {"errors", "field_types", "scalars"},
+    "record_reader": {"field_types", "records", "scalars", "texts"},
+    "codec": {"errors", "scalars", "field_types", "records"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},

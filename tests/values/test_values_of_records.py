@@ -22,7 +22,6 @@ from sunshower.clock import ManualClock
 from sunshower.codec import Codec, RowList
 from sunshower.errors import BadEmit, Unserialisable
 from sunshower.failures import Cause, Failure
-from sunshower.record_classes import copied, packed
 from sunshower.records import Schema
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
@@ -34,6 +33,7 @@ from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams
+from sunshower.runtime.value_copies import packed, pickled_copy
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import StateFactory
@@ -126,7 +126,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "part of a batch": in_part_of_batch,
     "transfer on ray": in_transfer(lambda it: CODE.loads(CODE.dumps_by_value(it))),
     "savepoint on ray": in_transfer(lambda it: CODE.loads(CODE.dumps(it))),
-    "transfer in the simulator": in_transfer(lambda it: copied(it, PLAN.record_types)),
+    "transfer in the simulator": in_transfer(lambda it: pickled_copy(it, PLAN.record_types)),
     "savepoint in the simulator": in_transfer(
         lambda it: pickle.loads(packed(it, PLAN.record_types))
     ),
@@ -171,8 +171,8 @@ def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | No
 
 
 SERVERS = ("redis", "postgres", "zookeeper")
-STORES = ["task", "memory", "sqlite"]
-STORES += [pytest.param(one, marks=[pytest.mark.servers, pytest.mark.long]) for one in SERVERS]  # type: ignore[misc]
+ON_SERVER = [pytest.mark.servers, pytest.mark.long]
+STORES = ["task", "memory", "sqlite", *(pytest.param(one, marks=ON_SERVER) for one in SERVERS)]
 
 
 def opened(factory: StateFactory | None) -> KeyedStore:
@@ -235,7 +235,9 @@ def replayed(record: Any) -> Any:
     stream = OutputStream(0, StreamSpec("default", schema), [])
     edges = EdgeIds(np.random.default_rng(0))
     streams = OutputStreams(1, {"default": stream}, edges, Instrument(1))
-    return LetterReplays(SimpleNamespace(output_streams=streams), None, None)._record(found)  # type: ignore[arg-type]
+    nothing: Any = None
+    owner: Any = SimpleNamespace(output_streams=streams)
+    return LetterReplays(owner, nothing, nothing)._record(found)
 
 
 @given(made_of(json_values))

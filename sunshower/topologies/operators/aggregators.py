@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.record_classes import copied
-from sunshower.records import Schema
+from sunshower.records import Schema, copied
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import annotations_of, fits, name_of

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from sunshower.errors import TopologyFailed
-from sunshower.record_classes import picture
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.value_copies import picture
 
 
 def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:

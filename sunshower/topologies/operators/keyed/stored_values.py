@@ -16,8 +16,7 @@ from enum import Enum
 from typing import Any
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
-from sunshower.record_classes import member_key, member_of, record_class
-from sunshower.records import DictKey
+from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.scalars import SCALARS
 
 _ITSELF = {int, float, bool, bytes, type(None), *SCALARS}
