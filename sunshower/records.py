@@ -195,6 +195,10 @@ class Schema:
         """Return a getter of `fields` from a record: one value, or a tuple of several."""
         if self.is_tuple:
             return itemgetter(*(self.fields.index(field) for field in fields))
+        known = self._class
+        if known.is_custom:  # the values as they are stored, which are those that travel
+            places = itemgetter(*(self.fields.index(field) for field in fields))
+            return lambda record: places(known.values(record))
         return attrgetter(*fields)
 
     def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
@@ -361,7 +365,7 @@ class RecordClass:
             if isinstance(attribute, MemberDescriptorType)
         }
         # Reading these fields by name would run code of the class, or of a descriptor.
-        self._is_custom = kind.__getattribute__ is not object.__getattribute__ or any(
+        self.is_custom = kind.__getattribute__ is not object.__getattribute__ or any(
             name not in self._slots and hasattr(type(attribute), "__get__")
             for name, attribute in on_class.items()
         )
@@ -382,7 +386,7 @@ class RecordClass:
             self.values, self.build = _tuple_values(kind), _tuple_builder(kind)
             self._may_be_incomplete = False
         else:
-            self.values = self._custom_values if self._is_custom else _getter(self.fields)
+            self.values = self._custom_values if self.is_custom else _getter(self.fields)
             self.build, self._build_all = self._compiled()
             self._may_be_incomplete = _may_be_incomplete(kind)
 
@@ -427,7 +431,7 @@ class RecordClass:
 
     def flat(self, records: Sequence[Any]) -> list[Any]:
         """The values of all records in one list."""
-        if len(self.fields) == 1 and not self.is_tuple and not self._is_custom:
+        if len(self.fields) == 1 and not self.is_tuple and not self.is_custom:
             return list(map(attrgetter(self.fields[0]), records))
         if self.values is _itself:
             return list(chain.from_iterable(records))
@@ -471,7 +475,7 @@ class RecordClass:
         names: dict[str, Any] = {"kind": kind, "new": object.__new__, "dict_of": _dict_of}
         steps = ["record = new(kind)"]
         stores, uses_dict = list[str](), False
-        by_name = kind.__setattr__ is object.__setattr__ and not self._is_custom
+        by_name = kind.__setattr__ is object.__setattr__ and not self.is_custom
         for index, field in enumerate(self.fields):
             in_slot = field in self._slots
             if not in_slot and not self._has_dict:
@@ -486,7 +490,7 @@ class RecordClass:
                 stores.append(f"stored[{field!r}] = v{index}")
         values = "".join(f"v{index}, " for index in range(len(self.fields)))
         if uses_dict:
-            steps.append(f"stored = {'dict_of(record)' if self._is_custom else 'record.__dict__'}")
+            steps.append(f"stored = {'dict_of(record)' if self.is_custom else 'record.__dict__'}")
         steps += stores
         source = [
             "def build(row):",
@@ -587,7 +591,7 @@ class RecordClass:
     def _is_countable(self) -> bool:
         """Whether records that have as many attributes as fields have no others."""
         is_usual = self._has_dict and not self._slots and not self.is_tuple
-        return is_usual and not (self._may_be_incomplete or self._is_custom or self._other_slots)
+        return is_usual and not (self._may_be_incomplete or self.is_custom or self._other_slots)
 
     def own_problem(self, record: Any) -> str:
         """As `problem`, without the records within."""
