@@ -798,7 +798,7 @@ def copied(value: T) -> T:
     elif kind is dict:
         pairs = cast("dict[Any, Any]", value).items()
         made = {copied(name): copied(one) for name, one in pairs}
-    elif (parts := reduced(value, EVERYTHING)) is NotImplemented:
+    elif (parts := reduced(value)) is NotImplemented:
         made = deepcopy(value)
     else:
         _, (_, items), state, *_ = parts
