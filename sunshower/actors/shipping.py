@@ -14,7 +14,7 @@ import pickle
 import sys
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -32,9 +32,10 @@ from sunshower.actors.programs import program as programs
 from sunshower.actors.programs.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
+from sunshower.records import member_of, reduced
 from sunshower.runtime.plan import Plan, Task
 
-__all__ = ["CodeClasses", "outline", "packed", "pickled", "ship", "with_tasks"]
+__all__ = ["CodeClasses", "outline", "pickled", "ship", "with_tasks"]
 
 _VALUE_BYTES_MAX = 1 << 20  # of a value that no code uses, or of a module sent as source
 _TOO_LARGE = f"it has more than {_VALUE_BYTES_MAX:,} bytes, and no code of the topology uses it"
@@ -65,10 +66,10 @@ def pickled(plan: Plan) -> bytes:
     modules = modules_here(plan.graph.modules)
     for component in plan.graph.components.values():
         try:
-            _Pickler.dumps(component, modules)
+            _Pickler.dumps(component, modules, declared=plan.record_types)
         except Exception as error:
             raise _unsendable(component.id, error) from error
-    pickler = _Pickler(file := io.BytesIO(), modules)
+    pickler = _Pickler(file := io.BytesIO(), modules, declared=plan.record_types)
     pickler.dump(plan)
     program = programs.installed()
     if program is None and pickler.names:
@@ -281,23 +282,40 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     sent by value define it here.
 
     A function that has no such name is pickled by value, and is a function of its module there.
+    Records are pickled so that no code of their classes runs; `declared`: the record types of the
+    plan (see `reduced`).
     """
 
-    def __init__(self, file: io.BytesIO, modules: Modules, *, defines: bool = False) -> None:
+    def __init__(
+        self,
+        file: io.BytesIO,
+        modules: Modules,
+        *,
+        defines: bool = False,
+        declared: Container[type[Any]] = (),
+    ) -> None:
         super().__init__(file)
         self.names = set[_Name]()  # of the program, that the code uses
-        self._modules, self._defines = modules, defines
+        self._modules, self._defines, self._declared = modules, defines, declared
 
     @classmethod
     def dumps(
-        cls, value: Any, modules: Modules, *, defines: bool = False, limit: int | None = None
+        cls,
+        value: Any,
+        modules: Modules,
+        *,
+        defines: bool = False,
+        declared: Container[type[Any]] = (),
+        limit: int | None = None,
     ) -> bytes:
         """Pickle a value. Raises whatever its pickling raises, _TooLarge above the limit."""
         file = _Limited(limit)
-        cls(file, modules, defines=defines).dump(value)
+        cls(file, modules, defines=defines, declared=declared).dump(value)
         return file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
+        if (parts := reduced(obj, self._declared)) is not NotImplemented:
+            return parts
         if isinstance(obj, ModuleType):
             if self._modules.get(obj.__name__) is not obj:
                 return NotImplemented
@@ -485,6 +503,8 @@ class _OutlineUnpickler(pickle.Unpickler):
             "_globals_of": lambda _: {},
             "import_module": ModuleType,
             "subimport": ModuleType,
+            "_empty": self._empty,
+            "_member": self._member,
         }
 
     def find_class(self, module: str, name: str) -> Any:
@@ -507,6 +527,18 @@ class _OutlineUnpickler(pickle.Unpickler):
         with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
         empty: type = type(name.rpartition(".")[2], with_empty, content)
         return empty
+
+    @staticmethod
+    def _empty(kind: Any, items: Any) -> Any:
+        """A record: see `reduced`."""
+        if issubclass(kind, _Empty):
+            return kind()
+        return object.__new__(kind) if items is None else tuple.__new__(kind, items)
+
+    @staticmethod
+    def _member(kind: Any, key: Any) -> Any:
+        """A member of an Enum: see `reduced`."""
+        return kind() if issubclass(kind, _Empty) else member_of(kind)(key)
 
     @staticmethod
     def _function(module: str, name: str) -> Any:
@@ -650,11 +682,6 @@ def _load_answer(names: Iterable[str], by_name: bytes, by_value: bytes) -> Any:
     return pickle.loads(by_name if has_code else by_value)  # noqa: S301 (of this cluster)
 
 
-def packed(value: Any) -> bytes:
-    """Pickle a value for another process with the same program."""
-    return _Pickler.dumps(value, modules_here())
-
-
 # ---- savepoints ---------------------------------------------------------------------------------
 
 
@@ -672,15 +699,19 @@ class CodeClasses:
 
     @cached_property
     def _found(self) -> dict[_Name, type]:
-        collector = _ClassCollector(io.BytesIO(), self._modules)
+        collector = _ClassCollector(io.BytesIO(), self._modules, self._plan.record_types)
         collector.dump(self._plan)
         return collector.found
 
     def dumps(self, value: Any) -> bytes:
         """Raises LifecycleError for a class that can neither be imported nor is in the plan."""
         file = io.BytesIO()
-        _NamingPickler(file, self, self._modules).dump(value)
+        _NamingPickler(file, self, self._modules, self._plan.record_types).dump(value)
         return file.getvalue()
+
+    def dumps_by_value(self, value: Any) -> bytes:
+        """Pickle a value for another process with the same program."""
+        return _Pickler.dumps(value, self._modules, declared=self._plan.record_types)
 
     def loads(self, data: bytes) -> Any:
         """The value that `dumps`, or cloudpickle, has pickled. Raises LifecycleError for a class
@@ -726,8 +757,8 @@ def _format_class(name: _Name) -> str:
 class _ClassCollector(_Pickler):
     """Finds the classes that are pickled with a value."""
 
-    def __init__(self, file: io.BytesIO, modules: Modules) -> None:
-        super().__init__(file, modules)
+    def __init__(self, file: io.BytesIO, modules: Modules, declared: Container[type[Any]]) -> None:
+        super().__init__(file, modules, declared=declared)
         self.found: dict[_Name, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -737,8 +768,14 @@ class _ClassCollector(_Pickler):
 
 
 class _NamingPickler(_Pickler):
-    def __init__(self, file: io.BytesIO, classes: CodeClasses, modules: Modules) -> None:
-        super().__init__(file, modules)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        classes: CodeClasses,
+        modules: Modules,
+        declared: Container[type[Any]],
+    ) -> None:
+        super().__init__(file, modules, declared=declared)
         self._classes = classes
 
     def persistent_id(self, obj: Any) -> _Name | None:

@@ -26,7 +26,7 @@ from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
-from sunshower.actors.shipping import CodeClasses, outline, packed, pickled
+from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
 from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
@@ -247,7 +247,8 @@ class RayTransferStore:
         if self._store.transfer(move, task.id) is not None:
             return
         try:
-            data = (self._classes.dumps if keeping else packed)(transfer)
+            dumps = self._classes.dumps if keeping else self._classes.dumps_by_value
+            data = dumps(transfer)
         except LifecycleError as error:
             raise LifecycleError(
                 f"{task.name} cannot be kept: {error}, and it has an object of this class in "

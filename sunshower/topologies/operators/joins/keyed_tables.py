@@ -76,11 +76,11 @@ class TableRows:
             return
         out, keeps = self.joins[number - 1]
         if now is not None and not self._is_removed(now):
-            yield number, out.build([(*key, *values, *(get(now) for get in self._values))])[0]
+            yield number, out.make([(*key, *values, *(get(now) for get in self._values))])[0]
             return
         self.unmatched += 1
         if keeps:
-            yield number, out.build([(*key, *values, *(None for _ in self._values))])[0]
+            yield number, out.make([(*key, *values, *(None for _ in self._values))])[0]
 
     def figures(self) -> dict[str, float]:
         """How many rows found no partner."""
