@@ -7,7 +7,8 @@
 
 The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
 the offsets of its messages in one transaction, and drops repeats by their offsets, also after a
-crash. The spout starts at the offsets stored with the results.
+crash. The spout stores, in the same database, the offset below which all trees are done, and starts
+there: other bolts on its stream may be behind the results.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class ResultsBolt(OnceBolt):
 
 
 class _ResultOffsets(Offsets):
-    """The spout commits `settled`, the bolt writes the rest."""
+    """The spout commits `settled`, and starts there. What the bolt has written beyond it may belong
+    to trees that are not done: another bolt of the topology may not have processed it."""
 
     keeps_writer = False
     by_message = True
@@ -172,7 +174,7 @@ class _ResultOffsets(Offsets):
             for partition in partitions:
                 read = self._results.read(partition)
                 if read.settled is not None:
-                    found[partition] = Committed(Intervals(read.done).after(read.settled))
+                    found[partition] = Committed(read.settled)
         return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
@@ -216,7 +218,3 @@ class Intervals:
     def from_on(self, number: int) -> Intervals:
         """The members that are at least `number`."""
         return Intervals((max(first, number), end) for first, end in self.pairs if end > number)
-
-    def after(self, number: int) -> int:
-        """The smallest integer from `number` on that is not a member."""
-        return next((end for first, end in self.pairs if first <= number < end), number)
