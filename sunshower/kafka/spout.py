@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError, UnknownTopic
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
@@ -200,6 +200,17 @@ class KafkaSpout(LogSpout[Any]):
     # ---- records --------------------------------------------------------------------------------
 
     def poll(self, limit: int) -> Polled[Any] | None:
+        try:
+            return self._poll(limit)
+        except UnknownTopic as error:
+            if not self._reader.places:
+                raise
+            raise KafkaUnreachable(
+                f"what this task has read does not exist any more: {error}. The task waits until "
+                "it is created again"
+            ) from error
+
+    def _poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
         self._sharing.look(reader)
         has_error = self._consumer.partition_error()
