@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,12 +43,12 @@ from sunshower.secret import Secret
 from sunshower.state import sqlite
 from sunshower.topologies.components import Context
 from tests.kafka.fakes import NewSpoutRig, message
+from tests.kafka.groups import Topics
 from tests.kafka.stage import running
 from tests.kafka.topics import fill, new_topic
 
 TABLE = "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)"
 CONTEXT = Context("words", "results", 1, 0, 1)
-UNUSED: Any = None  # OffsetsWithResults does not use its argument
 
 
 class Line(NamedTuple):
@@ -109,8 +110,10 @@ def counts(store: OffsetsWithResults) -> dict[str, int]:
     return dict(rows(store, "SELECT word, number FROM counts"))
 
 
-def offsets_of(store: OffsetsWithResults) -> Offsets:
-    return store(UNUSED)
+def offsets_of(store: OffsetsWithResults, topic_id: str = "") -> Offsets:
+    reader: Any = SimpleNamespace(directory=Topics(a=2))
+    reader.directory.ids = {"a": topic_id}
+    return store(reader)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
