@@ -222,7 +222,7 @@ class BatchRig:
     def __init__(
         self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
     ) -> None:
-        self.client, self.clock = Client(), ManualClock()
+        self.client, self.clock, self.topics = Client(), ManualClock(), Topics(a=len(bounds))
         self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
         consume = self.client.consume
 
@@ -236,7 +236,9 @@ class BatchRig:
         names = ("records", "bytes", "seconds")
         limits = Bounds(**{"records": 100} | {n: more.pop(n) for n in names if n in more})
         source = more.pop("source", {})
-        options = BatchOptions(bounds=limits, **{"first": StartPosition.EARLIEST} | more)
+        usual: dict[str, Any] = {"directory": lambda _: self.topics}
+        usual["first"] = StartPosition.EARLIEST
+        options = BatchOptions(bounds=limits, **usual | more)
         self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
         self.kept: dict[str, Any] = {}  # the metadata of the last batch
