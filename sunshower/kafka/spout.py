@@ -215,8 +215,8 @@ class KafkaSpout(LogSpout[Any]):
         self._sharing.look(reader)
         has_error = self._consumer.partition_error()
         reader.look_at_topics(now=has_error)
-        if has_error or reader.misses_topic:
-            reader.misses_topic = False
+        if has_error or reader.has_changed:
+            reader.has_changed = False
             self._look_for_partitions()
         now = self._clock.now()
         if now >= self._commit_s:

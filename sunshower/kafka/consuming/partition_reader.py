@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.errors import BadOffset, KafkaError, KafkaUnreachable
+from sunshower.errors import BadOffset, KafkaError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.consuming.committer import Committer
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
@@ -72,7 +72,7 @@ class PartitionReader(RebalanceListener):
         self.gone: list[tuple[int, int]] = []
         self.skipped: list[tuple[ReadPartition, Skipped]] = []
         self.ahead: list[Message] = []  # fetched from the client, not processed
-        self.misses_topic = False  # one of its topics does not exist any more
+        self.has_changed = False  # one of its topics was deleted, or created again
         self.recreated = 0  # partitions that were begun anew
         self._consumer = consumer
         self._offsets = offsets
@@ -298,11 +298,11 @@ class PartitionReader(RebalanceListener):
             else:  # positions without an id are those of the topic that there is
                 place.topic_id = id
                 self._set_metadata(place)
-        self.misses_topic |= any(partition.topic not in ids for partition in self.places)
+        self.has_changed |= any(partition.topic not in ids for partition in self.places)
 
     def _replace(self, place: ReadPartition) -> None:
         """The topic was created again: read nothing of it until it is known where to begin."""
-        place.is_former = True
+        place.is_former = self.has_changed = True
         self._drop_ahead(place.partition)
         self._waiting[place.partition] = False
 
@@ -400,7 +400,8 @@ class PartitionReader(RebalanceListener):
         for partition, new in [*self._waiting.items()]:
             try:
                 self._find_one(partition, new)
-            except KafkaUnreachable as error:
+            except (KafkaUnreachable, UnknownTopic) as error:
+                self.has_changed |= isinstance(error, UnknownTopic)
                 _LOG.warning("where to go on in %s is asked again: %s", partition, error)
                 self._waiting.pop(partition, None)
                 self._waiting[partition] = new
