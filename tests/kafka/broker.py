@@ -98,7 +98,7 @@ class BrokerClient(Client):
     def __init__(self, broker: Broker) -> None:
         super().__init__()
         self.broker = broker
-        self.reported: set[tuple[Partition, int]] = set()  # ends, and errors
+        self.reported: set[tuple[Partition, int, int]] = set()  # ends, and errors
 
     def consume(self, limit: int, _: float) -> list[Message]:
         found: list[Message] = []
@@ -132,9 +132,9 @@ class BrokerClient(Client):
         return None if log is None else log.end
 
     def _event(self, partition: Partition, offset: int, kind: int) -> list[Message]:
-        if (partition, offset) in self.reported:
+        if (partition, offset, kind) in self.reported:
             return []
-        self.reported.add((partition, offset))
+        self.reported.add((partition, offset, kind))
         error = ClientError(kind)
         return [
             Message(topic=partition.topic, partition=partition.number, offset=offset, error=error)

@@ -349,7 +349,7 @@ def test_a_topic_created_again_is_an_error_for_results_stored_without_its_id(
             act()
 
 
-@seeds(200)
+@seeds(1000)
 def test_no_sink_misses_a_record_whatever_happens_to_topic_and_tasks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
