@@ -24,7 +24,13 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all, checked
-from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
+from sunshower.errors import (
+    ConfigError,
+    FailedBatch,
+    IncompleteBatch,
+    KafkaUnreachable,
+    UnknownTopic,
+)
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer, with_servers
@@ -127,6 +133,7 @@ class KafkaBatches(Partitioned):
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
         self.skipped = self.unreadable = self.recreated = 0
+        self._has_found = False  # the subscribed topics existed
         self._has_warned = False  # that the brokers give no ids of topics
         self._run, self._added = "", frozenset[str]()  # of the batch, see begin_batch
 
@@ -190,8 +197,19 @@ class KafkaBatches(Partitioned):
     # ---- batches --------------------------------------------------------------------------------
 
     def partitions(self) -> Sequence[str]:
-        """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
-        return [partition_name(one) for one in self.subscription.found(self._open_directory())]
+        """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable: also if
+        a topic that this coordinator has seen does not exist any more."""
+        try:
+            found = self.subscription.found(self._open_directory())
+        except UnknownTopic as error:
+            if not self._has_found:
+                raise
+            raise KafkaUnreachable(
+                f"what the batches have read does not exist any more: {error}. They wait until it "
+                "is created again"
+            ) from error
+        self._has_found = True
+        return [partition_name(one) for one in found]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
