@@ -238,6 +238,16 @@ def test_at_most_once_no_record_of_a_topic_that_is_created_again_is_emitted_twic
     assert sorted(job.values()) == sorted(words(0, 20) + NEW)
 
 
+def test_a_new_topic_that_is_shorter_is_read_to_its_first_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job(monkeypatch, new_broker())
+    assert not job.spout.has_read_first()
+    job.recreate(*NEW[:5])
+    job.run()
+    assert job.spout.has_read_first()
+
+
 def test_open_records_of_the_former_topic_are_still_processed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

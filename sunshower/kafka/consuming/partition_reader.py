@@ -448,6 +448,7 @@ class PartitionReader(RebalanceListener):
         else:
             start = self._begin_anew(partition, former)
         self._forget_skipped(place)
+        self._first_ends.pop(partition, None)
         place = self.places.replace(partition, start.first, topic_id)
         self._set_metadata(place)
         if start.skipped:
@@ -471,6 +472,7 @@ class PartitionReader(RebalanceListener):
                 *(place.partition, retained.latest, wanted, start.offset),
             )
             self._forget_skipped(place)
+            self._first_ends.pop(place.partition, None)
             place = self.places.replace(place.partition, start.first, place.topic_id)
             self._set_metadata(place)
             self.recreated += 1
