@@ -25,8 +25,8 @@ from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets,
 from sunshower.records import Schema
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.topologies.components import Context
-from tests.kafka.broker import Broker, BrokerClient
 from tests.kafka.fakes import SETTINGS, AtOnce, FakeOffsets
+from tests.kafka.positions.broker import Broker, BrokerClient
 from tests.seeds import seeds
 
 FIELDS = ("topic", "topic_id", "partition", "offset", "value")

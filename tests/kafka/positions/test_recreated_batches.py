@@ -17,8 +17,8 @@ from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque,
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
 from sunshower.state.memory_tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.broker import Broker, BrokerClient
 from tests.kafka.fakes import SETTINGS
+from tests.kafka.positions.broker import Broker, BrokerClient
 from tests.seeds import seeds
 from tests.trident.rigs.emitting import Drive
 
