@@ -320,11 +320,13 @@ class KafkaBatches(Partitioned):
         found, unread = dict[Partition, Extent](), set[Partition]()
         try:
             ids = self._topic_ids({one.topic for one in starts})
-        except KafkaUnreachable:
-            self._look_s = self._clock.now() + _LOOK_LATER_S
-            if now:
-                raise
-            return {**starts}, ()
+        except KafkaUnreachable as error:
+            if not now:
+                self._look_s = self._clock.now() + _LOOK_LATER_S
+                return {**starts}, ()
+            _LOG.warning("what was fetched is fetched again: %s", error)
+            self._fetching.leave({*starts})
+            return {one: replace(at, first=at.end) for one, at in starts.items()}, {*starts}
         for partition, start in starts.items():
             id = ids.get(partition.topic)
             if id is None:  # deleted, or not known to this broker

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
-from sunshower.errors import UnknownTopic
+from sunshower.errors import KafkaUnreachable, UnknownTopic
 from sunshower.kafka.partitions.ports import Partition, RetainedOffsets
 from tests.kafka.fakes import EOF, RESET, Client
 
@@ -42,6 +42,7 @@ class Broker:
         self.topics_of: dict[str, Topic] = {}
         self.gives_ids = gives_ids
         self.created = 0
+        self.answers = True  # requests for ids
 
     def create(self, name: str, partitions: int = 1) -> Topic:
         self.created += 1
@@ -80,6 +81,8 @@ class Broker:
         return dict.fromkeys(self.partitions(topic))
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        if not self.answers:
+            raise KafkaUnreachable("no answer")
         return {
             name: self.topics_of[name].id if self.gives_ids else ""
             for name in topics

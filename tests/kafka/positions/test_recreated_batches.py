@@ -181,6 +181,24 @@ def test_a_transactional_batch_of_a_former_topic_is_incomplete(
             job.drive.emit(1, 1)
 
 
+@EACH
+def test_without_an_answer_nothing_is_emitted_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    job = Job(monkeypatch, kind, new_broker(30))
+    job.batch()
+    count = sum(job.rows.values())
+    assert count < 30
+    job.broker.answers = False
+    for _ in range(3):
+        job.batch()
+    assert sum(job.rows.values()) == count
+    job.broker.answers = True
+    for _ in range(8):
+        job.batch()
+    job.check()
+
+
 def test_a_deleted_topic_is_an_outage_for_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch, KafkaOpaque, new_broker())
     job.batch()
