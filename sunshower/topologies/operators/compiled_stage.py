@@ -7,7 +7,8 @@ written once, and the results leave for the next stages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -197,6 +198,14 @@ class OperatorBolt(Bolt[Any, Any]):
     def keyed(self) -> Keyed | None:
         """The last operator of this stage that has a value for each key; None if none has."""
         return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
+
+    def figures(self) -> Mapping[str, float]:
+        """What its operators count, by name."""
+        sums = Counter[str]()
+        for operator in self.operators:
+            if (reader := getattr(operator, "reader", None)) is not None:
+                sums.update(reader.figures())
+        return sums
 
     def __sunshower_state_entries__(self) -> int | None:
         """How many entries the states of this stage have; None: no state, or not known."""

@@ -19,10 +19,11 @@ from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
-from sunshower.runtime.tracking.pending import F64, Pending
+from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.topologies.operators.windows.event_times import Time, lowest
 
 
 class _Owner(Protocol):
@@ -88,18 +89,16 @@ class SpoutOutput:
         assert made is not None
         self.start(roots, made, errors, now)
 
-    def times(self, messages: Iterable[Iterable[tuple[str, Any]]]) -> F64 | None:
+    def times(self, messages: Iterable[Iterable[tuple[str, Any]]]) -> list[Time] | None:
         """The lowest event time of each message, given as its streams and records; None: nobody
         asks for it."""
         marks = self._owner.watermarks
         if not marks.on:
             return None
-        return np.array(
-            [
-                min((marks.times(name, [one], self.schema(name))[0] for name, one in message))
-                for message in messages
-            ]
-        )
+        return [
+            lowest(marks.times(name, [one], self.schema(name))[0] for name, one in message)
+            for message in messages
+        ]
 
     def take(
         self,
@@ -108,7 +107,7 @@ class SpoutOutput:
         attempts: Any,
         now: float,
         message_ids: list[Any] | None = None,
-        times: F64 | None = None,
+        times: list[Time] | None = None,
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `times`."""

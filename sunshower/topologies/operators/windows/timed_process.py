@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain, count
 from math import inf
-from operator import itemgetter
 from types import MethodType
 from typing import Any, Self
 
@@ -24,7 +23,15 @@ from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, Key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.keyed.moved_parts import TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    TimeField,
+    TimeReader,
+    exact,
+    is_before,
+    length_of,
+)
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 
@@ -47,25 +54,27 @@ class TimedProcess(KeyedProcess, WindowOperator):
         *,
         field: str | None,
         late: float,
+        zone: str | None,
     ) -> None:
-        """`field`: of event times; None: timers are by the clock."""
+        """`field`: of event times; None: timers are by the clock. `zone`: of times without one."""
         KeyedProcess.__init__(self, function, by, reads, makes, store)
         WindowOperator.__init__(self, store, by, makes)
-        self.field, self.late = field, late
+        self.field, self.zone, self.late = field, zone, length_of(late)
         self.on_timer = _with_object(on_timer, function, self.function)
 
     # ---- records ---------------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
         prepare_code(self.on_timer, context)
-        self._event_time = None if self.field is None else self.reads.key([self.field])
+        if self.field is not None:
+            self.reader = TimeField(self.field, self.zone).reader(self.reads)
+        self._timers = TimeReader("the timer of a state", lambda value: value, self.zone)
         WindowOperator.prepare(self, context)
 
     def state_of(self, key: Any, row: Any) -> KeyState[Any]:
         check_key(key)
-        get = self._event_time
-        time = self._now if get is None else event_time(get(row))
-        return KeyState(self.store.get(key), time, self.store.get((TIMER, key)))
+        time = self._now if self.reader is None else self.reader.time(row)
+        return KeyState(self.store.get(key), time, self.store.get((TIMER, key)), self._timers)
 
     def keep(self, key: Any, state: KeyState[Any]) -> None:
         super().keep(key, state)
@@ -80,8 +89,8 @@ class TimedProcess(KeyedProcess, WindowOperator):
     # ---- watermarks ------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        self._times: list[tuple[float, int, Any]] = []  # a heap: time, a tie-breaker, key
-        self._expected: dict[Any, float] = {}  # key → its time in the heap
+        self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
+        self._expected: dict[Any, Time] = {}  # key → its time in the heap
         self._order = count()
         self._is_over = False  # the sources have ended, and all timers have fired
 
@@ -89,14 +98,14 @@ class TimedProcess(KeyedProcess, WindowOperator):
         if is_own(key):
             self._expect(key[1], value)
 
-    def time(self, reached: ReachedTime) -> float:
+    def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
         return time if self.field is not None or time == inf else self.clock.now()
 
-    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         if self._is_over and time == inf:  # what timers set now waits for the next run
             return []
         self._is_over = time == inf
@@ -104,11 +113,12 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self.store.fetch(self.needed(keys))
         timers = [(self.store.get((TIMER, key)), key) for key in keys]
         made: list[Sequence[Any]] = []
-        for at, key in sorted([one for one in timers if one[0] is not None], key=itemgetter(0)):
-            if at > time:  # it was set later, again
+        timers = [timer for timer in timers if timer[0] is not None]
+        for at, key in sorted(timers, key=lambda timer: exact(timer[0])):
+            if is_before(time, at):  # it was set later, again
                 self._expect(key, at)
                 continue
-            state = KeyState(self.store.get(key), at, None)
+            state = KeyState(self.store.get(key), at, None, self._timers)
             rows = list(self.on_timer(key, state) or ())
             check_rows(rows, self.out, self.on_timer)
             self.keep(key, state)
@@ -120,16 +130,16 @@ class TimedProcess(KeyedProcess, WindowOperator):
         made.on_timer = _with_object(self.on_timer, self.function, made.function)
         return made
 
-    def _expect(self, key: Any, time: float) -> None:
+    def _expect(self, key: Any, time: Time) -> None:
         """Look at the timer of a key at `time`."""
-        if time < self._expected.get(key, inf):
+        if is_before(time, self._expected.get(key, inf)):
             self._expected[key] = time
             heappush(self._times, (time, next(self._order), key))
 
-    def _due(self, time: float) -> list[Any]:
+    def _due(self, time: Time) -> list[Any]:
         """The keys to look at."""
         keys = []
-        while self._times and self._times[0][0] <= time:
+        while self._times and not is_before(time, self._times[0][0]):
             at, _, key = heappop(self._times)
             if self._expected.get(key) == at:
                 del self._expected[key]

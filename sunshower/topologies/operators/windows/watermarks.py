@@ -9,11 +9,10 @@ their window. So watermarks need no order relative to records, however they trav
 
 from __future__ import annotations
 
-from datetime import datetime
-from math import inf, isfinite
+from math import inf
 from typing import NamedTuple
 
-from sunshower.errors import BadEmit
+from sunshower.topologies.operators.windows.event_times import Time, lowest, minus
 
 WATERMARKS = "__watermarks"  # the stream that they are sent on
 
@@ -26,8 +25,8 @@ class Watermark(NamedTuple):
     number: int  # 1, 2, 3 … in this life; one that failed is sent again with its number
     attempt: int  # 1, 2, 3 … of this number
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
-    pending: float  # the lowest event time of a record that is not processed; inf: there is none
-    reached: float  # the highest event time emitted, of the partition where it is lowest
+    pending: Time  # the lowest event time of a record that is not processed; inf: there is none
+    reached: Time  # the highest event time emitted, of the partition where it is lowest
     idle: bool  # no partition of this task has had records for a while
     ended: bool  # there will be no further record
 
@@ -53,7 +52,7 @@ class ReachedTime:
         """The spout tasks that have sent watermarks."""
         return tuple(self._last)
 
-    def time(self, late: float) -> float:
+    def time(self, late: Time) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
         after a record with a higher time; inf after the end of all sources."""
         if len(self._last) < self._sources:
@@ -62,17 +61,5 @@ class ReachedTime:
         if all(mark.ended for mark in marks):
             return inf
         running = [mark for mark in marks if not mark.ended]
-        reached = min(one.reached for one in [m for m in running if not m.idle] or running)
-        return min(reached - late, *(mark.pending for mark in marks), inf)
-
-
-def event_time(value: object) -> float:
-    """The event time of a record as a number: of a datetime, seconds since 1970.
-
-    Raises BadEmit for a value that is no time.
-    """
-    if isinstance(value, datetime):
-        return value.timestamp()
-    if isinstance(value, int | float) and isfinite(value):
-        return value
-    raise BadEmit(f"{value!r:.200} is no event time; give a finite number or a datetime")
+        reached = lowest(one.reached for one in [m for m in running if not m.idle] or running)
+        return lowest([minus(reached, late), *(mark.pending for mark in marks)])
