@@ -9,7 +9,7 @@ org.apache.storm.trident.windowing.WindowTridentProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import inf
 from typing import Any
@@ -74,7 +74,9 @@ class Windows(Persist):
         by: Sequence[str],
         aggregators: Sequence[AnyAggregator],
         out: Schema,
+        spout: str,
     ) -> None:
+        """`spout`: the one whose rows these are, for errors."""
         super().__init__(slot)
         self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
         self.contents = PaneValues(schema, aggregators)
@@ -82,7 +84,7 @@ class Windows(Persist):
         self.reader: TimeReader | None = None
         if window.field is not None:
             self.reader = TimeField(window.field, window.zone).reader(schema)
-            self.reader.what += f" of the rows of state {slot.name!r}"
+            self.reader.what += f" of a row of spout {spout!r}"
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -100,6 +102,10 @@ class Windows(Persist):
         except BaseException:
             self._next_end = -inf  # the computed end was not stored
             raise
+
+    def figures(self) -> Mapping[str, float]:
+        """How many times were read that occur twice in their zone, or never."""
+        return {} if self.reader is None else self.reader.figures()
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         if self.window.by_count:
