@@ -130,8 +130,9 @@ class WatermarkSender:
         field, zone = self._fields[stream]
         reader = self._readers.get(stream)
         if reader is None:
-            what, get = f"field {field!r}", schema.key([field])
-            if self.function is not None:
+            if self.function is None:
+                what, get = f"field {field!r}", schema.key([field])
+            else:
                 what, get = "event_time()", self._time_by_method
             reader = TimeReader(f"{what} of spout {self._owner.task.component!r}", get, zone)
             self._readers[stream] = reader

@@ -119,7 +119,7 @@ def keyed_process(
     if not timed:
         if field is not None or late or zone:
             raise TopologyError(
-                f"{where}: event_time=, late= and zone= are for timers; give on_timer="
+                f"{where}: event_time= and late= are for timers, as is zone=; give on_timer="
             )
         return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
     place = f"{where}, on_timer={code_name(on_timer)}"

@@ -116,6 +116,10 @@ class StoredValues:
             return {"(Counter)": self._pairs(value)}
         if kind is bytearray or kind is memoryview:
             return bytes(value)
+        if kind.__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            plain = value.item()  # as between workers
+            if type(plain) in (bool, int, float, str, bytes) and value.dtype.kind in "biufSU":
+                return self._plain(plain)
         return {self._mark_of(kind): self._content(kind, value)}
 
     def _pairs(self, value: dict[Any, Any]) -> list[Any]:

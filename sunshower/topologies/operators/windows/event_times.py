@@ -229,7 +229,8 @@ class OrderReader(TimeReader):
     def time(self, record: Any) -> Any:
         """The event time of a record; a datetime without a zone as it is. Raises BadEmit."""
         value = self._get(record)
-        if isinstance(value, datetime) and value.utcoffset() is None and value == value:  # noqa: PLR0124
+        is_moment = isinstance(value, datetime) and value == value  # noqa: PLR0124  # not NaT
+        if is_moment and value.utcoffset() is None:
             return value.replace(tzinfo=None, fold=0)
         return self.of_value(value)
 

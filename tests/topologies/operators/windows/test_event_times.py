@@ -99,9 +99,8 @@ def test_arithmetic_with_times_is_that_of_fractions(seed: int) -> None:
 @pytest.mark.parametrize("kind", [int, float, Decimal])
 def test_arithmetic_with_times_of_one_type_is_that_of_fractions(kind: type[Any]) -> None:
     choice = Random(7)
-    numbers = [
-        number for number in (number_of(choice) for _ in range(2_000)) if type(number) is kind
-    ]
+    numbers = [number_of(choice) for _ in range(800)]
+    numbers = [number for number in numbers if type(number) is kind]
     for length in LENGTHS:
         check_arithmetic(numbers, length)
 
@@ -170,8 +169,10 @@ def test_a_value_is_the_same_time_in_any_type(value: Any, expected: Any) -> None
 
 @pytest.mark.parametrize(
     "value",
-    ["5", None, nan, inf, 10**1001, Decimal("NaN"), Decimal("1E+5000"), Decimal("1E-5000")]
-    + [np.datetime64("NaT"), pd.NaT, np.array([1]), Fraction(1, 3), 1j, timedelta(1), np.str_("1")],
+    [
+        *("5", None, nan, inf, 10**1001, Decimal("NaN"), Decimal("1E+5000"), Decimal("1E-5000")),
+        *(np.datetime64("NaT"), pd.NaT, np.array([1]), Fraction(1, 3), 1j, timedelta(1)),
+    ],
 )
 def test_other_values_are_refused(value: Any) -> None:
     for read in (READER.of_value, lambda one: READER.of_values([one])):
@@ -286,6 +287,21 @@ def test_a_join_pairs_what_is_exactly_within(unit: Any) -> None:
     assert len(kept) == sum(abs(i - j) <= 3 for i in range(12) for j in range(12))
 
 
+@pytest.mark.parametrize("number", [np.int64, np.float32, np.uint8])
+def test_records_with_numbers_of_numpy_are_stored_on_any_worker(number: Any) -> None:
+    """Between workers they become numbers of Python; in one process they stay as they are."""
+    topology = Topology("numpy")
+    left = topology.spout("left", Records([Row("a", number(n)) for n in range(9)], type=Row))
+    right = topology.spout("right", Records([Other("a", number(n)) for n in range(9)], type=Other))
+    pairs = left.join(right, "k", within=2, field="at", other_field="on", late=10)
+    pairs.shuffle().bolt("pairs", Kept)
+    grouped = left.group_by("k")
+    grouped.window(sessions(gap=5, field="at"), collect("at")).shuffle().bolt("sessions", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    assert len(results["pairs"][0]) == sum(abs(i - j) <= 2 for i in range(9) for j in range(9))
+    assert [(row[1], sorted(row[2])) for row in results["sessions"][0]] == [(13, [*range(9)])]
+
+
 def add(row: Row, state: KeyState[int]) -> None:
     state.value = (state.value or 0) + 1
     state.timer = state.time + 1
@@ -384,7 +400,7 @@ def test_a_window_of_ints_slides_by_whole_parts_only() -> None:
     assert sliding(seconds=0.3, every=0.1, field="at").panes == 3
 
 
-# ---- states that were stored before ----------------------------------------------------------------
+# ---- states that were stored before -------------------------------------------------------------
 
 
 def continued(path: Path) -> dict[str, list[Any]]:
