@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any
 
 from sunshower.topologies.operators.port import Attempt
@@ -33,13 +34,13 @@ class SessionWindows(AggregatedWindows[Sessions]):
         return length_of(self.window.gap)
 
     def forget(self) -> None:
-        self._ends: list[tuple[Time, int, Any]] = []  # a heap: end, a tie-breaker, group
+        self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
+        self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
         self._order = count()
 
     def load(self, key: Any, value: Any) -> None:
         for _, last, _ in value:
-            self._ends.append((self._end_of(last), next(self._order), key[1]))
-        heapify(self._ends)
+            self._expect(key[1], self._end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
         return reached.time(self.late)
@@ -54,9 +55,11 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 changed[group] = self.store.get(keys[group]) or []
             sessions = changed[group]
             near = [one for one in sessions if self._is_near(one, time)]
-            if not near and not is_before(self._time, end := self._end_of(time)):
-                yield from self.results(group, end, content)
-                continue
+            if not near:
+                if not is_before(self._time, end := self._end_of(time)):
+                    yield from self.results(group, end, content)
+                    continue
+                self._expect(group, end)
             session: Session = [time, time, content]
             for one in near:
                 sessions.remove(one)
@@ -64,7 +67,6 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 last = one[1] if is_before(session[1], one[1]) else session[1]
                 session = [first, last, self.contents.merged(one[2], session[2])]
             sessions.append(session)
-            heappush(self._ends, (self._end_of(session[1]), next(self._order), group))
         for group, sessions in changed.items():
             if sessions:
                 self.store.put(keys[group], sessions)
@@ -72,7 +74,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}
         while self._ends and not is_before(time, self._ends[0][0]):
-            groups[heappop(self._ends)[2]] = None
+            at, _, group = heappop(self._ends)
+            if self._expected.get(group) == at:
+                del self._expected[group]
+                groups[group] = None
         self.store.fetch((_SESSIONS, group) for group in groups)
         made: list[Sequence[Any]] = []
         for group in groups:
@@ -83,11 +88,18 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     made += self.results(group, end, session[2])
                 else:
                     left.append(session)
+                    self._expect(group, end)
             if left:
                 self.store.put((_SESSIONS, group), left)
             else:
                 self.store.remove((_SESSIONS, group))
         return made
+
+    def _expect(self, group: Any, time: Time) -> None:
+        """Look at the sessions of a group at `time`."""
+        if is_before(time, self._expected.get(group, inf)):
+            self._expected[group] = time
+            heappush(self._ends, (time, next(self._order), group))
 
     def _is_near(self, session: Session, time: Time) -> bool:
         first, last, _ = session
