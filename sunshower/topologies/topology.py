@@ -20,6 +20,7 @@ from sunshower.errors import (
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
 from sunshower.topologies.groupings import Fields, describe
+from sunshower.topologies.operators.joins.keyed_tables import with_waits
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     StateSettings,
@@ -193,6 +194,10 @@ class Topology:
     ) -> Stream[Any]:
         """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
 
+        Each task has an object of its own. If the bolt keeps a state, and there are several tasks,
+        group its input by the key, as in `.fields("word")`: with `shuffle` each task sees a part of
+        every key.
+
         `fields` declares the default stream's records if annotations do not: field names of plain
         tuples, a record type, or DirectStream of either. `streams` adds further streams by id.
         `tick_s` is the time between two calls of `tick`, for a class that has one. `resources`:
@@ -311,7 +316,8 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        components = with_watermarks(self._components, self.id, tracked=self.config.tracked)
+        components = with_waits(self._components, self.id)
+        components = with_watermarks(components, self.id, tracked=self.config.tracked)
         graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:

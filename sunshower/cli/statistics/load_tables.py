@@ -139,6 +139,21 @@ def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         found = snapshot.watermark(id)
         if found is not None and found[1] is not None:
             yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
+        yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
+
+
+def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each spout that waits until the tables of its joins are filled, and how far
+    each of these is."""
+    for spout in graph.spouts:
+        awaited = {id for task in snapshot.tasks_of(spout.id) for id in task.awaits}
+        for id in sorted(awaited):
+            tasks = snapshot.tasks_of(id)
+            read, acked = sum(t.has_filled for t in tasks), snapshot.component(id).acked
+            yield (
+                f"{spout.id} waits until the tables of its joins have the records of {id}: "
+                f"{acked:,} are processed, {read} of {len(tasks)} tasks have all"
+            )
 
 
 def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[str]:

@@ -206,6 +206,10 @@ class Pending:
         numbers = self._number[self._deadline_s < _NEVER]
         return int(numbers[numbers >= 0].min(initial=otherwise))
 
+    def numbers(self) -> I64:
+        """Return the number of each pending root. Scans every slot."""
+        return self._number[self._deadline_s < _NEVER]
+
     def only_pending(self, values: NDArray[Any]) -> list[Any]:
         """Return those of `values`, by slot, of the pending roots."""
         count = min(len(values), self._slots)

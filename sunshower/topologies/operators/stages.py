@@ -92,6 +92,7 @@ class StageDraft:
         self.input = StageRows(self, schema)
         self.window: WindowDraft | None = None  # if the stage is one
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
+        self.is_awaited = False  # whether records of other inputs wait until these are read
         self._words: Counter[str] = Counter()
 
     def end_by(

@@ -51,7 +51,10 @@ class RecordsSource(SpoutSource):
     # ---- input --------------------------------------------------------------------------------
 
     def draw(self, limit: int, now: float) -> Drawn:
-        records = self._take(limit) if limit and not self._host.exhausted else []
+        asks = limit and not self._host.exhausted
+        records = self._take(limit) if asks else []
+        if asks and self.error is None:
+            self.asked_s = now
         if limit and not len(records) and self.error is None:
             self._position.wait(now, self._host.config.message_timeout_s)
         numbers = self._position.advance(len(records))
@@ -68,8 +71,10 @@ class RecordsSource(SpoutSource):
     def _take(self, count: int) -> Any:
         """Up to `count` records available now, and none from the first bad one on."""
         output_streams, fresh = self._host.output_streams, list[Any]()
+        room = self._room(count)
         try:
-            fresh.extend(islice(self._available(), self._room(count)))
+            fresh.extend(islice(self._available(), room))
+            self.has_read_first |= len(fresh) < room
         except RAISED as error:
             self._fail_with(error)
         if not fresh:

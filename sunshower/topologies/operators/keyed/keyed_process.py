@@ -32,19 +32,24 @@ class KeyState(Generic[V]):
 
     `time` is the time of the call: the event time of the record, or when its batch began by the
     clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
+    `ended` is True while timers fire because all sources have ended: all that are set fire then, so
+    a timer that is always set again stops there.
     """
 
-    __slots__ = ("_reader", "_timer", "_value", "assigned", "time")
+    __slots__ = ("_reader", "_timer", "_value", "assigned", "ended", "time")
 
     def __init__(
         self,
         value: V | None,
         time: Any = 0.0,
         timer: Time | None = None,
+        *,
+        ended: bool = False,
         reader: TimeReader = _TIMERS,
     ) -> None:
         """`reader`: reads the times that the timer is set to."""
-        self._value, self._reader, self.assigned = value, reader, False
+        self._value, self._reader = value, reader
+        self.assigned, self.ended = False, ended
         self.time: float = time
         self._timer: Any = timer
 
