@@ -171,10 +171,12 @@ class OperatorBolt(Bolt[Any, Any]):
             _call(operator, "tick")
 
     def figures(self) -> dict[str, float]:
-        """Those of its functions, such as the rows of a join that found nothing in its table."""
+        """Those of its operators, such as ambiguous times, or rows without a match in a table."""
         sums: dict[str, float] = {}
         for operator in self.operators:
-            for name, value in (_call(operator, "figures") or {}).items():
+            reader = getattr(operator, "reader", None)  # of event times
+            own = reader.figures() if reader is not None else {}
+            for name, value in {**own, **(_call(operator, "figures") or {})}.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums
 

@@ -19,6 +19,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, TakeBranch
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
@@ -77,7 +78,7 @@ class StageRows:
 class WindowDraft:
     """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
 
-    fields: Sequence[str | None]  # of each input of the stage: its event time; None: the clock
+    fields: Sequence[TimeField | None]  # of each input: its event time; None: the clock
     operator: WindowOperator
     ended: StageRows
     take_late: Callable[[], StageRows] | None = None  # None: there are none
@@ -94,13 +95,17 @@ class StageDraft:
         self.is_awaited = False  # whether records of other inputs wait until these are read
         self._words: Counter[str] = Counter()
 
-    def end_by(self, field: str | None, operator: WindowOperator, schema: Schema) -> StageRows:
+    def end_by(
+        self, field: TimeField | None, operator: WindowOperator, schema: Schema
+    ) -> StageRows:
         """Make this stage a window. Returns the rows of windows that have ended."""
         late = self.input.then(operator, schema)
         self.window = WindowDraft([field], operator, StageRows(self, schema), lambda: late)
         return self.window.ended
 
-    def join_by(self, fields: Sequence[str], operator: WindowOperator, schema: Schema) -> StageRows:
+    def join_by(
+        self, fields: Sequence[TimeField], operator: WindowOperator, schema: Schema
+    ) -> StageRows:
         """Make this stage a join, whose operator makes (branch, record) of its rows: 0 for the
         joined ones, which watermarks bring, too, and 1 for the late ones. Returns the joined."""
         pairs = self.input.then(operator, PAIRS)
@@ -114,7 +119,8 @@ class StageDraft:
         timers."""
         rows = self.input.then(operator, operator.schema)
         if isinstance(operator, TimedProcess):
-            self.window = WindowDraft([operator.field], operator, rows)
+            named = operator.field and TimeField(operator.field, operator.zone)
+            self.window = WindowDraft([named or None], operator, rows)
         return rows
 
     @cached_property

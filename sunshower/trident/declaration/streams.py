@@ -186,7 +186,7 @@ class Aggregations(Generic[R_co]):
         more = ("window",)
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
-        operator = Windows(slot, window, stream.schema, by, given, out)
+        operator = Windows(slot, window, stream.schema, by, given, out, stream.stage.root)
         check_one_task(by, tasks.get("parallelism", 1), where)
         return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
 

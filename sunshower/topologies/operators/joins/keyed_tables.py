@@ -26,7 +26,7 @@ from sunshower.topologies.operators.stages import Declarations, StageDraft, Stag
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
-from sunshower.topologies.operators.windows.watermarks import event_time
+from sunshower.topologies.operators.windows.event_times import OrderReader
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
 
@@ -62,16 +62,16 @@ class TableRows:
         self._order = [(*by, *rest).index(name) for name in schema.fields]
         self._values = [schema.key([name]) for name in rest]
         self._content = [schema.key([name]) for name in rest if name != field]
-        self._time = None if field is None else schema.key([field])
+        self.reader = _reader(schema, field)
 
     def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[int, Any]]:
         key, (number, time, values) = row[: self.width], row[self.width :]
         now = state.value
         if not number:
             (change,) = self.schema.build([[(*key, *values)[place] for place in self._order]])
-            if self._time is None:
+            if self.reader is None:
                 state.value = None if self._is_removed(change) else change
-            elif now is None or event_time(self._time(now)) <= time:
+            elif now is None or not self.reader.is_before(time, self.reader.time(now)):
                 state.value = change  # a removed key keeps its time
             return
         out, keeps = self.joins[number - 1]
@@ -171,12 +171,19 @@ def keyed_table(
     broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
     store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
-    changes, key = join_input(stream, by, 0, field, f"{name}-changes")
+    changes, key = join_input(stream, by, 0, _reader(schema, field), f"{name}-changes")
     grouped = changes.all() if broadcast else changes.fields(*key)
     rows = stream.topology.begin_stage(
         name, [grouped], parallelism, settings.get("resources", NOTHING)
     )
     return KeyedTable(stream.topology, schema, by, rows, store, settings)
+
+
+def _reader(schema: Schema, field: str | None) -> OrderReader | None:
+    """Reads what orders the changes of a key; None: they are in the order of their arrival."""
+    if field is None:
+        return None
+    return OrderReader(f"field {field!r} of a table", schema.key([field]), None)
 
 
 # ---- spouts that wait until the tables are filled -----------------------------------------------
