@@ -39,6 +39,10 @@ class Operator:
     takes_tables = False
     #: Whether what it emits is one.
     makes_tables = False
+    #: Whether the rows that it emits have the values of the fields of those that they come from.
+    keeps_values = False
+    #: Whether it reads updates of running totals, see updates.py, instead of their rows.
+    reads_updates = False
 
     def prepare(self, context: Context) -> None:
         """Called once per task."""
