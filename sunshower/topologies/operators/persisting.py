@@ -85,7 +85,9 @@ class Persist(Operator):
     def cleanup(self) -> None:
         self.slot.close()
 
-    def emitted(self, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt) -> Sequence[Any]:
+    def emitted(
+        self, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
+    ) -> Sequence[Any]:
         """The records of groups as they are emitted: as updates, if something reads these."""
         if not self.emits_updates:
             return records

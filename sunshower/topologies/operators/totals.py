@@ -34,7 +34,6 @@ from sunshower.topologies.operators.states import (
     Update,
 )
 
-
 _ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
 
 

@@ -21,7 +21,6 @@ from typing import Any
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
 from sunshower.topologies.operators.keyed.moved_parts import NODE, ORIGIN, SLOTS, is_own
-from sunshower.topologies.operators.persisting import PersistCombined
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.states import FoundPart, Key, MapState
 from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot

@@ -29,6 +29,14 @@ UPDATE = ("origin", "number", "rows")
 # for nothing. `groups` is None, or in a record without a key: all groups of the update.
 PART = ("key", "origin", "number", "value", "groups")
 _BATCH = Attempt(0, 0, 0)
+_AGGREGATE = ".aggregate(…), which computes from the last row of each group"
+INSTEAD_OF_WINDOW = f"Declare the window before the first aggregate, or use {_AGGREGATE}"
+INSTEAD_OF_PROCESS = f"Use {_AGGREGATE}, or a bolt, which gets each row: .fields(…).bolt(…)"
+INSTEAD_IN_BATCHES = f"Use {_AGGREGATE}, or .partition_persist(…), whose function gets each row"
+INSTEAD_OF_JOIN = (
+    "Make a table of the totals, .group_by(…).table(), and join the other stream with it; or join "
+    "before the aggregate"
+)
 
 
 def update_schema(schema: Schema) -> Schema:

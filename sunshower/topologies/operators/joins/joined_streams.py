@@ -15,6 +15,7 @@ from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
+from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, refuse_updates
 from sunshower.topologies.outputs import Columns
 
 _TIME = Values(float, "a number", least=0)
@@ -67,6 +68,7 @@ def joined_streams(
     times = field, field if other_field is None else other_field
     for stream, time in zip((left, right), times, strict=True):
         stream.schema.check_field(time, where)
+        refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
