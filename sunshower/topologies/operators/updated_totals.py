@@ -205,7 +205,8 @@ class UpdatedTotals(CombinedTotals):
         ]
 
     def stored_items(self) -> Iterator[tuple[Key, Any]]:
-        return (pair for pair in super().stored_items() if not is_own(pair[0]))
+        items = self.slot.state.items()
+        return ((key, self.shown(value)) for key, value in items if not is_own(key))
 
     def result(self) -> Any:
         values = super().result()
