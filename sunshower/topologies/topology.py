@@ -291,7 +291,9 @@ class Topology:
         return stage.input
 
     def read_updates(self, stage: StageDraft) -> None:
-        """Let the rows that arrive at a stage be updates, if they follow from running totals."""
+        """Let the rows of a stage that follow from running totals of others arrive as updates."""
+        while stage.on_updates:
+            stage.on_updates.pop()()
         if stage.input.lineage is None or stage.reads_updates:
             return
         stage.reads_updates = True

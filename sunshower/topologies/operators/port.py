@@ -43,6 +43,8 @@ class Operator:
     keeps_values = False
     #: Whether it reads updates of running totals, see updates.py, instead of their rows.
     reads_updates = False
+    #: Whether its rows replace nothing, though those that it reads may be running totals.
+    ends_lineage = False
 
     def prepare(self, context: Context) -> None:
         """Called once per task."""

@@ -64,6 +64,7 @@ class StageRows:
     readers: list[StageRows] = field(default_factory=list)  # within the stage
     lineage: Lineage | None = None  # if they follow from running totals
     updates: str | None = None  # the stream that they leave on as updates, if something reads these
+    makes_updates: bool = False  # whether its operator makes updates of the rows of a join
 
     @property
     def has_columns(self) -> bool:
@@ -96,6 +97,8 @@ class StageRows:
             operator = of_updates(operator, self.schema) if emits else operator
         elif isinstance(operator, Persist) and self.needs_updates:
             operator.emits_updates = emits = True
+        elif self.makes_updates:
+            emits = True
         if not emits:
             readers = [reader.compiled(arrive=False) for reader in self.readers]
             return replace(self, operator=operator, readers=readers)
@@ -135,6 +138,8 @@ class StageDraft:
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
         self.inputs: Sequence[Any] = ()  # the grouped streams whose rows arrive
         self.reads_updates = False  # whether they arrive as updates
+        # of a table: what lets the records that are joined with it come as updates
+        self.on_updates: list[Callable[[], None]] = []
         self._words: Counter[str] = Counter()
 
     def end_by(self, field: str | None, operator: WindowOperator, schema: Schema) -> StageRows:

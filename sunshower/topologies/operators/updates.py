@@ -57,7 +57,7 @@ class Lineage:
 
     def behind(self, operator: Operator, schema: Schema) -> Lineage | None:
         """The same for what `operator` makes of these rows."""
-        if operator.reads_updates:
+        if operator.reads_updates or operator.ends_lineage:
             return None
         if not operator.keeps_values:
             return Lineage(self.width, {}, self.blocked)
@@ -68,7 +68,7 @@ class Lineage:
 
     def keys_places(self, by: Sequence[str]) -> list[int] | None:
         """The places in the key of the values of the fields `by`; None: they may change."""
-        found = [self.places.get(name) for name in by]
+        found = [None if self.blocked else self.places.get(name) for name in by]
         return None if None in found else [place for place in found if place is not None]
 
 
@@ -112,6 +112,12 @@ def refuse_updates(lineage: Lineage | None, where: str, what: str, instead: str)
             f"earlier one of its group. {what} would count every update, and cannot take one back. "
             f"{instead}"
         )
+
+
+def key_of_origin(origin: Any, width: int, places: Sequence[int]) -> list[Any]:
+    """Some values of the key of the group that an update is of, whose key has `width` values."""
+    values = values_of_key(origin[1], width)
+    return [values[place] for place in places]
 
 
 class TagUpdates(RowOperator):
@@ -239,10 +245,9 @@ class PartsOfUpdates(RowOperator):
         yield 1, (None, origin, number, None, [*table])
 
     def _key_of(self, origin: Any) -> Any:
-        """The group of all rows of an update, from the group of its origin."""
+        """The group of all rows of an update."""
         assert self.places is not None
-        values = values_of_key(origin[1], self.width)
-        match [values[place] for place in self.places]:
+        match key_of_origin(origin, self.width, self.places):
             case []:
                 return GLOBAL
             case [value]:

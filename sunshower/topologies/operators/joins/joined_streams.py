@@ -18,6 +18,7 @@ from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSetting
 from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, refuse_updates
 from sunshower.topologies.outputs import Columns
 
+INPUT = ("input", "time", "values")
 _TIME = Values(float, "a number", least=0)
 
 
@@ -94,6 +95,10 @@ def join_input(
     stream: AnyStream, on: Sequence[str], number: int, field: str | None, name: str
 ) -> tuple[Any, list[str]]:
     """The records of a stream as rows for a join, and the fields of their key."""
-    key = [f"key-{place}" for place in range(len(on))]
-    schema = Schema((*key, "input", "time", "values"))
-    return stream.then(name, JoinInput(stream.schema, on, number, field), schema), key
+    operator, key = JoinInput(stream.schema, on, number, field), key_names(on)
+    return stream.then(name, operator, Schema((*key, *INPUT))), key
+
+
+def key_names(on: Sequence[str]) -> list[str]:
+    """The fields of the key in rows for a join, whose further fields are INPUT."""
+    return [f"key-{place}" for place in range(len(on))]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sunshower import (
     Records,
+    Spout,
     Topology,
     average,
     batch,
@@ -270,6 +271,110 @@ def test_totals_of_totals_continue_in_the_next_run(tmp_path: Path) -> None:
         )
         found = {key: (value,) for key, value in second.items() if not is_own(key)}
         assert found == expected
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+class Shop(NamedTuple):
+    shop: str
+    town: str
+
+
+class InTown(NamedTuple):
+    shop: str
+    item: str
+    price: int
+    town: str
+
+
+SHOPS = [Shop("a", "x"), Shop("b", "y"), Shop("c", "x")]
+
+
+class AfterShops(Spout[Bid]):
+    """Emits the bids when the table has its records: a while later, by the clock."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Bid | None]:
+        begun = self.clock.now()
+        while self.clock.now() < begun + 5:
+            yield None
+        yield from BIDS
+
+
+def in_the_simulator(topology: Topology, seed: int) -> list[tuple[Any, ...]]:
+    with SimCluster(seed) as cluster:
+        done = cluster.submit(topology.graph())
+        done.wait()
+        (kept,) = done.results("kept")
+    return list(map(tuple, kept))
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_totals_that_are_joined_with_a_table_replace_their_earlier_rows(
+    broadcast: bool, how: Any
+) -> None:
+    topology = Topology("bids", workers=2)
+    shops = topology.spout("shops", Records(SHOPS[:2], type=Shop))
+    table = shops.group_by("shop").table(parallelism=2, broadcast=broadcast)
+    rows = totals(topology.spout("bids", AfterShops), 2).filter(cheap)
+    joined = rows.join(table, how=how, fields=("shop", "item", "price", "town"))
+    joined.group_by("town").aggregate(count(), sum_("price"), parallelism=2).global_().bolt(
+        "kept", Kept
+    )
+    towns = {**dict(SHOPS[:2]), "c": None}
+    expected: dict[Any, list[int]] = defaultdict(list)
+    for row in filter(cheap, best()):
+        if how == "left" or towns[row.shop]:
+            expected[towns[row.shop]].append(row.price)
+    found = last(in_the_simulator(topology, 1))
+    assert {town: row for town, row in found.items() if row[0]} == {
+        town: (len(prices), sum(prices)) for town, prices in expected.items()
+    }
+
+
+class Ask(NamedTuple):
+    item: str
+    shop: str
+
+
+class AfterBids(Spout[Ask]):
+    """Asks for each group when all totals are there."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Ask | None]:
+        begun = self.clock.now()
+        while self.clock.now() < begun + 20:
+            yield None
+        yield from (Ask(row.item, row.shop) for row in best())
+
+
+@pytest.mark.parametrize("between", [lambda s: s, lambda s: s.shuffle().stage("far", 3)])
+def test_a_table_of_totals_has_their_last_rows_and_forgets_those_that_a_filter_drops(
+    between: Callable[[Stream[Any]], Stream[Any]],
+) -> None:
+    topology = Topology("bids", workers=2)
+    rows = between(totals(topology.spout("bids", AfterShops), 2)).filter(cheap)
+    table = rows.group_by("item", "shop").table(parallelism=2)
+    topology.spout("asks", AfterBids).join(table).global_().bolt("kept", Kept)
+    found = in_the_simulator(topology, 2)
+    assert sorted(found) == sorted(map(tuple, filter(cheap, best())))
+
+
+def test_a_table_by_another_key_than_that_of_the_groups_is_refused() -> None:
+    topology = Topology("bids")
+    rows = totals(topology.spout("bids", Records(BIDS, type=Bid)))
+    with pytest.raises(TopologyError, match=r"replaces the earlier one.*call \.map behind"):
+        rows.map(coarse).group_by("shop").table()
+    table = topology.spout("shops", Records(SHOPS, type=Shop)).group_by("shop").table()
+    joined = rows.map(coarse).join(table)  # each row is joined, and nothing counts them
+    with pytest.raises(TopologyError, match="a join with a table by shop, which may change"):
+        joined.group_by("town").aggregate(count())
 
 
 # ---- the operator -------------------------------------------------------------------------------
