@@ -42,6 +42,7 @@ class StreamHandle(RecordOperators[R_co]):
     def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
         self._rows: StageRows | None = None  # of an operator
+        self._lineage: Lineage | None = None  # of the records of a component
 
     @classmethod
     def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
@@ -97,7 +98,7 @@ class StreamHandle(RecordOperators[R_co]):
     @property
     def lineage(self) -> Lineage | None:
         """If its records follow from running totals: how."""
-        return None if self._rows is None else self._rows.lineage
+        return self._lineage if self._rows is None else self._rows.lineage
 
     def need_updates(self) -> None:
         """Let its records arrive at its stage as updates; only if they follow from totals."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from sunshower.errors import TopologyError
@@ -153,30 +154,38 @@ class OfUpdates(RowOperator):
         self.inner.cleanup()
 
     def process(self, batch: Any, source: int, updates: Rows, emit: Emit) -> None:
-        emit([one for update in updates for one in self.expand(update)])
+        rows = [row for update in updates for row in update[2]]
+        if isinstance(self.inner, RowOperator):
+            parts = iter(self._parts(self.inner, rows))
+            emit([(origin, n, [*chain(*islice(parts, len(rows)))]) for origin, n, rows in updates])
+        else:
+            emit([(origin, n, self._of_tables(rows)) for origin, n, rows in updates])
 
-    def expand(self, update: Any) -> Iterator[Any]:
-        origin, number, rows = update
-        yield origin, number, self._made(rows) if len(rows) else rows
+    def expand(self, update: Any) -> Iterable[Any]:
+        made: list[Any] = []
+        self.process(None, 0, [update], made.extend)
+        return made
 
-    def _made(self, rows: Sequence[Any]) -> list[Any]:
-        inner, made = self.inner, list[Any]()
-        if not isinstance(inner, RowOperator):  # a function of tables
-            parts: list[Any] = []
-            inner.process(inner.start(_BATCH), 0, rows, parts.append)
-            for part in parts:
-                made += self.schema.rows_of_table(part) if is_table(part) else part
-            return made
-        if isinstance(inner, RowFunction) and inner.calls is not None:  # asynchronous
+    def _of_tables(self, rows: Sequence[Any]) -> list[Any]:
+        """What a function of tables makes of some rows."""
+        parts: list[Any] = []
+        if len(rows):
+            self.inner.process(self.inner.start(_BATCH), 0, rows, parts.append)
+        tables = (self.schema.rows_of_table(one) if is_table(one) else one for one in parts)
+        return [row for table in tables for row in table]
+
+    def _parts(self, inner: RowOperator, rows: Sequence[Any]) -> list[list[Any]]:
+        """What the operator makes of each row. The calls of an async function run together."""
+        if isinstance(inner, RowFunction) and inner.calls is not None:
+            made = []
             for several, error in inner.calls.run(inner.expand_async, rows):
                 if error is not None:
                     raise error
-                made += several
+                made.append([*several])
         else:
-            for row in rows:
-                made += inner.expand(row)
+            made = [[*inner.expand(row)] for row in rows]
         if inner.makes is not None:
-            check_rows(made, inner.makes, getattr(inner, "function", inner))
+            check_rows([*chain(*made)], inner.makes, getattr(inner, "function", inner))
         return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -177,6 +178,8 @@ class RowStream(RecordOperators[R_co]):
         stage = self.new_stage(tasks)
         stage.name, stage.leaves = id, True
         stage.add(Operator(), schema, [stage.receive(self.sources, RoundRobin())])
+        if (lineage := self.lineage) is not None:
+            stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
 
     def apply(self, assembly: Callable[[Self], T]) -> T:

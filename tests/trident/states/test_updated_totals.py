@@ -162,6 +162,7 @@ REFUSED: dict[str, Callable[[BatchStream[Any]], Any]] = {
     "process": lambda s: s.group_by("shop").process(once, state=StateStub()),
     "batch": lambda s: s.aggregate(count()).aggregate(sum_("count"), state=StateStub()),
     "max_by": lambda s: s.max_by("price").aggregate(count(), state=StateStub()),
+    "records": lambda s: s.records("out").group_by("shop").aggregate(count()),
     "broadcast": lambda s: s.broadcast().aggregate(count(), state=StateStub()),
     "join": lambda s: s.join(s.map(coarse), "item", fields=("item", *"abcd")).aggregate(
         count(), state=StateStub()

@@ -227,6 +227,22 @@ def test_three_aggregates(p: int) -> None:
     assert found == sizes
 
 
+def test_the_best_totals_are_in_a_list_once_also_when_they_become_worse() -> None:
+    def negative(bid: Bid) -> Bid:
+        return bid._replace(price=bid.price - 60)
+
+    def assemble(source: Stream[Any]) -> Stream[Any]:
+        sums = source.map(negative).group_by("item").aggregate(sum_("price", name="sum"))
+        return sums.aggregate(top(3, by="sum", each="item"))
+
+    sums: dict[str, int] = defaultdict(int)
+    for item, _, price in BIDS:
+        sums[item] += price - 60
+    ((found,),) = run(assemble)[-1:]
+    assert [total for _, total in found] == sorted(sums.values(), reverse=True)[:3]
+    assert all(sums[item] == total for item, total in found)
+
+
 def test_other_readers_get_each_row_of_the_totals() -> None:
     """A sink and a function see what they saw before; peek is called once for each row."""
     seen: list[Any] = []
