@@ -15,6 +15,7 @@ nodes, however many origins a group has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import reduce
 from typing import Any
 
@@ -192,7 +193,7 @@ class UpdatedTotals(CombinedTotals):
         self._fetch(draft, batch)
         trees: dict[Any, _GroupTree] = {}  # of the groups to emit
         for key, origin, number, value, groups in batch:
-            self._apply(draft, trees, key_of(key), key_of(origin), number, value, groups)
+            self._apply(draft, trees, key_of(key), _entry(origin), number, value, groups)
         values = [tree.write() for tree in trees.values()]
         state.multi_put(list(draft.changed), list(draft.changed.values()))
         records = self.records(trees, values)
@@ -216,10 +217,10 @@ class UpdatedTotals(CombinedTotals):
 
     def _fetch(self, draft: _Draft, batch: Sequence[Any]) -> None:
         """Read what the batch needs, in three calls."""
-        draft.fetch((ORIGIN, key_of(row[1])) for row in batch)
+        draft.fetch(_entry(row[1]) for row in batch)
         places: dict[Any, list[int]] = {key_of(row[0]): [] for row in batch if row[4] is None}
         for row in batch:
-            slots, left = (draft.get((ORIGIN, key_of(row[1]))) or (0, (), ()))[1:]
+            slots, left = (draft.get(_entry(row[1])) or (0, (), ()))[1:]
             for key, slot in slots:
                 places.setdefault(key_of(key), []).append(slot)
             for key in left:
@@ -242,12 +243,12 @@ class UpdatedTotals(CombinedTotals):
         draft: _Draft,
         trees: dict[Any, _GroupTree],
         key: Any,
-        origin: Any,
+        entry: Any,
         number: int,
         value: Any,
         groups: Any,
     ) -> None:
-        last, slots, left = draft.get((ORIGIN, origin)) or (number, (), ())
+        last, slots, left = draft.get(entry) or (number, (), ())
         if number < last:
             return
         held = {key_of(group): slot for group, slot in slots}
@@ -268,12 +269,24 @@ class UpdatedTotals(CombinedTotals):
                     tree.remove(held.pop(group))
                     gone = {group: None, **gone}
         left = [*gone][:_LEFT_MAX] if self._repeats else [*gone]
-        draft.put((ORIGIN, origin), [number, [[*pair] for pair in held.items()], left])
+        draft.put(entry, [number, [[*pair] for pair in held.items()], left])
 
     def _tree(self, draft: _Draft, trees: dict[Any, _GroupTree], key: Any) -> _GroupTree:
         if key not in trees:
             trees[key] = _GroupTree(key, draft, self.combiner)
         return trees[key]
+
+
+def _entry(origin: Any) -> Any:
+    """The key of what is stored of an origin. No state has Enums in its keys, and totals in memory
+    may be grouped by them."""
+    return ORIGIN, _without_enums(key_of(origin))
+
+
+def _without_enums(key: Any) -> Any:
+    if isinstance(key, Enum):
+        return type(key).__qualname__, key.name
+    return tuple(map(_without_enums, key)) if type(key) is tuple else key
 
 
 def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:

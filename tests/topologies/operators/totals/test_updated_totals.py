@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -287,6 +288,31 @@ def test_totals_of_totals_continue_in_the_next_run(tmp_path: Path) -> None:
         )
         found = {key: (value,) for key, value in second.items() if not is_own(key)}
         assert found == expected
+
+
+class Kind(Enum):
+    ODD = "odd"
+    EVEN = "even"
+
+
+class OfKind(NamedTuple):
+    kind: Kind
+    shop: str
+    price: int
+
+
+def of_kind(bid: Bid) -> OfKind:
+    return OfKind(Kind.ODD if bid.price % 2 else Kind.EVEN, bid.shop, bid.price)
+
+
+def test_stored_totals_of_totals_that_are_grouped_by_an_enum() -> None:
+    """A state has no Enums in its keys, but the totals before it may be in memory."""
+
+    def assemble(source: Stream[Any]) -> Stream[Any]:
+        rows = source.map(of_kind).group_by("kind", "shop").aggregate(max_("price"), fields=OfKind)
+        return rows.group_by("shop").aggregate(count(), state=MemoryState())
+
+    assert last(run(assemble)) == dict.fromkeys("abc", (2,))
 
 
 # ---- tables -------------------------------------------------------------------------------------
