@@ -148,6 +148,7 @@ def status(
     console.print(load_tables.load_table(graph, snapshot, acts, when))
     print_lines(console, load_tables.place_lines(graph, acts, when), "yellow")
     print_lines(console, load_tables.watermark_lines(graph, snapshot))
+    print_lines(console, load_tables.fill_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))

@@ -238,6 +238,9 @@ class KafkaSpout(LogSpout[Any]):
             self._separate(polled, batch.messages)
         return polled
 
+    def has_read_first(self) -> bool:
+        return self._reader.has_read_first()
+
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
 

@@ -67,6 +67,7 @@ def run_inline(
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished or asked.send(worker):
             _raise_first(worker)
+            worker.end_waits()
             asked.send(worker)
             if wait_s:
                 clock.sleep(wait_s if isinstance(clock, ManualClock) else min(wait_s, _NAP_S))

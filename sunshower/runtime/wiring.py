@@ -42,7 +42,7 @@ from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context
-from sunshower.topologies.graph import Level, Subscription, own_copy
+from sunshower.topologies.graph import Component, Level, Subscription, own_copy
 from sunshower.topologies.retry import Retry
 
 _SOURCES: dict[Level, Callable[[SpoutTask], SpoutSource]] = {
@@ -139,12 +139,10 @@ def wire(
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
             make_task = partial(SpoutTask, supervision, instrument, component.instance)
-            wired.spouts[task.id] = make_task(
+            spout = wired.spouts[task.id] = make_task(
                 _SOURCES[component.level], pending, output_streams, wired.reports, config, retries
             )
-            if component.windows:
-                wired.spouts[task.id].watermarks.watch(component.event_times, component.windows)
-            wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
+            _declare(spout, component, plan)
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
@@ -155,6 +153,15 @@ def wire(
             wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
     _join_answers(plan, wired)
     return wired
+
+
+def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
+    """Tell a spout task what is declared downstream of it."""
+    if component.windows:
+        spout.watermarks.watch(component.event_times, component.windows)
+    spout.limit.may_be_held = plan.graph.may_hold(component.id)
+    spout.wait_for(component.awaits, ())
+    spout.source.notes_first_end = component.id in plan.graph.awaited
 
 
 def _join_answers(plan: Plan, wired: Wired) -> None:

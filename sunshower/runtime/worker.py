@@ -270,6 +270,16 @@ class Worker:
         """Draw the injected faults of a packet that is sent to `peer` now; call once for each."""
         return self._faults.fate(peer)
 
+    def end_waits(self) -> None:
+        """Let spouts begin whose tables are filled, if all tasks are in this worker; otherwise the
+        master does it."""
+        if not any(spout.awaits for spout in self._spouts):
+            return
+        names = {spout.task.component for spout in self._spouts}
+        unfilled = {s.task.component for s in self._spouts if not s.has_filled()}
+        for spout in self._spouts:
+            spout.wait_for(spout.awaits, names - unfilled)
+
     @property
     def idle(self) -> bool:
         """Whether nothing waits in an inbox or for sending."""

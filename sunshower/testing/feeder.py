@@ -122,6 +122,9 @@ class Feeder(LogSpout[R]):
         ended = fed.ended and self._next >= len(fed.records)
         return Polled(np.array(numbers, np.int64), records, ended=ended)
 
+    def has_read_first(self) -> bool:
+        return self._next >= len(self._fed.records)
+
     def acked(self, numbers: NDArray[np.int64]) -> None:
         self._fed.acked.update(dict.fromkeys(numbers.tolist()))
 

@@ -100,6 +100,8 @@ class Component:
     beside: str | None = None  # answers: the requests, which run in the same worker
     windows: int = 0  # spouts: how many windows are downstream
     event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
+    awaits: tuple[str, ...] = ()  # spouts: those that fill the tables which its records are joined
+    # with; it draws no record before all that they had at first is in these tables
     store: Any = None  # bolts: the KeyedStore of its state, if its class has one
     resources: Resources = NOTHING  # of each task
 
@@ -141,6 +143,11 @@ class Graph:
     @property
     def bolts(self) -> list[Component]:
         return [c for c in self.components.values() if not c.level.is_spout]
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The ids of the spouts that others wait for."""
+        return frozenset(id for spout in self.spouts for id in spout.awaits)
 
     @property
     def unavailable(self) -> tuple[type[BaseException], ...]:

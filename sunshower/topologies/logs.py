@@ -84,6 +84,14 @@ class LogSpout(Spout[Out_co]):
         """
         raise NotImplementedError
 
+    def has_read_first(self) -> bool:
+        """Whether all that the log had when this task began to read it was returned by `poll`.
+
+        Called a few times a second after a poll, until it is True, if records of other spouts are
+        joined with a table of these. Write it, or such joins do not wait for this spout.
+        """
+        raise NotImplementedError
+
     def acked(self, numbers: NDArray[np.int64]) -> None:
         """The trees of these are processed, or the records are stored as dead letters."""
 

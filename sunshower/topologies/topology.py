@@ -28,6 +28,7 @@ from sunshower.topologies.groupings import (
     PartialKey,
     describe,
 )
+from sunshower.topologies.operators.joins.keyed_tables import with_waits
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     StateSettings,
@@ -338,7 +339,8 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        components = with_watermarks(self._components, self.id, tracked=self.config.tracked)
+        components = with_waits(self._components, self.id)
+        components = with_watermarks(components, self.id, tracked=self.config.tracked)
         graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:

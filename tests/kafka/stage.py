@@ -43,6 +43,7 @@ class Run:
         end_s = self.clock.now() + within_s
         while not happened():
             wait_s = self.core.step()
+            self.core.end_waits()
             assert self.clock.now() < end_s, f"not within {within_s} s: {self.core.stats()}"
             if wait_s:
                 self.clock.sleep(min(wait_s, 0.02))

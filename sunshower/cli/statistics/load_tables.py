@@ -141,6 +141,20 @@ def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
             yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
 
 
+def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each spout that waits until the tables of its joins are filled, and how far
+    each of these is."""
+    for spout in graph.spouts:
+        awaited = {id for task in snapshot.tasks_of(spout.id) for id in task.awaits}
+        for id in sorted(awaited):
+            tasks = snapshot.tasks_of(id)
+            read, acked = sum(t.has_filled for t in tasks), snapshot.component(id).acked
+            yield (
+                f"{spout.id} waits until the tables of its joins have the records of {id}: "
+                f"{acked:,} are processed, {read} of {len(tasks)} tasks have all"
+            )
+
+
 def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[str]:
     counts, tasks = activity.counts, component.parallelism
     done = counts.executed

@@ -119,6 +119,7 @@ def topology_frame(found: Overview, up_s: float, window: str) -> Group:
     return Group(
         load_tables.load_table(graph, snapshot, acts, title, by_load=True),
         *map(Text, load_tables.watermark_lines(graph, snapshot)),
+        *map(Text, load_tables.fill_lines(graph, snapshot)),
         *(Text(line, style="yellow") for line in load_tables.place_lines(graph, acts, when)),
         *(Text(line, style="red") for line in red),
     )

@@ -74,6 +74,7 @@ class PartitionReader(RebalanceListener):
         # Partitions whose position must be looked up; the value is `all_new` at that time.
         self._waiting: dict[Partition, bool] = {}
         self._find_s, self._look_up_again_s = 0.0, _FIND_S
+        self._first_ends: dict[Partition, int] = {}  # when `has_read_first` was first asked
 
     # ---- partitions -------------------------------------------------------------------------
 
@@ -159,9 +160,21 @@ class PartitionReader(RebalanceListener):
                 self.gone.append(self._drop(partition).numbers)
             self._options.listener.revoked(partitions, lost=lost)
 
+    def has_read_first(self) -> bool:
+        """Whether each partition is read to the end that it had when this was first asked, as a
+        position: markers of transactions and compacted messages take one. Raises KafkaError."""
+        for partition in self.places:
+            if partition not in self._first_ends:
+                self._first_ends[partition] = self._consumer.retained(partition).latest
+        return not self._waiting and all(
+            place.progress.emitted >= self._first_ends[partition]
+            for partition, place in self.places.items()
+        )
+
     def _drop(self, partition: Partition) -> ReadPartition:
         """Remove all state of a partition."""
         place = self.places.drop(partition)
+        self._first_ends.pop(partition, None)
         self.committer.forget(partition)
         self._full.discard(partition)
         self._waiting.pop(partition, None)

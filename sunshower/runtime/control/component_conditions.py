@@ -25,6 +25,7 @@ class Conditions:
     """What workers must know about components that may run elsewhere."""
 
     proven: frozenset[str] = frozenset()  # have succeeded, in any task and life
+    filled: frozenset[str] = frozenset()  # spouts whose tables have all that there was at first
     waiting: frozenset[str] = frozenset()  # a task of it waits for a dependency, or is in doubt
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
     # (component, task): surely in doubt, and no other task of the component succeeds
@@ -38,22 +39,26 @@ class ConditionTracker:
 
     def __init__(self, plan: Plan, stored: MasterState) -> None:
         self._spouts = {spout.component for spout in plan.spouts}
+        self._awaited = {id: {task.id for task in plan.tasks_of(id)} for id in plan.graph.awaited}
         self._timeout_s = plan.graph.config.message_timeout_s
         self._stored = stored
         # component in doubt → its tasks that do not wait → their first statistics since then, which
         # may be older than the doubt, and their acks in the next ones (None: not yet reported)
         self._doubted: dict[str, dict[int, tuple[TaskStats, int | None]]] = {}
-        self.now = Conditions(proven=frozenset(stored.proven))
+        self.now = Conditions(frozenset(stored.proven), frozenset(stored.filled))
 
     def look(self, stats: Mapping[int, WorkerStats]) -> None:
         """Update the conditions from the latest statistics of all workers."""
         tasks = [task for worker in stats.values() for task in worker.tasks]
         self._stored.proven.update(task.component for task in tasks if self._has_succeeded(task))
+        filled = {task.task for task in tasks if task.has_filled}
+        self._stored.filled.update(id for id, own in self._awaited.items() if own <= filled)
         waits = [(t.component, t.task, t.health.wait) for t in tasks if t.health.wait is not None]
         doubts = [one for one in waits if one[2].kind is WaitKind.DOUBT]
         succeeding = self._find_succeeding(tasks, {name for name, _, _ in doubts})
         self.now = Conditions(
             frozenset(self._stored.proven),
+            frozenset(self._stored.filled),
             frozenset(name for name, _, _ in waits),
             frozenset(succeeding),
             frozenset((n, id) for n, id, wait in doubts if wait.sure and n not in succeeding),
@@ -121,5 +126,6 @@ def apply(
     for spout in spouts:
         reached = plan.graph.downstream(spout.task.component)
         waits = not reached.isdisjoint(conditions.waiting)
+        spout.wait_for(plan.component(spout.task).awaits, conditions.filled)
         spout.deadlines.hold(conditions.is_cut or waits, now)
         spout.deadlines.slowest = slowest if component in reached else ""

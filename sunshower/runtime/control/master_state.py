@@ -40,6 +40,7 @@ class MasterState:
     suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
     # how often the task's own process died while executing a record of it
     proven: set[str] = field(default_factory=set)  # components that have succeeded once
+    filled: set[str] = field(default_factory=set)  # spouts whose tables have been filled once
     fenced: dict[int, int] = field(default_factory=dict)  # worker → its life, which was replaced
     isolated: dict[int, int] = field(default_factory=dict)  # by an experiment: worker → its life
     restarts: int = 0  # hellos of workers that had said hello before
@@ -165,6 +166,7 @@ class MasterState:
             },
             **{name: _rows_of(getattr(self, name)) for name in _TASKS},
             "proven": sorted(self.proven),
+            "filled": sorted(self.filled),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "injected": self.injected.to_fields(),
         }
@@ -199,6 +201,7 @@ class MasterState:
             "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
             "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
             "proven": set(found.get("proven", ())),
+            "filled": set(found.get("filled", ())),
         }
         return MasterState(**{**found, **whole, "unknown": unknown})
 

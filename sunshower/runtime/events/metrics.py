@@ -200,6 +200,8 @@ class TaskStats:
     failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
     entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
+    awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them
+    has_filled: bool = False  # spouts: whether all that their source had at first is in the tables
 
     @property
     def totals(self) -> Totals:

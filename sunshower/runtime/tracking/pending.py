@@ -206,6 +206,10 @@ class Pending:
         numbers = self._number[self._deadline_s < _NEVER]
         return int(numbers[numbers >= 0].min(initial=otherwise))
 
+    def numbers(self) -> I64:
+        """Return the number of each pending root. Scans every slot."""
+        return self._number[self._deadline_s < _NEVER]
+
     def lowest(self, values: F64) -> float:
         """Return the lowest of `values`, by slot, of the pending roots; inf if there is none."""
         count = min(len(values), self._slots)

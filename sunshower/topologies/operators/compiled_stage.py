@@ -169,6 +169,14 @@ class OperatorBolt(Bolt[Any, Any]):
         for operator in self.operators:
             _call(operator, "tick")
 
+    def figures(self) -> dict[str, float]:
+        """Those of its functions, such as the rows of a join that found nothing in its table."""
+        sums: dict[str, float] = {}
+        for operator in self.operators:
+            for name, value in (_call(operator, "figures") or {}).items():
+                sums[name] = sums.get(name, 0.0) + value
+        return sums
+
     def in_memory(self) -> Iterator[str]:
         """The names of states that are in the memory of the tasks."""
         for operator in self.operators:

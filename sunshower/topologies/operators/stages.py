@@ -140,6 +140,7 @@ class StageDraft:
         self.reads_updates = False  # whether they arrive as updates
         # of a table: what lets the records that are joined with it come as updates
         self.on_updates: list[Callable[[], None]] = []
+        self.is_awaited = False  # whether records of other inputs wait until these are read
         self._words: Counter[str] = Counter()
 
     def end_by(self, field: str | None, operator: WindowOperator, schema: Schema) -> StageRows:

@@ -5,7 +5,7 @@ Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from inspect import isgeneratorfunction
@@ -59,6 +59,11 @@ class FunctionOperator(Operator):
         except BaseException:
             self._close()
             raise
+
+    def figures(self) -> Mapping[str, float]:
+        """Those of a callable object that has them, as a bolt may."""
+        figures = getattr(self.function, "figures", None)
+        return figures() if callable(figures) else {}
 
     def cleanup(self) -> None:
         cleanup = getattr(self.function, "cleanup", None)

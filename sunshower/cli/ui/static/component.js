@@ -37,6 +37,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
       ${one.window && html` · rates, latencies and counters of ${elapsed(one.window.for_s)}`}
       ${node.isBottleneck && html` <span class="badge warn">bottleneck</span>`}
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
+    ${one.awaits.length > 0 && html`<p class="notice wait">waits until the tables of its joins have
+      the records of ${one.awaits.join(", ")}</p>`}
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Why} failures=${facts.failures.filter((failure) =>

@@ -122,6 +122,10 @@ class LogSource(SpoutSource):
                 return _NOTHING
         self._stop_before_hit(polled)
         self._stop_at_end()
+        try:
+            self._note_first_end()
+        except Raised as raised:
+            self.error = raised
         return polled
 
     def _poll(self, limit: int, now: float) -> Polled[Any]:
@@ -148,6 +152,12 @@ class LogSource(SpoutSource):
         self._has_ended |= polled.ended
         self._check(polled)
         return polled
+
+    def _note_first_end(self) -> None:
+        """Ask the spout each time: it may get partitions that it has not read yet."""
+        if self.notes_first_end and not len(self._ahead.numbers):
+            read = guard(self._task, "has_read_first", self._host.spout.has_read_first)
+            self.has_read_first = bool(read)
 
     def read_again(self, now: float) -> None:
         """Request due records that are not kept; some are returned now, others in a later call."""

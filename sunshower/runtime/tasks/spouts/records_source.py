@@ -68,8 +68,10 @@ class RecordsSource(SpoutSource):
     def _take(self, count: int) -> Any:
         """Up to `count` records available now, and none from the first bad one on."""
         output_streams, fresh = self._host.output_streams, list[Any]()
+        room = self._room(count)
         try:
-            fresh.extend(islice(self._available(), self._room(count)))
+            fresh.extend(islice(self._available(), room))
+            self.has_read_first |= len(fresh) < room
         except RAISED as error:
             self._fail_with(error)
         if not fresh:

@@ -13,7 +13,7 @@ tuple; here the framework keeps the record and emits it again, unless `replay` i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -43,6 +43,7 @@ from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.components import Context, Spout
 
 _NO_LIMIT = 1 << 62
+_SAY_WAITS_S = 60.0
 
 
 class SpoutTask(Supervised):
@@ -79,6 +80,10 @@ class SpoutTask(Supervised):
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
+        self.awaits: frozenset[str] = frozenset()  # the spouts that fill its tables, as long as
+        # these are not filled: it draws no record
+        self._say_waits_s = math.inf  # when to log that it still waits
+        self._filling: set[int] | None = None  # messages of the first reading that are not settled
         self.letters = LetterReplays(self, pending, retries)
         self.replays = Replays(self.task, retries, config, self.source, self.letters, instrument)
 
@@ -89,6 +94,8 @@ class SpoutTask(Supervised):
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         guard(self.task, "open", partial(spout.open, context))
         self._adopt(spout, context)
+        if self.awaits:
+            self._say_waits_s = context.clock.now() + _SAY_WAITS_S
         self.source.begin()
 
     def _adopt(self, spout: Spout[Any], context: Context) -> None:
@@ -101,6 +108,29 @@ class SpoutTask(Supervised):
             self.limit.lift()
         self._hears_ack = self.source.listens(spout)
         self._hears_fail = type(spout).fail is not Spout.fail
+
+    def wait_for(self, spouts: Collection[str], filled: Collection[str]) -> None:
+        """Draw no record before these spouts have `filled` the tables that its records are joined
+        with."""
+        self.awaits = frozenset(spouts) - frozenset(filled)
+        self.source.notes_first_end &= self.task.component not in filled
+        if not self.awaits:
+            self._say_waits_s = math.inf
+
+    def has_filled(self) -> bool:
+        """Whether all that its source had when the task began to read it is in the tables: acked,
+        or a dead letter. False if no other spout waits for that, or no longer."""
+        source = self.source
+        if not source.notes_first_end or not self.is_open:
+            return False
+        if not (source.has_read_first or self.exhausted):
+            self._filling = None
+            return False
+        if self._filling or self._filling is None:
+            open_numbers = {*self.pending.numbers().tolist(), *self.replays.line.numbers}
+            unsettled = {n for n in open_numbers if LETTERS_END <= n < WATERMARK}
+            self._filling = unsettled if self._filling is None else self._filling & unsettled
+        return not self._filling and source.is_empty
 
     @property
     def committed(self) -> int:
@@ -203,8 +233,8 @@ class SpoutTask(Supervised):
     def next_emit_s(self) -> float:
         """When to call `emit` next: a replay is due, or there is room and the source may be polled;
         ∞ if that depends on acks. Called several times in each slice."""
-        line, asks = self.replays.line, True
-        if self.is_tracked:
+        line, asks = self.replays.line, not self.awaits
+        if self.is_tracked and asks:
             if not self.pending.room:
                 return math.inf
             asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
@@ -222,7 +252,8 @@ class SpoutTask(Supervised):
         """When the next deadline, sweep, check of the pending limit or poll is due."""
         limit_s = self.limit.stalls_s(is_blocked=self.output_streams.full)
         poll_s = self.source.next_poll_s if self.is_open else math.inf
-        return min(self.deadlines.next_s, limit_s, poll_s, self.watermarks.next_s)
+        waits_s = self._say_waits_s
+        return min(self.deadlines.next_s, limit_s, poll_s, self.watermarks.next_s, waits_s)
 
     def look(self, now: float) -> None:
         """Fail trees that are overdue, and those that a crash affected and that are incomplete."""
@@ -234,6 +265,14 @@ class SpoutTask(Supervised):
             self.source.look(now)
         if now >= self.watermarks.next_s:
             self.watermarks.send(now)
+        if now >= self._say_waits_s:
+            self._say_waits_s = math.inf
+            names = " and ".join(map(repr, sorted(self.awaits)))
+            self.replays.notices.say(
+                f"spout {self.task.component!r} has waited for {_SAY_WAITS_S:g} s until the tables "
+                f"of its joins have the records of {names}. If that source has no end, let its "
+                "records() yield None when it has nothing, or declare table(wait=False)"
+            )
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
@@ -343,19 +382,21 @@ class SpoutTask(Supervised):
             figures=self.figures_of(self.spout),
             failures=self.replays.samples.newest(),
             event_time=self.watermarks.event_time,
+            awaits=tuple(sorted(self.awaits)),
+            has_filled=self.has_filled(),
         )
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred, self.replays.replayed)
         pending = self.watermarks.pending_records
-        ended = (self._acked, self._failed, self.replays.dead, pending, self.done)
-        return *sent, *ended, *self.supervision.pulse
+        ended = (self._acked, self._failed, self.replays.dead, pending, self.done, self.awaits)
+        return *sent, *ended, self.has_filled(), *self.supervision.pulse
 
     @property
     def fresh_room(self) -> int:
         """How many new records may be emitted. A queued message keeps its slot, but does not count
         against an adaptive limit: one message that keeps failing must not block the others."""
-        if self.source.behind or self.watermarks.lags:
+        if self.source.behind or self.watermarks.lags or self.awaits:
             return 0
         if not self.is_tracked:
             return _NO_LIMIT

@@ -78,6 +78,7 @@ class TablesSource(RecordsSource):
             self._fail_with(error)
             return []
         if table is None:
+            self.has_read_first = True
             return []
         count = self._room(count)
         self._rest = table.slice(count) if len(table) > count else None

@@ -6,6 +6,7 @@ a stream ──by key, or anywhere──▶ the same bolt ──▶ its records,
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -15,19 +16,22 @@ from sunshower.arguments import FLAG, check_names
 from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
+from sunshower.topologies.graph import Component, Level, Subscription
+from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.updates import Lineage
 from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.outputs import Columns
+from sunshower.topologies.retry import DEAD_LETTERS
 
 
 class TableSettings(TotalsSettings, total=False):
@@ -36,6 +40,8 @@ class TableSettings(TotalsSettings, total=False):
     - `field`: the time of a change, or another number that grows, as a message's offset: one that
       is lower than that of the record in the table changes nothing
     - `broadcast`: each task has the whole table, so the streams are not distributed by key
+    - `wait`: whether the streams that are joined with it begin when it has all that its sources had
+      at first; True
     - `state`: where the table is; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "table"
@@ -44,6 +50,7 @@ class TableSettings(TotalsSettings, total=False):
 
     field: str | None
     broadcast: bool
+    wait: bool
 
 
 class TableRows:
@@ -59,6 +66,7 @@ class TableRows:
 
     def __init__(self, schema: Schema, by: Sequence[str], field: str | None) -> None:
         rest = rest_of(schema, by)
+        self.unmatched = 0  # rows without a partner in the table
         self.schema, self.width = schema, len(by)
         self.joins: list[tuple[Schema, bool]] = []  # its records, and whether all rows make one
         self.updates: set[int] = set()
@@ -115,7 +123,12 @@ class TableRows:
         out, keeps = self.joins[number - 1]
         if now is not None and not self._is_removed(now):
             return out.build([(*key, *values, *(get(now) for get in self._values))])
+        self.unmatched += 1
         return out.build([(*key, *values, *(None for _ in self._values))]) if keeps else []
+
+    def figures(self) -> dict[str, float]:
+        """How many rows found no partner."""
+        return {"unmatched": float(self.unmatched)} if self.joins else {}
 
     def _is_removed(self, change: Any) -> bool:
         return all(get(change) is None for get in self._content)
@@ -164,6 +177,7 @@ class KeyedTable:
         self._own: Any = operator.function  # a copy
         self._pairs = rows.then(operator, PAIRS)
         rows.stage.silent_inputs = 1
+        rows.stage.is_awaited = settings.get("wait", True)
 
     def join(
         self,
@@ -247,7 +261,8 @@ def keyed_table(
     """Declare a table of the latest record of each key. Raises TopologyError."""
     check_names(settings, TableSettings.__annotations__, where, TopologyError)
     schema, field = stream.schema, settings.get("field")
-    FLAG.check(f"{where}: broadcast", settings.get("broadcast", False), TopologyError)
+    for flag, default in (("broadcast", False), ("wait", True)):
+        FLAG.check(f"{where}: {flag}", settings.get(flag, default), TopologyError)
     if field is not None:
         schema.check_field(field, where)
     if not {*schema.fields} - {*by, field}:
@@ -273,3 +288,94 @@ def keyed_table(
     return KeyedTable(
         stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
     )
+
+
+# ---- spouts that wait until the tables are filled -----------------------------------------------
+
+
+def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, Component]:
+    """The components, in which spouts whose records are joined with a table wait for the spouts
+    that fill it. A spout of both sides does not wait.
+
+    Warns of a table's source that cannot be waited for. Raises TopologyError for spouts that would
+    wait for each other.
+    """
+    waits: dict[str, dict[str, str]] = {}  # spout → spout that it waits for → the table
+    for id, component in components.items():
+        stage = component.implementation
+        if not isinstance(stage, StageDraft) or not stage.is_awaited:
+            continue
+        changes, joined = component.inputs[: stage.silent_inputs], component.inputs[1:]
+        sources, ends_windows = _spouts_of(components, changes, id)
+        readers = {spout for read in joined for spout in _spouts_of(components, [read], id)[0]}
+        awaited = {spout for spout in sources if _has_first_end(components[spout])}
+        if readers and (ends_windows or sources - awaited):
+            _warn(topology, id, sorted(sources - awaited), ends_windows)
+        for reader in () if ends_windows else readers - sources:
+            waits.setdefault(reader, {}).update(dict.fromkeys(sorted(awaited), id))
+    _check_no_circle(waits, topology)
+    changed = {id: replace(components[id], awaits=tuple(waits[id])) for id in waits}
+    return {**components, **changed}
+
+
+def _spouts_of(
+    components: Mapping[str, Component], inputs: Sequence[Subscription], table: str
+) -> tuple[set[str], bool]:
+    """The spouts whose records reach these inputs of a table, and whether they pass a stage that
+    keeps them for a time: a window, a join of streams, a process with timers. Dead letters are
+    left out: they come whenever a record fails."""
+    spouts, seen, waiting, is_delayed = set[str](), {table}, [*inputs], False
+    while waiting:
+        read = waiting.pop()
+        source = components[read.source]
+        if source.level.is_spout:
+            spouts |= {source.id} if read.stream != DEAD_LETTERS else set()
+        elif source.id not in seen:
+            seen.add(source.id)
+            waiting += source.inputs
+            stage = source.implementation
+            is_delayed |= isinstance(stage, StageDraft) and stage.window is not None
+    return spouts, is_delayed
+
+
+def _has_first_end(spout: Component) -> bool:
+    """Whether a spout can tell that it has read all that its source had at first."""
+    if spout.level is not Level.LOG:
+        return spout.level.counts_records
+    code = spout.implementation
+    kind = code if isinstance(code, type) else type(code)
+    return getattr(kind, "has_read_first", None) is not LogSpout.has_read_first
+
+
+def _warn(topology: str, table: str, spouts: Sequence[str], is_delayed: bool) -> None:
+    reason = (
+        "its changes pass a window, a join of streams or a timer, which send them later"
+        if is_delayed
+        else f"spout {' and '.join(map(repr, spouts))} cannot tell when it has read all that its "
+        "source had at first"
+    )
+    warnings.warn(
+        f"topology {topology!r}, table {table!r}: records that are joined with it do not wait "
+        f"until it is filled, because {reason}; those that come first may find nothing in it. "
+        "Give table(wait=False) if this is right",
+        stacklevel=4,
+    )
+
+
+def _check_no_circle(waits: Mapping[str, Mapping[str, str]], topology: str) -> None:
+    """Raise TopologyError if spouts would wait for each other."""
+    for first in waits:
+        path, waiting = {first: ""}, [first]
+        while waiting:
+            spout = waiting.pop()
+            for awaited, table in waits.get(spout, {}).items():
+                line = f"spout {spout!r} for table {table!r}, which {awaited!r} fills"
+                line = "; ".join(filter(None, (path[spout], line)))
+                if awaited == first:
+                    raise TopologyError(
+                        f"topology {topology!r}: spouts would wait for each other: {line}. Declare "
+                        "one of these tables with table(wait=False)"
+                    )
+                if awaited not in path:
+                    path[awaited] = line
+                    waiting.append(awaited)
