@@ -14,7 +14,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
 from sunshower.topologies.operators.stages import Declarations, StageRows
-from sunshower.topologies.operators.updates import Lineage, TagUpdates, update_schema
+from sunshower.topologies.operators.updates.update_rows import Lineage, TagUpdates, update_schema
 
 R_co = TypeVar("R_co", covariant=True)
 

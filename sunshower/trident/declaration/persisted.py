@@ -17,7 +17,7 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
 from sunshower.topologies.operators.schemas import code_name, columns_schema, state_code_returns
 from sunshower.topologies.operators.states import StateFactory, StateKind
-from sunshower.topologies.operators.updates import INSTEAD_IN_BATCHES, refuse_updates
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_IN_BATCHES, refuse_updates
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group

@@ -22,7 +22,7 @@ from sunshower.topologies.operators.schemas import (
     check_fields,
     code_name,
 )
-from sunshower.topologies.operators.updates import Lineage, TagUpdates, merged_lineage
+from sunshower.topologies.operators.updates.update_rows import Lineage, TagUpdates, merged_lineage
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings

@@ -26,7 +26,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.steps import EachTable, RowOperator
-from sunshower.topologies.operators.updates import (
+from sunshower.topologies.operators.updates.update_rows import (
     Lineage,
     PlainRows,
     merged_lineage,

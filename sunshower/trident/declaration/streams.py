@@ -35,14 +35,14 @@ from sunshower.topologies.operators.schemas import (
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import check_one_task, single
-from sunshower.topologies.operators.updated_totals import UpdatedTotals, updated_operators
-from sunshower.topologies.operators.updates import (
+from sunshower.topologies.operators.updates.update_rows import (
     INSTEAD_OF_WINDOW,
     PartsOfUpdates,
     check_replaces,
     refuse_updates,
     totals_lineage,
 )
+from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many

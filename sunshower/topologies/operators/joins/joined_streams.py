@@ -15,7 +15,7 @@ from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
-from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, refuse_updates
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_JOIN, refuse_updates
 from sunshower.topologies.outputs import Columns
 
 INPUT = ("input", "time", "values")

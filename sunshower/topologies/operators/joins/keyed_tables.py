@@ -28,7 +28,7 @@ from sunshower.topologies.operators.stages import Declarations, StageDraft, Stag
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
-from sunshower.topologies.operators.updates import Lineage
+from sunshower.topologies.operators.updates.update_rows import Lineage
 from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS

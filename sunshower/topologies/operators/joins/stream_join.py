@@ -24,7 +24,7 @@ from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
-from sunshower.topologies.operators.updates import key_of_origin
+from sunshower.topologies.operators.updates.update_rows import key_of_origin
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark, event_time
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 

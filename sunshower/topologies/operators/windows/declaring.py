@@ -26,7 +26,7 @@ from sunshower.topologies.operators.totals_stage import (
     grouped_stage,
     location,
 )
-from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, refuse_updates
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
     CombinePanes,

@@ -38,8 +38,8 @@ from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.moved_parts import is_own
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.totals import TotalsSlot
-from sunshower.topologies.operators.updated_totals import UpdatedTotals, moved_origins
-from sunshower.topologies.operators.updates import PartsOfUpdates, totals_lineage
+from sunshower.topologies.operators.updates.update_rows import PartsOfUpdates, totals_lineage
+from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, moved_origins
 from sunshower.topologies.streams import Stream
 from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.kinds import Kept

@@ -1,6 +1,6 @@
 """Totals of the last row of each group of other totals: what an aggregate of an aggregate keeps.
 
-A group has a slot for the value of each origin (see updates.py) that has rows in it, and the slots
+A group has a slot for the value of each origin (see update_rows.py) that has rows in it. The slots
 are the leaves of a tree of partly combined values:
 
     value of a group        combined from the highest node, stored under the key of the group
@@ -25,7 +25,7 @@ from sunshower.topologies.operators.keyed.moved_parts import NODE, ORIGIN, SLOTS
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.states import FoundPart, Key, MapState
 from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot
-from sunshower.topologies.operators.updates import Lineage, PartsOfUpdates
+from sunshower.topologies.operators.updates.update_rows import Lineage, PartsOfUpdates
 
 _WIDTH = 16  # of a node
 _NO_SLOT = -1
