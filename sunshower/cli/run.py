@@ -116,8 +116,11 @@ def run(
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import page_of_run
     from sunshower.runtime.plan import Layout
+    from sunshower.topologies.describe import state_notes
 
     screen = Screen()
+    for note in state_notes(graph):
+        screen.say(note)
     session = TopologySession(screen, address)
     with page_of_run(screen) if with_page else nullcontext() as look:
         result = session.run(graph, Layout(layout), modules, look=look)

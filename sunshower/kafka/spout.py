@@ -23,6 +23,7 @@ from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checke
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
+from sunshower.kafka.consuming.end_checks import EndChecks
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
@@ -144,6 +145,7 @@ class KafkaSpout(LogSpout[Any]):
             refresh_s=self.options.refresh_s,
             deployment=topology,
         )
+        self._ends = EndChecks(self._consumer, context.clock)
         self._sharing = self.options.sharing(reader)
         try:
             self._offsets = self.options.store(reader._replace(sharing=self._sharing))
@@ -270,8 +272,20 @@ class KafkaSpout(LogSpout[Any]):
         if not self.subscription.covers(former.subscription):
             yield f"subscription, without all of: {former.subscription.name}"
 
-    def partitions_read(self) -> Collection[int]:
-        return [place.slot for place in self._reader.places.values()]
+    def partitions_read(self) -> Collection[int] | None:
+        places = self._reader.places
+        if self._reader.has_unbegun or not (places or self._sharing.is_settled):
+            return None
+        return [place.slot for place in places.values()]
+
+    def partitions_at_end(self) -> Mapping[int, float]:
+        places = self._reader.places
+        found = self._ends.at_end(self._reader.emitted())
+        return {places[one].slot: at_s for one, at_s in found.items() if one in places}
+
+    def partition_name(self, partition: int) -> str:
+        found = self._reader.places.name(partition << OFFSET_BITS)
+        return str(partition if found is None else found[0])
 
     def partitions_of(self, numbers: I64) -> I64:
         return numbers >> OFFSET_BITS

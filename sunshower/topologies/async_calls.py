@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import selectors
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -105,9 +105,43 @@ class Limited:
                 ) from error
 
 
-async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """The results of calls that run at the same time. Raises the first error, and cancels the
-    others then."""
+class Turns:
+    """Lets records pass one after the other, in the order of their numbers: 0, 1, … Each of them
+    leaves once, whether it has waited or not."""
+
+    def __init__(self) -> None:
+        self._next = 0  # whose turn it is
+        self._left: set[int] = set()  # those after `_next` that have left
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    async def wait(self, number: int) -> None:
+        """Wait until all records with a lower number have left."""
+        if number != self._next:
+            turn = self._waiting[number] = asyncio.get_running_loop().create_future()
+            await turn
+
+    def leave(self, number: int) -> None:
+        """Let the next record pass, once those before this one have left, too."""
+        self._waiting.pop(number, None)
+        self._left.add(number)
+        while self._next in self._left:
+            self._left.remove(self._next)
+            self._next += 1
+        turn = self._waiting.get(self._next)
+        if turn is not None and not turn.done():
+            turn.set_result(None)
+
+
+def begin_all(calls: Iterable[Awaitable[Any]]) -> list[Awaitable[Any]]:
+    """Let calls begin, in this order, when the current one waits."""
+    return list(map(asyncio.ensure_future, calls))
+
+
+async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
+    """The results of calls that run at the same time; a single one begins at once. Raises the first
+    error, and cancels the others then."""
+    if len(calls) < 2:
+        return [await call for call in calls]
     tasks = list(map(asyncio.ensure_future, calls))
     try:
         return await asyncio.gather(*tasks)

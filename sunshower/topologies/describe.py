@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sunshower.config import Config
-from sunshower.topologies.components import DEFAULT
-from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
+from sunshower.topologies.components import DEFAULT, Stateless
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 from sunshower.topologies.groupings import describe as word
+
+_SHUFFLED = (Shuffle, LocalOrShuffle, NoneGrouping)
+_WITHOUT_STATE = (Level.OPERATORS, Level.ANSWERS)  # operators group their keys themselves
 
 
 def as_text(graph: Graph) -> str:
     """Return each component with its tasks, level, inputs and streams, without a final newline."""
     width = max(map(len, graph.components), default=0)
-    blocks = ["\n".join(_block(c, width)) for c in graph.components.values()]
+    blocks = ["\n".join(_block(graph, c, width)) for c in graph.components.values()]
     return "\n\n".join([f"topology {graph.id}: {_tracking(graph.config)}", *blocks])
+
+
+def state_notes(graph: Graph) -> list[str]:
+    """A line for each bolt that would count wrongly if it kept a state: its records are shuffled
+    over several tasks. Operators and sinks of Sunshower keep none."""
+    notes = ((bolt, _state_note(graph, bolt)) for bolt in graph.bolts)
+    return [f"{bolt.id} × {bolt.parallelism}: {note}" for bolt, note in notes if note]
 
 
 def as_mermaid(graph: Graph) -> str:
@@ -39,7 +50,7 @@ def _tracking(config: Config) -> str:
     return f"{ackers}, timeout: {config.message_timeout_s:g} s"
 
 
-def _block(component: Component, width: int) -> Iterator[str]:
+def _block(graph: Graph, component: Component, width: int) -> Iterator[str]:
     own = component.message_timeout_s
     timeout = "" if own is None else f", timeout: {own:g} s"
     tick = "" if component.tick_s is None else f", a tick every {component.tick_s:g} s"
@@ -49,6 +60,23 @@ def _block(component: Component, width: int) -> Iterator[str]:
         yield f"{'':{width}}  ← {subscription.source} {' '.join(_edge(subscription))}"
     for spec in component.streams.values():
         yield f"{'':{width}}  → {' '.join(_stream(spec))}"
+    if note := _state_note(graph, component):
+        yield f"{'':{width}}  ! {note}"
+
+
+def _state_note(graph: Graph, component: Component) -> str:
+    """What to consider if the component keeps a state; empty if it keeps none, or may."""
+    code = component.implementation
+    kind = code if isinstance(code, type) else type(code)
+    is_stateless = component.level in _WITHOUT_STATE or issubclass(kind, Stateless)
+    if component.level.is_spout or component.parallelism < 2 or is_stateless:
+        return ""
+    for read in component.inputs:
+        if isinstance(read.grouping, _SHUFFLED):
+            fields = graph.components[read.source].streams[read.stream].schema.fields
+            call = f' (.fields("{fields[0]}"))' if fields else ""
+            return f"each task sees a part of every key; group by the key{call} if it keeps state"
+    return ""
 
 
 def _edge(subscription: Subscription) -> Iterator[str]:

@@ -100,9 +100,26 @@ class LogSpout(Spout[Out_co]):
         replaces. Raises LifecycleError if that is not possible."""
         return self
 
-    def partitions_read(self) -> Collection[int]:
-        """Return the partitions that this task reads. Windows downstream wait for the slowest."""
+    def partitions_read(self) -> Collection[int] | None:
+        """Return the partitions that this task reads; None: that is not known yet, as while a group
+        divides them. Windows downstream wait for the slowest, and while it is not known."""
         return (0,)
+
+    def partitions_at_end(self) -> Mapping[int, float] | None:
+        """Return which partitions were read to their end by their last fetch, and when this fetch
+        began: partition → seconds of `Context.clock`. Called several times a second; must not
+        block.
+
+        A partition is left out while it has records that were not returned, or while its source
+        does not answer. With 30 s of such fetches and without a record it is idle: windows do not
+        wait for it. None: this spout cannot tell; then each return of `poll` counts as a fetch of
+        all partitions, so records that it reads after an outage of one of them may be late.
+        """
+        return None
+
+    def partition_name(self, partition: int) -> str:
+        """Return the name of a partition for users."""
+        return str(partition)
 
     def partitions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the partition of each number, as in `partitions_read`; shape (n,)."""

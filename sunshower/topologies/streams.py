@@ -137,6 +137,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         return found
 
     def shuffle(self) -> Grouped[R_co]:
+        """For bolts without a state: each task sees a part of every key. For one that keeps a state
+        group by the key, with `fields`. The records go evenly to all tasks."""
         return Grouped(self, groupings.Shuffle())
 
     def fields(self, *fields: str) -> Grouped[R_co]:
@@ -158,6 +160,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         return Grouped(self, groupings.Direct())
 
     def local_or_shuffle(self) -> Grouped[R_co]:
+        """For bolts without a state, as `shuffle`. The records go to the tasks in the sender's own
+        process, if there are any, else to all."""
         return Grouped(self, groupings.LocalOrShuffle())
 
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
@@ -328,7 +332,8 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
 
-        `on_timer(key, state)` is called when the time has come to which `state.timer` was set.
+        `on_timer(key, state)` is called when the time has come to which `state.timer` was set, and
+        at the end of all sources until no timer is set: `state.ended` is True there.
         """
         stream, by = self._grouped()
         rows = process_of(stream, by, function, on_timer, fields, settings)
@@ -378,7 +383,8 @@ class Grouped(GroupedStream, Generic[R_co]):
         fields: Declared | None = None,
         **out: Any,
     ) -> Stream[Any]:
-        """Declare a bolt that reads this stream; see Topology.bolt."""
+        """Declare a bolt of `parallelism` tasks that reads this stream; see Topology.bolt. With
+        several tasks, one that keeps a state needs an input grouped by its key."""
         declare: Callable[..., Stream[Any]] = self.stream.topology.bolt
         return declare(id, impl, [self], parallelism, fields, **out)
 

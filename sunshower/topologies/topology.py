@@ -203,6 +203,10 @@ class Topology:
     ) -> Stream[Any]:
         """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
 
+        Each task has an object of its own. If the bolt keeps a state, and there are several tasks,
+        group its input by the key, as in `.fields("word")`: with `shuffle` each task sees a part of
+        every key.
+
         `fields` declares the default stream's records if annotations do not: field names of plain
         tuples, a record type, or DirectStream of either. `streams` adds further streams by id.
         `tick_s` is the time between two calls of `tick`, for a class that has one. `resources`:

@@ -26,9 +26,11 @@ EOF, RESET = ClientError._PARTITION_EOF, ClientError._AUTO_OFFSET_RESET
 FORBIDDEN = ClientError.TOPIC_AUTHORIZATION_FAILED
 
 
-def message(offset: int, partition: int = 0, *, error: int = 0, topic: str = "a") -> Message:
+def message(
+    offset: int, partition: int = 0, *, error: int = 0, topic: str = "a", value: bytes = b""
+) -> Message:
     client_error = ClientError(error) if error else None
-    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=client_error)
+    return Message(topic=topic, partition=partition, offset=offset, value=value, error=client_error)
 
 
 class Client:

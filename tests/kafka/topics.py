@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -90,7 +91,7 @@ def wait_for_coordinators(bootstrap: str) -> None:
         consumer.close()
 
 
-def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
+def fill(bootstrap: str, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
     """Write messages into one partition, in this order."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     errors: list[Any] = []

@@ -90,6 +90,7 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "latencies": _latencies(whole.latencies),
         "watermark": None if watermark is None else _finite(watermark[0]),
         "watermark_lag": None if watermark is None else watermark[1],
+        "watermark_holds": list(snapshot.watermark_holds(id)),
         "state_entries": snapshot.state_entries(id),
         "awaits": sorted({spout for task in snapshot.tasks_of(id) for spout in task.awaits}),
         "figures": _figures(snapshot.figures(id)),

@@ -139,6 +139,7 @@ def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         found = snapshot.watermark(id)
         if found is not None and found[1] is not None:
             yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
+        yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 
 
 def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
@@ -19,8 +20,10 @@ from sunshower.kafka.partitions.ports import Directory, Partition, RetainedOffse
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
     from confluent_kafka import Message, TopicPartition
+    from confluent_kafka.admin import AdminClient
 
 ANSWER_S = 6.0
+END_ANSWER_S = 2.0  # a leader that does not answer for so long is away
 _OURS = {  # settings that the spout controls, and the option to use instead
     "enable.auto.commit": "say when with guarantee= and commit_s=",
     "enable.auto.offset.store": "say when with guarantee= and commit_s=",
@@ -46,6 +49,8 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.last_errors: list[Any] = []  # the last five that the client reported
+        self._settings = settings
+        self._admin: AdminClient | None = None  # for `ask_ends`
         self._connection = Connection(settings)
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
@@ -105,6 +110,23 @@ class Consumer:
             return None
         return high if high >= 0 else None
 
+    def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
+        """Ask the leaders for the ends of these, without waiting: partition → a future with the
+        `offset` of its end (the high watermark, also of open transactions), or an error."""
+        from confluent_kafka import IsolationLevel, admin
+
+        latest: Any = vars(admin)["OffsetSpec"].latest()  # the package's types lack it
+        if self._admin is None:
+            quiet = {"log_level": 0, "error_cb": lambda _: None}
+            self._admin = new_client("AdminClient", {**self._settings, **quiet})
+        wanted = dict.fromkeys(_bare(partitions), latest)
+        answers = self._admin.list_offsets(
+            wanted,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=END_ANSWER_S,
+        )
+        return {ours([target])[0]: answer for target, answer in answers.items()}
+
     def since(self, partition: Partition, where: Where) -> int | None:
         """The first offset with the timestamp of `where` or a later one, or None, as for a `where`
         that is no time. Raises KafkaError."""
@@ -136,6 +158,7 @@ class Consumer:
     def close(self) -> None:
         """Close the client, which leaves the group if it is a member."""
         self._connection.close()
+        self._admin = None
         self.client.close()
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:

@@ -76,6 +76,11 @@ class PartitionReader(RebalanceListener):
         self._find_s, self._look_up_again_s = 0.0, _FIND_S
         self._first_ends: dict[Partition, int] = {}  # when `has_read_first` was first asked
 
+    @property
+    def has_unbegun(self) -> bool:
+        """Whether it was assigned partitions of which it does not know yet where to begin."""
+        return bool(self._waiting.keys() - self.places.keys())
+
     # ---- partitions -------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:

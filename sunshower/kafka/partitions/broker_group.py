@@ -6,12 +6,13 @@ cooperative sticky), sends heartbeats, and calls back on changes while it is pol
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.partitions.ports import Directory, RebalanceListener
+from sunshower.kafka.partitions.ports import SETTLES_S, Directory, RebalanceListener
 
 
 class BrokerGroup:
@@ -45,6 +46,11 @@ class BrokerGroup:
         consumer.eager = "cooperative" not in consumer.strategy
         self._owner: RebalanceListener | None = None
         self._error: Exception | None = None
+        self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
+
+    @property
+    def is_settled(self) -> bool:
+        return self._clock.now() - self._assigned_s >= SETTLES_S
 
     def look(self, owner: RebalanceListener) -> None:
         if self._error is not None:
@@ -67,6 +73,7 @@ class BrokerGroup:
     def _subscribe(self, topics: list[str]) -> None:
         if not topics:
             self._consumer.client.unsubscribe()
+            self._assigned_s = self._clock.now()
         else:
             self._consumer.client.subscribe(
                 topics,
@@ -79,6 +86,7 @@ class BrokerGroup:
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:
+        self._assigned_s = self._clock.now()
         if self._owner is None:
             return
         try:
@@ -93,6 +101,7 @@ class BrokerGroup:
         self._give_back(partitions, lost=True)
 
     def _give_back(self, partitions: list[Any], *, lost: bool) -> None:
+        self._assigned_s = inf
         if self._owner is None:
             return
         try:

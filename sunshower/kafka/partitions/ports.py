@@ -17,6 +17,9 @@ INTERNAL_TOPICS = frozenset(
 )  # Kafka's own: never matched by a pattern
 
 
+SETTLES_S = 5.0  # after which all members of a group have begun to read what it has assigned
+
+
 class Partition(NamedTuple):
     """A partition of a topic, ordered by topic, then by number."""
 
@@ -98,6 +101,11 @@ class PartitionSharing(Protocol):
     def later_is_new(self) -> bool:
         """Whether partitions assigned after the first `look` are newly created: then they are read
         from their start. In a group another member may have read them without committing."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this task knows which partitions it has, and others have had the time to begin
+        with theirs. So a task without partitions has none, for windows."""
 
     def refresh(self) -> None:
         """Let the next `look` find new partitions and topics: reading one has failed."""

@@ -22,6 +22,7 @@ class ByIndex:
     """
 
     later_is_new = True
+    is_settled = True
 
     def __init__(
         self,

@@ -42,7 +42,12 @@ from sunshower.errors import (
     StoreForbidden,
     StoreUnreachable,
 )
-from sunshower.kafka.partitions.ports import Directory, Partition, RebalanceListener
+from sunshower.kafka.partitions.ports import (
+    SETTLES_S,
+    Directory,
+    Partition,
+    RebalanceListener,
+)
 from sunshower.kafka.zookeeper.members import STATIC, Member
 from sunshower.kafka.zookeeper.thread_assignment import (
     Streams,
@@ -130,12 +135,20 @@ class ZooKeeperGroup:
         self._wanted: tuple[str, ...] = ()  # … we read these
         self._seen: list[Any] = []  # the input of the last decision: compared by identity
         self._decided: tuple[_View, dict[Partition, StreamThread]] | None = None
+        self._decided_s = 0.0  # when this changed last
         self._mine: dict[Partition, StreamThread] = {}  # assigned to this member
         self._held: set[Partition] = set()  # what `owner` reads
         self._nodes: dict[Partition, StreamThread] = {}  # owner nodes that this member may have
         self._leftovers: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
         self._claim_again_s = self._timeouts.claim_again_s
+
+    @property
+    def is_settled(self) -> bool:
+        is_member = self._suspended_s is None and self._name in self._members
+        if not is_member or self._decided is None or self.waiting:
+            return False
+        return self._clock.now() - self._decided_s >= SETTLES_S
 
     @property
     def waiting(self) -> frozenset[Partition]:
@@ -299,6 +312,7 @@ class ZooKeeperGroup:
             view = _View(self._members, tuple(partitions))
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
+                self._decided_s = self._clock.now()
                 self._claim_s, self._claim_again_s = 0.0, self._timeouts.claim_again_s
             self._seen = seen
         self._mine = self._decided[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import inf, isfinite
@@ -134,6 +134,7 @@ class EventTime:
     # ended; -inf: none yet, inf: all
     newest: float = -inf  # spouts: the highest one emitted
     spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
+    holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long
 
 
 @dataclass(frozen=True)
@@ -330,3 +331,17 @@ class Snapshot:
             return None
         lag = newest - slowest.watermark
         return slowest.watermark, max(lag, 0.0) if isfinite(lag) else None
+
+    def watermark_holds(self, component: str) -> Iterator[str]:
+        """What the slowest watermark of a component waits for: of a spout, its slowest task; of
+        windows, spout tasks of which nothing is heard, such as those of a worker that is replaced.
+        """
+        own = [task for task in self.tasks_of(component) if task.event_time is not None]
+        times = [(task.event_time.watermark, task) for task in own if task.event_time]
+        slowest = min(times, key=lambda one: one[0])[1] if times else None
+        if slowest is not None and slowest.event_time and slowest.event_time.holds:
+            yield f"task {slowest.task}: {slowest.event_time.holds}"
+        reported = {task.task for task in self.tasks()}
+        followed = {spout for task in own if task.event_time for spout in task.event_time.spouts}
+        for spout in sorted(followed - reported):
+            yield f"spout task {spout} is not running: its worker is being replaced"

@@ -302,7 +302,7 @@ class TaskScheduler:
     def _run_spouts(self, now: float) -> bool:
         worked = False
         for spout in self._spouts:
-            spout.output_streams.note_blocked(now, is_blocked=_is_blocked(spout))
+            spout.output_streams.note_blocked(now, is_blocked=spout.is_held)
             if self.may_emit(spout) and self._run_spout(spout, now):
                 worked = True
         return worked
@@ -374,13 +374,6 @@ def _put_back(
         entries[index] = (part, origin, None)
         sizes[index] -= left
         return
-
-
-def _is_blocked(spout: SpoutTask) -> bool:
-    """Whether it emits nothing new because receivers have no credit, or as many trees are open as
-    are allowed."""
-    waits = spout.output_streams.full or (not spout.exhausted and spout.fresh_room <= 0)
-    return waits and spout.active and not spout.done
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from sunshower.records import Schema, is_table
@@ -113,8 +113,10 @@ class OperatorBolt(Bolt[Any, Any]):
             for operator in self.operators:
                 operator.prepare(context)
                 self._cleanups.callback(operator.cleanup)
-            make = _composed_async if self._async else _composed
-            self.expand = make(self._steps)
+            if self._async:
+                self.expand = _composed_async(self._steps, ordered=self.ordered)
+            else:
+                self.expand = _composed(self._steps)
         except BaseException:
             with suppress(Exception):  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -264,23 +266,60 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
     return run
 
 
-def _composed_async(steps: Sequence[RowOperator]) -> Callable[[Any], Awaitable[list[Any]]]:
-    """An async function of a record that runs all steps: for all rows of one at the same time."""
-    from sunshower.topologies.async_calls import all_of
+def _composed_async(
+    steps: Sequence[RowOperator], *, ordered: bool
+) -> Callable[[Any], Awaitable[list[Any]]]:
+    """An async function of a record that runs all steps. Calls of an async step are made for all
+    rows and records at the same time. If `ordered`, what follows it, up to the begin of the next
+    calls, is done for one record after the other, in the order in which their runs began."""
+    from sunshower.topologies.async_calls import Turns, all_of, begin_all
+
+    parts = _parts(steps)
+    turns = [Turns() for _ in parts[1:]] if ordered else []
+    numbers = count()
 
     async def run(record: Any) -> list[Any]:
+        number, passed = next(numbers), 0
         made: list[Any] = [record]
-        for step in steps:
-            if isinstance(step, RowFunction) and step.concurrency:
-                several = await all_of(map(step.expand_async, made))
-                made = [row for rows in several for row in rows]
-                if step.makes is not None:
-                    check_rows(made, step.makes, step)
-            else:
-                made = list(_expanded(step, made))
+        try:
+            for index, (plain, step) in enumerate(parts):
+                if turns and index:
+                    await turns[index - 1].wait(number)
+                for before in plain:
+                    made = list(_expanded(before, made))
+                calls: list[Awaitable[Any]] = []
+                if step is not None:
+                    calls += map(step.expand_async, made)
+                if len(calls) > 1 or (plain and not index):  # else it begins below, at once
+                    calls = begin_all(calls)
+                if turns and index:
+                    passed = index
+                    turns[index - 1].leave(number)
+                if step is not None:
+                    made = [row for rows in await all_of(calls) for row in rows]
+                    if step.makes is not None:
+                        check_rows(made, step.makes, step)
+        finally:
+            for turn in turns[passed:]:
+                turn.leave(number)
         return made
 
     return run
+
+
+def _parts(
+    steps: Sequence[RowOperator],
+) -> list[tuple[list[RowOperator], RowFunction | None]]:
+    """The steps in parts: plain ones, and the async one that ends the part, if any."""
+    parts: list[tuple[list[RowOperator], RowFunction | None]] = []
+    plain: list[RowOperator] = []
+    for step in steps:
+        if isinstance(step, RowFunction) and step.concurrency:
+            parts.append((plain, step))
+            plain = []
+        else:
+            plain.append(step)
+    return [*parts, (plain, None)] if plain else parts
 
 
 def _expanded(step: RowOperator, rows: Iterable[Any]) -> Iterator[Any]:

@@ -5,13 +5,15 @@
       └────▶ gone: open messages with these numbers are dropped without a report
 
 A record may go to another stream (OnStream). A list of records is one message: they are the edges
-of one tree, which is complete when all of them are, and are emitted again together.
+of one tree, which is complete when all of them are, and are emitted again together. New records of
+a stream are emitted in the order of the log, whether a message has one record or several.
 `Pending` keeps what was polled until it is acked. If the spout can read records again,
 it keeps nothing: a failed message then waits in the retry queue until its record is read again.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress, islice
@@ -22,11 +24,11 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
+from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard, no_way
+from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.texts import describe
@@ -53,13 +55,14 @@ class LogSource(SpoutSource):
         self._ahead = _NOTHING  # polled and not emitted, after an injected error of the source
         self._has_ended = False
         self._mixed = False  # the last drawn records may be OnStreams, or lists
-        self._sender = AnchoredSender(task.output_streams)  # for lists
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
         spout.set_queue(lambda: [n for n in self._host.replays.line.numbers if n >= LETTERS_END])
         self._host.watermarks.partitions_of = spout.partitions_of
         self._host.watermarks.partitions_read = spout.partitions_read
+        self._host.watermarks.partitions_at_end = spout.partitions_at_end
+        self._host.watermarks.partition_name = spout.partition_name
         self._keeps_records = not (spout.refetches and spout.replay)
         self.next_poll_s = 0.0
 
@@ -134,10 +137,12 @@ class LogSource(SpoutSource):
         polled: Polled[Any] | None = guard(
             self._task, "poll", partial(self._host.spout.poll, limit)
         )
+        if limit:
+            self.asked_s = now
         if polled is None:
             return _NOTHING
         for first, end in polled.gone:
-            self._forget(first, end)
+            self._forget(first, end, now)
         count = len(polled.numbers) + len(polled.unreadable)
         if count > limit or len(polled.numbers) != len(polled.records):
             raise as_raised(
@@ -195,9 +200,10 @@ class LogSource(SpoutSource):
     def _stop_at_end(self) -> None:
         self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
 
-    def _forget(self, first: int, end: int) -> None:
+    def _forget(self, first: int, end: int, now: float) -> None:
         """Drop the open messages of [first, end): another member owns them now."""
         released = self._host.pending.release(self._host.pending.within(first, end))
+        self._host.watermarks.dropped(released, first, end, now)
         failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
         self._host.instrument.failed(released, failures)
         self._host.replays.forget(first, end)
@@ -283,57 +289,28 @@ class LogSource(SpoutSource):
     # ---- output -------------------------------------------------------------------------------
 
     def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
-        if not self._mixed:
-            self._send(DEFAULT, drawn.records, drawn.payloads, drawn.numbers, attempts, now)
+        if self._mixed:
+            self._send_mixed(drawn.payloads, drawn.numbers, attempts, now)
             return
-        each = np.broadcast_to(attempts, len(drawn.numbers)).tolist()
-        fresh = zip(drawn.numbers.tolist(), drawn.payloads, each, strict=True)
-        self.send_again([Replay(*one) for one in fresh], now)
+        payloads = drawn.payloads if self._keeps_records else [ABSENT] * len(drawn.payloads)
+        self._host.output.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
+        self._ack_untracked(drawn.numbers)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
-        if lists := [one for one in replays if type(one.payload) is list]:
-            self._send_lists(lists, now)
-            replays = [one for one in replays if type(one.payload) is not list]
-        for stream, own in by_stream(replays).items():
-            numbers, payloads, attempts = zip(*own, strict=True)
-            records = [apart(payload)[1] for payload in payloads]
-            self._send(stream, records, payloads, np.array(numbers), attempts, now)
-
-    def _send(
-        self,
-        stream: str,
-        records: Sequence[Any],
-        payloads: Sequence[Any],
-        numbers: I64,
-        attempts: Any,
-        now: float,
-    ) -> None:
-        if not self._keeps_records and stream != DEAD_LETTERS:
-            payloads = [ABSENT] * len(payloads)
-        self._host.output.send(stream, records, payloads, numbers, attempts, now)
-        self._ack_untracked(numbers)
-
-    def _send_lists(self, replays: Sequence[Replay], now: float) -> None:
-        """Emit messages of several records, each message as one tree."""
         numbers, payloads, attempts = zip(*replays, strict=True)
-        anchors, roots = [Anchor(()) for _ in replays], None
-        if self._host.is_tracked:
-            kept = payloads if self._keeps_records else [ABSENT] * len(payloads)
-            times = self._host.output.times(map(apart, payload) for payload in payloads)
-            roots = self._host.output.take(kept, numbers, attempts, now, times=times)
-            anchors = [Anchor([root]) for root in roots.tolist()]
-        for anchor, payload in zip(anchors, payloads, strict=True):
-            for one in payload:
-                self._sender.add(*apart(one), [anchor])
-        unsent = self._sender.flush()
-        if roots is not None:
-            errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
-            made = np.array([anchor.made for anchor in anchors], np.uint64)
-            self._host.output.start(roots, made, errors, now)
-        else:
-            for one in unsent:
-                self._host.note_untracked(no_way(self._task, one.error))
-        self._ack_untracked(np.array(numbers, np.int64))
+        self._send_mixed(payloads, np.array(numbers, np.int64), attempts, now)
+
+    def _send_mixed(self, messages: Sequence[Any], numbers: I64, attempts: Any, now: float) -> None:
+        """Emit messages of one or of several records, on any streams. On each stream, the records
+        leave in the order of the log."""
+        records: dict[str, MessageRecords] = defaultdict(MessageRecords)
+        for index, message in enumerate(messages):
+            for each in message if type(message) is list else (message,):
+                stream, record = apart(each)
+                records[stream].add(index, record)
+        payloads = messages if self._keeps_records else list(map(_without_record, messages))
+        self._host.output.send_messages(records, payloads, numbers, attempts, now)
+        self._ack_untracked(numbers)
 
     def _ack_untracked(self, numbers: I64) -> None:
         """Without ackers, messages are acked once they are sent, as in Storm."""
@@ -362,5 +339,11 @@ class LogSource(SpoutSource):
 
 
 def _is_mixed(kinds: set[type]) -> bool:
-    """Whether records of these types need more than one send to the default stream."""
+    """Whether some messages of these types are not one record of the default stream."""
     return OnStream in kinds or list in kinds
+
+
+def _without_record(message: Any) -> Any:
+    """What `Pending` keeps of a message that can be read again. A dead letter cannot."""
+    is_letter = type(message) is OnStream and message.stream == DEAD_LETTERS
+    return message if is_letter else ABSENT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
+from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
@@ -55,7 +56,10 @@ class NextTupleSource(SpoutSource):
         return not self._emissions
 
     def draw(self, limit: int, now: float) -> Drawn:
+        asks = not self._host.exhausted and len(self._emissions) < limit
         self._ask(limit)
+        if asks and self.error is None:
+            self.asked_s = now
         fresh: list[Emission] = []
         room = self._host.fresh_room
         while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
@@ -123,7 +127,10 @@ class NextTupleSource(SpoutSource):
         attempts = [emission.attempt for emission in tracked]
         numbers = [emission.number for emission in tracked]
         ids = [emission.message_id for emission in tracked]
-        times = task.output.times([(one.stream, one.record)] for one in tracked)
+        records: dict[str, MessageRecords] = defaultdict(MessageRecords)
+        for index, emission in enumerate(tracked):
+            records[emission.stream].add(index, emission.record)
+        times = task.output.lowest_times(records, len(tracked))
         roots = task.output.take(tracked, numbers, attempts, now, ids, times)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)

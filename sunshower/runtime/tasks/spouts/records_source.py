@@ -51,7 +51,10 @@ class RecordsSource(SpoutSource):
     # ---- input --------------------------------------------------------------------------------
 
     def draw(self, limit: int, now: float) -> Drawn:
-        records = self._take(limit) if limit and not self._host.exhausted else []
+        asks = limit and not self._host.exhausted
+        records = self._take(limit) if asks else []
+        if asks and self.error is None:
+            self.asked_s = now
         if limit and not len(records) and self.error is None:
             self._position.wait(now, self._host.config.message_timeout_s)
         numbers = self._position.advance(len(records))

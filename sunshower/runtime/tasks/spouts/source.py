@@ -77,6 +77,7 @@ class SpoutSource:
     drawn = 0  # the number of the next record to draw
     behind = 0  # how many settled records the source still repeats; they are skipped
     is_empty = True  # no record that was drawn waits for its first emit
+    asked_s = -inf  # when it last answered a request for records, also with none
     has_read_first = False  # all that the source had when the task began to read it is drawn
     notes_first_end = False  # whether `has_read_first` is needed
 

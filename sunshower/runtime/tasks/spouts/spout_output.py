@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +37,19 @@ class _Owner(Protocol):
 
     def failed(self, roots: U64, why: Mapping[int, Failure], now: float) -> None: ...
     def note_untracked(self, failure: Failure) -> None: ...
+
+
+class MessageRecords:
+    """Records of one stream in the order in which they leave, and the message of each."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.messages: list[int] = []  # indices
+
+    def add(self, message: int, record: Any) -> None:
+        """Add a record of the message with this index."""
+        self.records.append(record)
+        self.messages.append(message)
 
 
 class SpoutOutput:
@@ -88,18 +101,48 @@ class SpoutOutput:
         assert made is not None
         self.start(roots, made, errors, now)
 
-    def times(self, messages: Iterable[Iterable[tuple[str, Any]]]) -> F64 | None:
-        """The lowest event time of each message, given as its streams and records; None: nobody
-        asks for it."""
+    def send_messages(
+        self,
+        streams: Mapping[str, MessageRecords],
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        """Emit messages of any number of records, each message as one tree; `streams`: the records
+        by stream. Otherwise as `send`."""
+        roots, made = None, np.zeros(len(payloads), np.uint64)
+        if self._reports.tracked:
+            times = self.lowest_times(streams, len(payloads))
+            roots = self.take(payloads, numbers, attempts, now, times=times)
+        errors: dict[int, BaseException] = {}
+        for stream, own in streams.items():
+            messages = np.array(own.messages, np.int64)
+            anchors = None if roots is None else Anchors(roots[messages])
+            try:
+                edges = self._streams.send(stream, own.records, anchors)
+            except NotSent as refused:
+                edges = refused.made
+                errors |= {own.messages[at]: error for at, error in refused.errors.items()}
+                if roots is None:
+                    for error in refused.errors.values():
+                        self._owner.note_untracked(no_way(self._owner.task, error))
+            if edges is not None:
+                np.bitwise_xor.at(made, messages, edges)
+        if roots is not None:
+            self.start(roots, made, errors, now)
+
+    def lowest_times(self, streams: Mapping[str, MessageRecords], count: int) -> F64 | None:
+        """The lowest event time of each message, inf for one without records; None: nobody asks
+        for it."""
         marks = self._owner.watermarks
         if not marks.on:
             return None
-        return np.array(
-            [
-                min((marks.times(name, [one], self.schema(name))[0] for name, one in message))
-                for message in messages
-            ]
-        )
+        lowest = np.full(count, np.inf)
+        for stream, own in streams.items():
+            times = marks.times(stream, own.records, self.schema(stream))
+            np.minimum.at(lowest, own.messages, times)
+        return lowest
 
     def take(
         self,
@@ -111,7 +154,7 @@ class SpoutOutput:
         times: F64 | None = None,
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
-        see `times`."""
+        see `lowest_times`."""
         self._owner.limit.opened(now)
         traced = self._choice.positions(len(payloads), attempts, now) if self._choice else ()
         roots = self._pending.take(payloads, numbers, attempts, now, self._timeout_s, traced)

@@ -393,6 +393,13 @@ class SpoutTask(Supervised):
         return *sent, *ended, self.has_filled(), *self.supervision.pulse
 
     @property
+    def is_held(self) -> bool:
+        """Whether it emits nothing new because receivers have no credit, or as many trees are open
+        as are allowed."""
+        waits = self.output_streams.full or (not self.exhausted and self.fresh_room <= 0)
+        return waits and self.active and not self.done
+
+    @property
     def fresh_room(self) -> int:
         """How many new records may be emitted. A queued message keeps its slot, but does not count
         against an adaptive limit: one message that keeps failing must not block the others."""

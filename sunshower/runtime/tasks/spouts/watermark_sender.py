@@ -22,6 +22,7 @@ from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
@@ -29,13 +30,19 @@ from sunshower.runtime.tracking.pending import F64, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import OutputStreams
-from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark, event_time
+from sunshower.topologies.operators.windows.watermarks import (
+    IDLE_S,
+    WATERMARKS,
+    PartitionTime,
+    PartitionTimes,
+    Watermark,
+    event_time,
+)
 
 WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
-_IDLE_S = 30.0  # a partition without records for so long, while others have some, is left out
-_NO_PARTITION = -1
+_HOLDS_S = 2.0  # status names what has held windows back for so long
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
 
@@ -47,9 +54,13 @@ class _Owner(Protocol):
     deadlines: Deadlines
     output_streams: OutputStreams
     source: SpoutSource
+    supervision: Supervision
     exhausted: bool
     is_open: bool
     active: bool
+
+    @property
+    def is_held(self) -> bool: ...
 
 
 class WatermarkSender:
@@ -70,7 +81,9 @@ class WatermarkSender:
         self.lags = False  # whether the rows of windows are read so slowly that the spout must wait
         self.queued: dict[int, float] = {}  # message in the retry queue → its event time
         self.partitions_of: Callable[[I64], I64] = np.zeros_like  # message numbers
-        self.partitions_read: Callable[[], Collection[int]] = lambda: (0,)
+        self.partitions_read: Callable[[], Collection[int] | None] = lambda: (0,)
+        self.partitions_at_end: Callable[[], Mapping[int, float] | None] = lambda: None
+        self.partition_name: Callable[[int], str] = str
         self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
@@ -78,7 +91,10 @@ class WatermarkSender:
         self._times = np.full(0, inf)  # by slot of the pending table
         self._queued_lowest = inf
         self._scan_s = 0.0
-        self._reached: dict[int, tuple[float, float]] = {}  # partition → event time, when read
+        self._partitions = PartitionTimes()
+        self._is_known = False  # which partitions the task reads
+        self._begun_s: float | None = None  # when it first asked which they are
+        self._look_s = 0.0  # when it asked last
         self._mark: Watermark | None = None  # the last one sent
         self._complete = True  # its tree
         self._sent_s = 0.0
@@ -103,8 +119,8 @@ class WatermarkSender:
         if not self.on:
             return None
         last = self._mark or _NONE
-        newest = max((time for time, _ in self._reached.values()), default=-inf)
-        return EventTime(inf if last.ended else min(last.pending, last.reached), newest)
+        time = inf if last.ended else min(last.pending, last.reached)
+        return EventTime(time, self._partitions.newest, holds=self._holds)
 
     @property
     def done(self) -> bool:
@@ -143,9 +159,18 @@ class WatermarkSender:
         timed = times < inf
         parts = self.partitions_of(numbers[timed])
         for part in np.unique(parts).tolist():
-            highest = float(times[timed][parts == part].max())
-            before, _ = self._reached.get(part, (-inf, 0.0))
-            self._reached[part] = max(before, highest), now
+            self._partitions.emitted(part, float(times[timed][parts == part].max()), now)
+
+    def dropped(self, released: Released, first: int, end: int, now: float) -> None:
+        """Note messages that are dropped, because another task reads their partition: `released`,
+        and those of [first, end) in the retry queue. Windows wait for them until that task has
+        read them."""
+        if not self.on:
+            return
+        queued = (time for number, time in self.queued.items() if first <= number < end)
+        lowest = min(queued, default=inf)
+        lowest = min(lowest, float(self._times[slots_of(released.roots)].min(initial=inf)))
+        self._partitions.left(int(self.partitions_of(np.array([first]))[0]), lowest, now)
 
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
@@ -187,6 +212,8 @@ class WatermarkSender:
         """
         self.next_s = now + (_EVERY_DONE_S if self.done else _EVERY_S)
         owner, streams = self._owner, self._owner.output_streams
+        if owner.is_open:
+            self._look(now)
         self.lags = not self._complete and now - self._sent_s >= self._timeout_s / 2
         if not (owner.is_open and owner.active and self._complete and self._pending.free):
             return
@@ -212,24 +239,80 @@ class WatermarkSender:
         self._complete, self._sent_s = False, now
 
     @property
+    def _holds(self) -> str:
+        """What the watermark waits for, for users; "" if that is not worth a line."""
+        owner, last, now = self._owner, self._mark or _NONE, self._look_s
+        if last.ended or self.stops:
+            return ""
+        if (waits := owner.supervision.health.wait) is not None:
+            kind = "a dependency" if waits.kind is WaitKind.UNAVAILABLE else "its source, in doubt"
+            return f"the task waits for {kind}"
+        if not owner.active:
+            return "the topology is inactive"
+        if not self._complete and now - self._sent_s >= _HOLDS_S:
+            return f"its last watermark has not been processed for {now - self._sent_s:.0f} s"
+        queued = min(self.queued.values(), default=inf)
+        if last.pending < last.reached and queued <= last.pending:
+            return f"{len(self._retries):,} failed records are to be emitted again"
+        if not self._is_known:
+            return "the task does not know yet which partitions it reads"
+        if (slowest := self._partitions.slowest) is None:
+            return ""
+        return self._partition_holds(*slowest, now)
+
+    def _partition_holds(self, number: int, partition: PartitionTime, now: float) -> str:
+        """Why the slowest partition is behind; "" if it has had a record just now, or is idle."""
+        name = f"partition {self.partition_name(number)}"
+        if partition.is_idle and now - partition.fetched_s < _HOLDS_S:
+            return ""
+        silent_s = now - max(partition.emitted_s, self._begun_s or 0.0)
+        if silent_s < _HOLDS_S:
+            return ""
+        if partition.quiet_s < inf and now - partition.fetched_s < _HOLDS_S:
+            wait_s = IDLE_S - (partition.fetched_s - partition.quiet_s)
+            return f"{name} has no records; if that lasts, it is passed over in {wait_s:.0f} s"
+        if self._owner.is_held:
+            return f"{name} is not read, because records are held back: see pending and blocked"
+        return f"no fetch has found the end of {name} for {silent_s:.0f} s, and it has no record"
+
+    @property
     def _is_empty(self) -> bool:
         is_emitted = self._owner.source.is_empty
         return is_emitted and not len(self._pending) and not len(self._retries)
+
+    def _look(self, now: float) -> None:
+        """Ask the spout which partitions it reads, and which are read to their end."""
+        self._look_s = now
+        self._begun_s = now if self._begun_s is None else self._begun_s
+        partitions, at_end = self.partitions_read(), self.partitions_at_end()
+        self._is_known = partitions is not None
+        if partitions is None:
+            self._partitions.unknown(now)
+        else:
+            if at_end is None:  # it cannot tell: each answer counts
+                at_end = dict.fromkeys(partitions, self._owner.source.asked_s)
+            self._partitions.look(partitions, at_end, self._confirmed, now)
+
+    @property
+    def _confirmed(self) -> int:
+        """The number of the last watermark whose tree is complete."""
+        last = self._mark or _NONE
+        return last.number if self._complete and self._failure is None else last.number - 1
 
     def _next(self, now: float) -> Watermark:
         last = self._mark or _NONE
         number = last.number + 1
         pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
         ended = self._owner.exhausted and not self.stops and self._is_empty
-        # A partition without a record yet holds windows back, as does a task without partitions;
-        # one that moved to another task does so here until that task has sent its time.
-        for part in self.partitions_read() or (_NO_PARTITION,):
-            self._reached.setdefault(part, (-inf, now))
-        newest_s = max(seen_s for _, seen_s in self._reached.values())
-        read = {p: one for p, one in self._reached.items() if newest_s - one[1] < _IDLE_S}
-        idle, lowest = now - newest_s >= _IDLE_S, min(time for time, _ in read.values())
+        # A partition without a record yet holds windows back, as does a task that does not know its
+        # partitions.
+        lowest, idle = (self._partitions.lowest if self._is_known else -inf), False
+        fetched = 0
+        if self._is_known and self._partitions.is_idle:
+            idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
-        return Watermark(task, life, number, 1, last.number, pending, lowest, idle, ended)
+        place = (task, life, number, 1, last.number)
+        return Watermark(*place, pending, lowest, idle, ended, fetched)
 
     def _lowest_queued(self, now: float) -> float:
         """At most the lowest event time in the retry queue."""

@@ -31,13 +31,22 @@ class KeyState(Generic[V]):
 
     `time` is the time of the call: the event time of the record, or when its batch began by the
     clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
+    `ended` is True while timers fire because all sources have ended: all that are set fire then, so
+    a timer that is always set again stops there.
     """
 
-    __slots__ = ("_timer", "_value", "assigned", "time")
+    __slots__ = ("_timer", "_value", "assigned", "ended", "time")
 
-    def __init__(self, value: V | None, time: float = 0.0, timer: float | None = None) -> None:
+    def __init__(
+        self,
+        value: V | None,
+        time: float = 0.0,
+        timer: float | None = None,
+        *,
+        ended: bool = False,
+    ) -> None:
         self._value, self.time, self._timer = value, time, timer
-        self.assigned = False
+        self.assigned, self.ended = False, ended
 
     @property
     def value(self) -> V | None:

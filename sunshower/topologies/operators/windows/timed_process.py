@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain, count
 from math import inf
-from operator import itemgetter
 from types import MethodType
 from typing import Any, Self
 
+from sunshower.errors import TopologyFailed
 from sunshower.records import Schema
+from sunshower.texts import describe
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
@@ -26,6 +27,8 @@ from sunshower.topologies.operators.keyed.moved_parts import TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+_FIRINGS_MAX = 10_000  # of a key at the end of all sources; of timers set by timers, otherwise
 
 
 class TimedProcess(KeyedProcess, WindowOperator):
@@ -83,7 +86,6 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self._times: list[tuple[float, int, Any]] = []  # a heap: time, a tie-breaker, key
         self._expected: dict[Any, float] = {}  # key → its time in the heap
         self._order = count()
-        self._is_over = False  # the sources have ended, and all timers have fired
 
     def load(self, key: Any, value: Any) -> None:
         if is_own(key):
@@ -97,23 +99,48 @@ class TimedProcess(KeyedProcess, WindowOperator):
         return -inf
 
     def end(self, before: float, time: float) -> list[Sequence[Any]]:
-        if self._is_over and time == inf:  # what timers set now waits for the next run
-            return []
-        self._is_over = time == inf
-        keys = self._due(time)
+        """Fire the timers that are due, in the order of their times, and those that they set and
+        that are due, too. At the end of all sources every timer is due."""
+        keys, is_end = self._due(time), time == inf
         self.store.fetch(self.needed(keys))
-        timers = [(self.store.get((TIMER, key)), key) for key in keys]
-        made: list[Sequence[Any]] = []
-        for at, key in sorted([one for one in timers if one[0] is not None], key=itemgetter(0)):
-            if at > time:  # it was set later, again
+        for key in keys:
+            if (at := self.store.get((TIMER, key))) is not None:
                 self._expect(key, at)
+        made: list[Sequence[Any]] = []
+        waiting: list[tuple[Any, float]] = []  # for the next watermark
+        firings: dict[Any, int] = {}
+        last: dict[Any, float] = {}  # key → the time of its last timer
+        room = len(keys) + _FIRINGS_MAX
+        while (is_end or room > 0) and (due := self._next_due(time)) is not None:
+            at, key = due
+            if not is_end and at <= last.get(key, -inf):  # without this it might fire for ever
+                waiting.append((key, at))
                 continue
-            state = KeyState(self.store.get(key), at, None)
-            rows = list(self.on_timer(key, state) or ())
-            check_rows(rows, self.out, self.on_timer)
-            self.keep(key, state)
-            made += self.out.rows(rows)
+            firings[key] = firings.get(key, 0) + 1
+            if is_end and firings[key] > _FIRINGS_MAX:
+                raise self._endless(key)
+            made += self._fire(key, at, is_end=is_end)
+            last[key] = at
+            room -= 1
+        for key, at in waiting:
+            self._expect(key, at)
         return made
+
+    def _fire(self, key: Any, at: float, *, is_end: bool) -> Iterable[Sequence[Any]]:
+        """Call `on_timer` for a key. Returns its rows."""
+        state = KeyState(self.store.get(key), at, None, ended=is_end)
+        rows = list(self.on_timer(key, state) or ())
+        check_rows(rows, self.out, self.on_timer)
+        self.keep(key, state)
+        return self.out.rows(rows)
+
+    def _endless(self, key: Any) -> TopologyFailed:
+        name = getattr(self.on_timer, "__name__", type(self.on_timer).__name__)
+        return TopologyFailed(
+            f"process {self.store.name!r}: after the end of all sources, {name} has set the timer "
+            f"of key {describe(key)} {_FIRINGS_MAX:,} times. A timer that is always set again ends "
+            "there with: if not state.ended: state.timer = …"
+        )
 
     def __deepcopy__(self, memo: Any) -> Self:
         made = super().__deepcopy__(memo)
@@ -129,12 +156,18 @@ class TimedProcess(KeyedProcess, WindowOperator):
     def _due(self, time: float) -> list[Any]:
         """The keys to look at."""
         keys = []
+        while (due := self._next_due(time)) is not None:
+            keys.append(due[1])
+        return keys
+
+    def _next_due(self, time: float) -> tuple[float, Any] | None:
+        """The next key to look at, and its time; None: no other up to `time`."""
         while self._times and self._times[0][0] <= time:
             at, _, key = heappop(self._times)
             if self._expected.get(key) == at:
                 del self._expected[key]
-                keys.append(key)
-        return keys
+                return at, key
+        return None
 
 
 def _with_object(on_timer: Any, before: Any, now: Any) -> Any:

@@ -9,6 +9,9 @@ their window. So watermarks need no order relative to records, however they trav
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf, isfinite
 from typing import NamedTuple
@@ -16,6 +19,9 @@ from typing import NamedTuple
 from sunshower.errors import BadEmit
 
 WATERMARKS = "__watermarks"  # the stream that they are sent on
+IDLE_S = 30.0  # a partition is idle after so long without records
+GAP_S = 10.0  # the longest time between two empty fetches; after a longer one IDLE_S begins again
+_NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
 
 class Watermark(NamedTuple):
@@ -28,8 +34,165 @@ class Watermark(NamedTuple):
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
     pending: float  # the lowest event time of a record that is not processed; inf: there is none
     reached: float  # the highest event time emitted, of the partition where it is lowest
-    idle: bool  # no partition of this task has had records for a while
+    idle: bool  # all partitions of this task are idle
     ended: bool  # there will be no further record
+    fetched: int = 0  # if idle: this one was confirmed before the last empty fetch of any partition
+
+
+@dataclass(slots=True)
+class PartitionTime:
+    """How far one partition is in event time. Times ending in `_s` are of one clock."""
+
+    reached: float = -inf  # the highest event time emitted
+    passed: float = -inf  # what the others had reached at its last empty fetch, if it was idle
+    emitted_s: float = -inf  # when the last record was emitted
+    quiet_s: float = inf  # since when each fetch has ended at its end, without a record
+    fetched_s: float = -inf  # when the last of these fetches began
+
+    @property
+    def time(self) -> float:
+        """Windows may end up to this time, as far as this partition is concerned."""
+        return max(self.reached, self.passed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is idle, as of its last fetch."""
+        return self.fetched_s - self.quiet_s >= IDLE_S
+
+    def emitted(self, time: float, now: float) -> None:
+        """Note the event time of a record that is emitted now."""
+        self.reached, self.emitted_s = max(self.reached, time), now
+        self.quiet_s = inf
+
+    def fetched(self, begun_s: float) -> bool:
+        """Note that a fetch that began at this time has ended at its end. Returns whether that is
+        new."""
+        if begun_s <= max(self.fetched_s, self.emitted_s):
+            return False
+        if self.quiet_s == inf or begun_s - self.fetched_s > GAP_S:
+            self.quiet_s = begun_s
+        self.fetched_s = begun_s
+        return True
+
+    def not_fetched(self) -> None:
+        """A fetch has failed, or has not ended at its end."""
+        self.quiet_s = inf
+
+
+@dataclass(slots=True)
+class _LeftPartition:
+    """A partition that the task does not read any more."""
+
+    until_s: float  # until when it holds windows back here
+    time: float  # up to where windows may end
+
+
+class _Moment(NamedTuple):
+    """What was known at one time."""
+
+    at_s: float
+    lowest: float  # the event time that all partitions had reached that were not idle
+    confirmed: int  # the number of the last watermark that was confirmed
+
+
+class PartitionTimes:
+    """The event times of the partitions that one task reads, and which of them are idle."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, PartitionTime] = {}
+        self._left: dict[int, _LeftPartition] = {}
+        self._moments: deque[_Moment] = deque()
+
+    def emitted(self, partition: int, time: float, now: float) -> None:
+        """Note the highest event time of records of a partition that are emitted now."""
+        self._times.setdefault(partition, PartitionTime()).emitted(time, now)
+
+    def left(self, partition: int, lowest: float, now: float) -> None:
+        """The task stops reading a partition, or reads it again from another position. It holds
+        windows back until its next reader has sent its time, for which that has IDLE_S. `lowest`:
+        the lowest event time of the messages that were dropped."""
+        before = self._left.get(partition, _LeftPartition(0.0, inf)).time
+        known = self._times.pop(partition, PartitionTime(reached=inf))
+        time = min(before, known.time, lowest)
+        self._left[partition] = _LeftPartition(now + IDLE_S, time)
+
+    def unknown(self, now: float) -> None:
+        """The task does not know now which partitions it reads."""
+        for left in self._left.values():
+            left.until_s = now + IDLE_S
+
+    def look(
+        self,
+        partitions: Collection[int],
+        fetches: Mapping[int, float],
+        confirmed: int,
+        now: float,
+    ) -> None:
+        """Note which partitions are read now, and of which a fetch ended at its end: partition →
+        when the last one began. Called several times a second."""
+        for partition in self._times.keys() - {*partitions}:
+            self.left(partition, inf, now)
+        for partition in partitions:
+            self._times.setdefault(partition, PartitionTime())
+            self._left.pop(partition, None)
+        self._left = {one: left for one, left in self._left.items() if left.until_s > now}
+        for partition, known in self._times.items():
+            if partition not in fetches:
+                known.not_fetched()
+            elif known.fetched(fetches[partition]) and known.is_idle:
+                known.passed = max(known.passed, self._before(known.fetched_s).lowest)
+        while self._moments and self._moments[0].at_s < now - 2 * GAP_S:
+            self._moments.popleft()
+        active = [one.time for one in self._times.values() if not one.is_idle]
+        active += [left.time for left in self._left.values()]
+        self._moments.append(_Moment(now, min(active, default=-inf), confirmed))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all partitions are idle, or there is none."""
+        return not self._left and all(one.is_idle for one in self._times.values())
+
+    @property
+    def lowest(self) -> float:
+        """The event time that all partitions have reached; -inf: there is none."""
+        left = (one.time for one in self._left.values())
+        return min((*(one.time for one in self._times.values()), *left), default=-inf)
+
+    @property
+    def newest(self) -> float:
+        """The highest event time emitted."""
+        return max((one.reached for one in self._times.values()), default=-inf)
+
+    @property
+    def slowest(self) -> tuple[int, PartitionTime] | None:
+        """The partition that has reached the lowest time; None: there is none."""
+        by_time = sorted(self._times.items(), key=lambda one: one[1].time)
+        return by_time[0] if by_time else None
+
+    @property
+    def confirmed(self) -> int:
+        """The last watermark that was confirmed before the oldest of the last empty fetches."""
+        fetched_s = min((one.fetched_s for one in self._times.values()), default=inf)
+        return self._before(fetched_s).confirmed
+
+    def _before(self, at_s: float) -> _Moment:
+        """What was known before this time."""
+        moments = (moment for moment in reversed(self._moments) if moment.at_s < at_s)
+        return next(moments, _Moment(-inf, -inf, 0))
+
+
+@dataclass(slots=True)
+class _Source:
+    """What a window knows of one spout task."""
+
+    mark: Watermark  # the last one
+    passed: float = -inf  # what the others had reached at its last empty fetch, if it was idle
+    noted: dict[int, float] = field(default_factory=dict)  # number of a watermark → what the
+    # others had reached when it arrived
+
+    @property
+    def time(self) -> float:
+        return max(self.mark.reached, self.passed)
 
 
 class ReachedTime:
@@ -37,33 +200,50 @@ class ReachedTime:
 
     def __init__(self, sources: int) -> None:
         self._sources = sources  # how many spout tasks are upstream
-        self._last: dict[int, Watermark] = {}
+        self._known: dict[int, _Source] = {}
 
     def hear(self, mark: Watermark) -> bool:
         """Note a watermark. Returns False if a later one of its task, or a later attempt, came
         before."""
-        last = self._last.get(mark.task)
-        if last is not None and last.life == mark.life and mark[2:4] < last[2:4]:
+        known = self._known.get(mark.task)
+        if known is None or known.mark.life != mark.life:
+            known = self._known[mark.task] = _Source(mark)
+        elif mark[2:4] < known.mark[2:4]:
             return False
-        self._last[mark.task] = mark
+        known.mark = mark
+        if mark.idle:
+            known.passed = max(known.passed, known.noted.get(mark.fetched, -inf))
+        known.noted[mark.number] = self._lowest_but(mark.task)
+        for number in [*known.noted]:
+            if number < mark.fetched or len(known.noted) > _NOTED_MAX:
+                del known.noted[number]
         return True
 
     @property
     def spouts(self) -> tuple[int, ...]:
         """The spout tasks that have sent watermarks."""
-        return tuple(self._last)
+        return tuple(self._known)
 
     def time(self, late: float) -> float:
         """Windows that end up to this time are complete, if no record comes later than `late`
         after a record with a higher time; inf after the end of all sources."""
-        if len(self._last) < self._sources:
+        if len(self._known) < self._sources:
             return -inf
-        marks = self._last.values()
-        if all(mark.ended for mark in marks):
+        known = self._known.values()
+        running = [source.time for source in known if not source.mark.ended]
+        if not running:
             return inf
-        running = [mark for mark in marks if not mark.ended]
-        reached = min(one.reached for one in [m for m in running if not m.idle] or running)
-        return min(reached - late, *(mark.pending for mark in marks), inf)
+        return min(min(running) - late, *(source.mark.pending for source in known), inf)
+
+    def _lowest_but(self, task: int) -> float:
+        """What the sources had reached that have records, except this one; -inf if there is none.
+
+        A source that has not sent a watermark yet may have reached nothing.
+        """
+        if len(self._known) < self._sources:
+            return -inf
+        others = [s for t, s in self._known.items() if t != task and not s.mark.ended]
+        return min((s.time for s in others if not s.mark.idle), default=-inf)
 
 
 def event_time(value: object) -> float:

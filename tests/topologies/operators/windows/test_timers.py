@@ -163,7 +163,8 @@ def test_a_timer_may_set_the_next_one() -> None:
 
     def again(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
         yield user, state.time
-        state.timer = state.time + 10
+        if not state.ended:
+            state.timer = state.time + 10
 
     times = [float(second) for second in range(36)]
     done = run(click_topology(Paced(*times), starts, again, fields=["user", "time"]))
@@ -219,6 +220,197 @@ def test_a_timer_in_memory_moves_with_its_task() -> None:
         ((visit,),) = [kept for kept in current.results("kept") if kept]
     assert (visit.user, visit.at) == ("a", 19.0 + GAP)
     assert visit.clicks >= 20
+
+
+# ---- timers that set the next one ---------------------------------------------------------------
+
+
+def remembers(click: Click, due: KeyState[list[float]]) -> None:
+    """Each click has a timer of its own, as STREAMS describes several times of one key."""
+    due.value = sorted([*(due.value or []), due.time + GAP])
+    due.timer = due.value[0]
+
+
+def first_of(user: str, due: KeyState[list[float]]) -> Iterator[tuple[str, float, bool]]:
+    assert due.value
+    first, *others = due.value
+    assert first == due.time
+    yield user, first, due.ended
+    due.value = others or None
+    due.timer = others[0] if others else None
+
+
+FIRINGS_MAX = "sunshower.topologies.operators.windows.timed_process._FIRINGS_MAX"
+CHAINED = {"function": remembers, "on_timer": first_of, "fields": ["user", "at", "ended"]}
+
+
+@pytest.mark.parametrize("event_time", ["at", None])
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_the_end_of_all_sources_fires_all_timers_that_timers_set(
+    event_time: str | None, stored: bool, parallelism: int, tmp_path: Path
+) -> None:
+    state = SqliteState(tmp_path / "due.db") if stored else None
+    clicks = [Click(user, float(at)) for at in range(4) for user in "abc"]
+    settings = {"event_time": event_time, "parallelism": parallelism, "state": state, **CHAINED}
+    done = run(click_topology(clicks, **settings))
+    rows = done.results["kept"][0]
+    assert sorted(user for user, _, _ in rows) == sorted("abc" * 4)
+    assert {is_end for _, _, is_end in rows} == {True}
+    if event_time:
+        assert sorted(rows) == [(user, at + GAP, True) for user in "abc" for at in range(4)]
+    if state is not None:
+        assert dict(state.items()) == {}
+
+
+@pytest.mark.parametrize("event_time", ["at", None])
+def test_the_end_in_the_simulator_fires_them_too(event_time: str | None) -> None:
+    topology = click_topology(
+        [Click("a", float(at)) for at in range(5)], event_time=event_time, **CHAINED
+    )
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        assert current.wait(60)
+        (rows,) = current.results("kept")
+    assert len(rows) == 5
+    assert [at for _, at, _ in rows] == sorted(at for _, at, _ in rows)
+
+
+def test_a_watermark_fires_all_timers_that_are_due_in_the_order_of_their_times() -> None:
+    clicks = [Click(user, float(at)) for at in range(3) for user in "ab"]
+
+    class ThenLater(Spout[Click]):
+        def open(self, context: Context) -> None:
+            self.clock = context.clock
+
+        def records(self) -> Iterator[Click | None]:
+            yield from clicks
+            yield Click("z", 100.0)
+            until_s = self.clock.now() + 2
+            while self.clock.now() < until_s:
+                yield None
+
+    done = run(click_topology(ThenLater(), **CHAINED))
+    rows = done.results["kept"][0]
+    assert [row for row in rows if row[0] != "z"] == [
+        (user, at + GAP, False) for at in range(3) for user in "ab"
+    ]
+    assert rows[-1] == ("z", 100.0 + GAP, True)
+
+
+def test_timers_that_a_stopped_run_has_stored_fire_at_the_end_of_the_next() -> None:
+    state, found = MemoryState(), []
+    for seed, source in ((1, Endless(0.0, 1.0, 2.0)), (2, Paced(3.0, 4.0))):
+        topology = click_topology(source, state=state, **CHAINED)
+        with SimCluster(seed) as cluster:
+            current = cluster.submit(topology.graph())
+            assert current.wait(20.0) == (seed == 2)
+            found.append([at for _, at, _ in current.results("kept")[0]])
+    assert found == [[], [at + GAP for at in (0.0, 1.0, 2.0, 3.0, 4.0)]]
+    assert dict(state.items()) == {}
+
+
+def test_a_chain_that_fails_in_the_middle_begins_again_and_its_rows_come_once() -> None:
+    failed = []
+
+    def fails(user: str, due: KeyState[list[float]]) -> Iterator[tuple[str, float, bool]]:
+        yield from first_of(user, due)
+        if due.time == 2 + GAP and len(failed) < 2:
+            failed.append(due.time)
+            raise ValueError("not yet")
+
+    topology = click_topology(Paced(0, 1, 2, 3), **{**CHAINED, "on_timer": fails})
+    rows = run(topology).results["kept"][0]
+    assert [at for _, at, _ in rows] == [GAP, 1 + GAP, 2 + GAP, 3 + GAP]
+    assert len(failed) == 2
+
+
+def test_timers_of_a_process_behind_timers_fire_at_the_end() -> None:
+    def collects(row: tuple[str, float, bool], due: KeyState[int]) -> None:
+        due.value = (due.value or 0) + 1
+        due.timer = due.time + 1
+
+    def totals(user: str, due: KeyState[int]) -> Iterator[tuple[str, int]]:
+        yield user, due.value or 0
+        due.value = None
+
+    topology = Topology("clicks")
+    clicks = topology.spout(
+        "clicks", Records([Click("a", float(at)) for at in range(5)], type=Click)
+    )
+    settings = {**CHAINED, "event_time": "at"}
+    rows = clicks.group_by("user").process(settings.pop("function"), name="first", **settings)
+    totalled = rows.group_by("user").process(
+        collects, on_timer=totals, name="second", fields=["user", "count"]
+    )
+    totalled.shuffle().bolt("kept", Kept)
+    assert sum(count for _, count in run(topology).results["kept"][0]) == 5
+
+
+def starts(click: Click, state: KeyState[int]) -> None:
+    state.timer = click.at + 1
+
+
+def ticks(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+    yield user, state.time
+    state.timer = state.time + 1
+
+
+def waits(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+    """Sets a timer that is due already."""
+    state.value = (state.value or 0) + 1
+    yield user, state.value
+    state.timer = None if state.ended else state.time
+
+
+@pytest.mark.parametrize("event_time", ["at", None])
+def test_timers_without_an_end_are_refused_and_the_remedy_works(
+    event_time: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FIRINGS_MAX, 200)
+
+    def stops(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+        yield from ticks(user, state)
+        if state.ended:
+            state.timer = None
+
+    settings: Any = {"event_time": event_time, "fields": ["user", "at"]}
+    clicks, store = [Click("a", 0.0), Click("b", 3.0)], MemoryState()
+    with pytest.raises(TopologyFailed, match=r"process 'p'.*ticks.*key '.'.*not state\.ended"):
+        run(click_topology(clicks, starts, ticks, state=store, **settings))
+    assert {
+        user
+        for user, _ in run(click_topology([], starts, stops, state=store, **settings)).results[
+            "kept"
+        ][0]
+    } == {"a", "b"}, "the timers of the failed run were stored"
+
+
+def test_a_timer_that_is_set_to_its_own_time_waits_for_the_next_watermark() -> None:
+    def once(click: Click, state: KeyState[int]) -> None:
+        if click.at == 0:
+            state.timer = 1
+
+    times = [float(second) for second in range(6)]
+    done = run(click_topology(Paced(*times), once, waits, fields=["user", "calls"]))
+    assert 1 < len(done.results["kept"][0]) < 100
+
+
+def test_a_long_way_behind_a_timer_is_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer of every second, and a watermark far ahead: no single watermark fires all."""
+    monkeypatch.setattr(FIRINGS_MAX, 10)
+
+    def until_end(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+        yield user, state.time
+        state.timer = None if state.ended or state.time >= 95 else state.time + 1
+
+    def once(click: Click, state: KeyState[int]) -> None:
+        if click.at == 0:
+            state.timer = 1
+
+    done = run(click_topology(Paced(0, 100, 101, 102), once, until_end, fields=["user", "at"]))
+    times = [at for _, at in done.results["kept"][0]]
+    assert times == [*map(float, range(1, 96))]
 
 
 # ---- storage ------------------------------------------------------------------------------------

@@ -1,0 +1,293 @@
+"""Random programs over event time: logs whose brokers fail while partitions move and are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower import Bolt, Context, LogSpout, Polled, Topology, collect, tumbling
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.trident import MemoryState
+from tests.simulation.swarm import FAULTS
+
+SHIFT = 32
+LATE = 8.0
+WINDOW = tumbling(seconds=10, field="at", late=LATE)
+SETTLES_S = 5.0  # as in groups of Kafka
+_NAMES = ("kill a worker", "kill the master", "kill a node", "pause a worker", "bad links")
+_FAULTS = {
+    **{name: FAULTS[name] for name in (*_NAMES, "other places")},
+    "errors": lambda run, draw: run.disturb(
+        InjectedFaults(raises=(Raise(component="relay", probability=draw.random() / 2),))
+    ),
+    "slowness": lambda run, draw: run.disturb(
+        InjectedFaults(slows=(SlowTask(component="relay", seconds=draw.random() / 20),))
+    ),
+}
+
+
+class Event(NamedTuple):
+    number: int
+    at: float
+
+
+class EventLog:
+    """Outlives processes. A partition that is `away` cannot be read or written."""
+
+    def __init__(self, partitions: int, tasks: int) -> None:
+        self.partitions: list[list[Event]] = [[] for _ in range(partitions)]
+        self.buffered: list[list[Event]] = [[] for _ in range(partitions)]  # by producers
+        self.committed = [0] * partitions
+        self.owners = [part % tasks for part in range(partitions)]
+        self.moves = 0
+        self.away: set[int] = set()
+        self.ended = False
+
+    def __deepcopy__(self, memo: object) -> EventLog:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("it belongs to one process")
+
+    def add_partition(self, owner: int) -> None:
+        self.partitions.append([])
+        self.buffered.append([])
+        self.committed.append(0)
+        self.owners.append(owner)
+
+    def write(self, part: int, event: Event) -> None:
+        self.buffered[part].append(event)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what producers have buffered for brokers that are not away."""
+        for part, events in enumerate(self.buffered):
+            if part not in self.away:
+                self.partitions[part] += events
+                events.clear()
+
+
+class LogReader(LogSpout[Event]):
+    """Reads the partitions that it owns, at most `pace` records of each in a poll."""
+
+    def __init__(self, log: EventLog, pace: int) -> None:
+        self.log, self.pace = log, pace
+        self.emits = Event
+
+    def open(self, context: Context) -> None:
+        self.clock, self.index = context.clock, context.index
+        self.position: dict[int, int] = {}
+        self.open_: dict[int, set[int]] = {}
+        self.at_end: dict[int, float] = {}
+        self.moves, self.moved_s = -1, 0.0
+
+    def poll(self, limit: int) -> Polled[Event]:
+        gone = self._look()
+        numbers, records = list[int](), list[Event]()
+        for part, first in self.position.items():
+            self.at_end.pop(part, None)
+            if part in self.log.away:
+                continue
+            events = self.log.partitions[part]
+            end = min(len(events), first + self.pace, first + limit - len(numbers))
+            numbers += [part << SHIFT | at for at in range(first, end)]
+            records += events[first:end]
+            self.open_[part] |= {*range(first, end)}
+            self.position[part] = end
+            if end == len(events):
+                self.at_end[part] = self.clock.now()
+        if not numbers:
+            self.commit()
+        done = self.log.ended and all(
+            at == len(events)
+            for at, events in zip(self.log.committed, self.log.partitions, strict=True)
+        )
+        return Polled(np.array(numbers, np.int64), records, gone=gone, ended=done)
+
+    def acked(self, numbers: NDArray[np.int64]) -> None:
+        for number in numbers.tolist():
+            self.open_.get(number >> SHIFT, set()).discard(number & ((1 << SHIFT) - 1))
+
+    def commit(self) -> None:
+        for part, opened in self.open_.items():
+            if part not in self.log.away:
+                at = min(opened, default=self.position[part])
+                self.log.committed[part] = max(at, self.log.committed[part])
+
+    def partitions_read(self) -> list[int] | None:
+        settled = self.clock.now() - self.moved_s >= SETTLES_S
+        return [*self.position] if self.position or settled else None
+
+    def partitions_at_end(self) -> Mapping[int, float]:
+        return self.at_end
+
+    def partitions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return numbers >> SHIFT
+
+    def _look(self) -> list[tuple[int, int]]:
+        if self.moves != self.log.moves:
+            self.moves, self.moved_s = self.log.moves, self.clock.now()
+        mine = {part for part, owner in enumerate(self.log.owners) if owner == self.index}
+        lost = self.position.keys() - mine
+        if lost:
+            self.commit()
+        for part in lost:
+            del self.position[part], self.open_[part]
+            self.at_end.pop(part, None)
+        for part in sorted(mine - self.position.keys()):
+            self.position[part], self.open_[part] = self.log.committed[part], set()
+        return [(part << SHIFT, (part + 1) << SHIFT) for part in sorted(lost)]
+
+
+class NoteNumbers(Bolt[Any, None]):
+    """Writes the numbers of its windows to the event log."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, record: Any) -> None:
+        self.context.wrote(self.kind, tuple(record[2]))
+
+
+def relay(event: Event) -> tuple[int, int, float]:
+    return event.number % 3, event.number, event.at
+
+
+class EventProgram:
+    """One random program. Its fields tell what was written: `on_time` and `too_old` numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, draw = seed, Random(seed)
+        self.draw = draw
+        self.tasks = [draw.randint(1, 2) for _ in range(draw.randint(1, 2))]
+        self.logs = [EventLog(draw.randint(1, 3), tasks) for tasks in self.tasks]
+        self.density = {
+            (source, part): draw.choice((0.1, 0.5, 2.0))
+            for source, log in enumerate(self.logs)
+            for part in range(len(log.partitions))
+        }
+        self.silent_until: dict[tuple[int, int], float] = {}
+        self.on_time, self.too_old = set[int](), set[int]()
+        self.numbers = 0
+
+    def topology(self) -> Topology:
+        topology = Topology(
+            "events",
+            workers=2,
+            attempts_max=10_000,
+            peer_link_retry_s=0.5,
+            spout_pending=64,
+            idle_poll_s=0.5,
+        )
+        spouts = [
+            topology.spout(
+                f"in-{n}", LogReader(log, self.draw.choice((1, 4, 50))), parallelism=tasks
+            )
+            for n, (log, tasks) in enumerate(zip(self.logs, self.tasks, strict=True))
+        ]
+        rows = [spout.map(relay, fields=("key", "number", "at")) for spout in spouts]
+        merged = rows[0].merge(*rows[1:])
+        windows = merged.group_by("key").window(
+            WINDOW,
+            collect("number"),
+            fields=("key", "window", "numbers"),
+            state=MemoryState(),
+            parallelism=self.draw.randint(1, 2),
+        )
+        windows.shuffle().bolt("note", NoteNumbers("window"))
+        windows.late.shuffle().bolt("note-late", NoteNumbers("late"))
+        return topology
+
+    def produce(self, now: float, step_s: float) -> None:
+        """Write the records of one step. Their times are at most LATE before `now`."""
+        for (source, part), density in self.density.items():
+            log = self.logs[source]
+            if log.ended or self.silent_until.get((source, part), 0.0) > now:
+                continue
+            count = int(density * step_s + self.draw.random())
+            for _ in range(count):
+                self._write(log, part, now - self.draw.random() * LATE)
+
+    def change(self, now: float) -> None:
+        """Perhaps change one thing about the sources."""
+        draw = self.draw
+        source = draw.randrange(len(self.logs))
+        log, tasks = self.logs[source], self.tasks[source]
+        part = draw.randrange(len(log.partitions))
+        match draw.choice(("silent", "away", "back", "move", "add", "old", "end")):
+            case "silent":
+                self.silent_until[source, part] = now + draw.choice((20, 45, 80))
+            case "away":
+                log.away.add(part)
+            case "back":
+                log.away.clear()
+                log.flush()
+            case "move":
+                log.owners = [draw.randrange(tasks) for _ in log.owners]
+                log.moves += 1
+            case "add" if len(log.partitions) < 5:
+                self.density[source, len(log.partitions)] = draw.choice((0.1, 0.5, 2.0))
+                log.add_partition(draw.randrange(tasks))
+                log.moves += 1
+            case "old" if not log.ended:
+                self._write(log, part, now - 1_000.0, self.too_old)
+            case "end" if len(self.logs) > 1 and now > 60 and source == 0:
+                log.away.clear()
+                log.flush()
+                log.ended = True
+
+    def end(self) -> None:
+        for log in self.logs:
+            log.away.clear()
+            log.flush()
+            log.ended = True
+
+    def _write(self, log: EventLog, part: int, at: float, kind: set[int] | None = None) -> None:
+        self.numbers += 1
+        (self.on_time if kind is None else kind).add(self.numbers)
+        log.write(part, Event(self.numbers, at))
+
+
+def run_program(program: EventProgram, *, steps: int = 70, with_faults: bool = True) -> SimRun:
+    """Run a program to its end. Steps have a second; a third of them catch up at the beginning."""
+    draw, seed = Random(-program.seed - 1), program.seed
+    behind = steps // 3 if draw.random() < 0.5 else 0
+    for step in range(behind):
+        program.produce(float(step), 1.0)
+    cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
+    run = cluster.submit(program.topology().graph(), list(Layout)[seed % 3 > 0], sample=1)
+    for step in range(behind, steps):
+        run.wait(1.0)
+        program.produce(float(step), 1.0)
+        if draw.random() < 0.15:
+            program.change(float(step))
+        if with_faults and draw.random() < 0.05:
+            with suppress(ClusterError):
+                _FAULTS[draw.choice([*_FAULTS])](run, draw)
+    for worker in run.plan.workers:
+        run.resume_worker(worker)
+    run.disturb(InjectedFaults())
+    with suppress(LifecycleError):
+        run.activate()
+    program.end()
+    assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
+    return run
+
+
+def numbers_of(run: SimRun, kind: str) -> set[int]:
+    """The numbers of the records in windows, or in late rows."""
+    written = (entry.detail for entry in run.history() if entry.what is What.WROTE)
+    return {number for place, numbers in written if place == kind for number in numbers}

@@ -1,0 +1,21 @@
+"""Whatever fails, no record is late that was written in time, and each late one is counted."""
+
+from __future__ import annotations
+
+from tests.seeds import seeds
+from tests.topologies.operators.windows.event_time_swarm import (
+    EventProgram,
+    numbers_of,
+    run_program,
+)
+
+
+@seeds(2_000)
+def test_no_failure_makes_a_record_late(seed: int) -> None:
+    """Sources whose partitions differ in density, are silent, away, added and moved; kills,
+    replays, catch-up, and ends of some sources."""
+    program = EventProgram(seed)
+    run = run_program(program)
+    windows, late = numbers_of(run, "window"), numbers_of(run, "late")
+    assert program.on_time - windows == set(), f"seed {seed}"
+    assert program.too_old - windows - late == set(), f"seed {seed}"
