@@ -1,5 +1,4 @@
-"""Updates: the rows of running totals, each with its group and a number, so that a later row
-replaces an earlier one where they are aggregated again.
+"""Updates: rows of running totals with their group and a number, so that later rows replace them.
 
     totals ──▶ (origin, number, rows) ──▶ filter, map, flat_map … ──▶ parts of the next groups
 
