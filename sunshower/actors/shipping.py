@@ -24,6 +24,7 @@ from ray.cloudpickle.cloudpickle import _should_pickle_by_reference  # no public
 
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
+from sunshower.records import reduced
 from sunshower.runtime.plan import Plan
 
 # The source of modules that protoc has generated, by module name: of those that this process has
@@ -45,14 +46,14 @@ def pickled(plan: Plan) -> bytes:
     """Pickle the plan by value. Raises TopologyError naming a component that cannot be pickled."""
     for component in plan.graph.components.values():
         try:
-            _dumps(component)
+            _dumps(component, plan)
         except Exception as error:
             raise TopologyError(
                 f"component {component.id!r} cannot be sent to its worker: {first_line(error)}. "
                 "Open files, sockets and locks belong into prepare() or open(), not into the "
                 "object that is declared"
             ) from error
-    data = _dumps(plan)
+    data = _dumps(plan, plan)
     if not _generated:
         return data
     with_source: bytes = cloudpickle.dumps(_WithSource(data, _generated))
@@ -60,9 +61,16 @@ def pickled(plan: Plan) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles generated modules and their classes by name, also below a package that is shipped."""
+    """Pickles generated modules and their classes by name, also below a package that is shipped,
+    and records so that no code of their classes runs."""
+
+    def __init__(self, file: io.BytesIO, plan: Plan) -> None:
+        super().__init__(file)
+        self._declared = plan.record_types
 
     def reducer_override(self, obj: Any) -> Any:
+        if (parts := reduced(obj, self._declared)) is not NotImplemented:
+            return parts
         if isinstance(obj, ModuleType) and obj.__name__ in _generated:
             return import_module, (obj.__name__,)
         if isinstance(obj, type) and obj.__module__ in _generated:
@@ -70,9 +78,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(value: Any, plan: Plan) -> bytes:
     file = io.BytesIO()
-    _Pickler(file).dump(value)
+    _Pickler(file, plan).dump(value)
     return file.getvalue()
 
 
@@ -88,15 +96,19 @@ class CodeClasses:
 
     @cached_property
     def _found(self) -> dict[_ClassName, type]:
-        collector = _ClassCollector(io.BytesIO())
+        collector = _ClassCollector(io.BytesIO(), self._plan)
         collector.dump(self._plan)
         return collector.found
 
     def dumps(self, value: Any) -> bytes:
         """Raises LifecycleError for a class that can neither be imported nor is in the plan."""
         file = io.BytesIO()
-        _NamingPickler(file, self).dump(value)
+        _NamingPickler(file, self._plan, self).dump(value)
         return file.getvalue()
+
+    def dumps_by_value(self, value: Any) -> bytes:
+        """The same with the classes, for a process of this run."""
+        return _dumps(value, self._plan)
 
     def loads(self, data: bytes) -> Any:
         """The value that `dumps`, or cloudpickle, has pickled. Raises LifecycleError for a class
@@ -133,8 +145,8 @@ def _format_class(name: _ClassName) -> str:
 class _ClassCollector(_Pickler):
     """Finds the classes that are pickled with a value."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, plan: Plan) -> None:
+        super().__init__(file, plan)
         self.found: dict[_ClassName, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -144,8 +156,8 @@ class _ClassCollector(_Pickler):
 
 
 class _NamingPickler(_Pickler):
-    def __init__(self, file: io.BytesIO, classes: CodeClasses) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, plan: Plan, classes: CodeClasses) -> None:
+        super().__init__(file, plan)
         self._classes = classes
 
     def persistent_id(self, obj: Any) -> _ClassName | None:

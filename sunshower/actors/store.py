@@ -230,7 +230,8 @@ class RayTransferStore:
         if self._store.transfer(move, task.id) is not None:
             return
         try:
-            packed = (self._classes.dumps if keeping else cloudpickle.dumps)(transfer)
+            dumps = self._classes.dumps if keeping else self._classes.dumps_by_value
+            packed = dumps(transfer)
         except LifecycleError as error:
             raise LifecycleError(
                 f"{task.name} cannot be kept: {error}, and it has an object of this class in "

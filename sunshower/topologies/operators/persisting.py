@@ -124,7 +124,7 @@ class PersistCombined(Persist):
         if len(self.combiner.emits) == 1:
             return new_values(keys, results, self.width, self.out)
         made = zip(keys, results, strict=True)
-        return self.out.build([(*values_of_key(key, self.width), *row) for key, row in made])
+        return self.out.make([(*values_of_key(key, self.width), *row) for key, row in made])
 
     def _update(self, value: Any, old: Any) -> Any:
         return value if old is None else self.combiner.combine(old, value)
@@ -161,4 +161,4 @@ def new_values(keys: Any, values: Any, width: int, out: Schema) -> list[Any]:
     rows: Iterable[tuple[Any, ...]] = zip(keys, values, strict=True)
     if width != 1:
         rows = ((*values_of_key(key, width), value) for key, value in rows)
-    return out.build(rows)
+    return out.make(rows)

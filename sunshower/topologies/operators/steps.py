@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema, prepare_tables
+from sunshower.texts import describe
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
@@ -306,6 +307,8 @@ def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
     row, name = rows[wrong], getattr(code, "__name__", type(code).__name__)
     if isinstance(row, OnStream):
         raise BadEmit(f"{name} made {row!r}; a stream of batches has no other streams beside it")
+    if why := schema.loss(row):
+        raise BadEmit(f"{name} made {describe(row, 200)}: {why}")
     raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
 
 

@@ -184,9 +184,9 @@ class QueryState(Operator):
         rows = keys_of(self.schema, self.schema.fields, batch)
         made = zip(rows, answers, strict=True)
         if several:
-            emit(self.out.build([(*row, *answer) for row, answer in made]))
+            emit(self.out.make([(*row, *answer) for row, answer in made]))
         else:
-            emit(self.out.build([(*row, answer) for row, answer in made]))
+            emit(self.out.make([(*row, answer) for row, answer in made]))
 
     def cleanup(self) -> None:
         self.slot.close()

@@ -99,7 +99,7 @@ class Windows(Persist):
         values = state.multi_update(list(groups), updates)
         fired = [row for value in values for row in value["fired"]]
         width = len(self.by)
-        return self.out.build([(*map(hashable, row[:width]), *row[width:]) for row in fired])
+        return self.out.make([(*map(hashable, row[:width]), *row[width:]) for row in fired])
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)

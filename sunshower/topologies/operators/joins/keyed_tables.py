@@ -122,9 +122,9 @@ class TableRows:
         """The record of a join, if there is one."""
         out, keeps = self.joins[number - 1]
         if now is not None and not self._is_removed(now):
-            return out.build([(*key, *values, *(get(now) for get in self._values))])
+            return out.make([(*key, *values, *(get(now) for get in self._values))])
         self.unmatched += 1
-        return out.build([(*key, *values, *(None for _ in self._values))]) if keeps else []
+        return out.make([(*key, *values, *(None for _ in self._values))]) if keeps else []
 
     def figures(self) -> dict[str, float]:
         """How many rows found no partner."""

@@ -219,5 +219,5 @@ class StreamJoin(WindowOperator, RowOperator):
         return [*key, *left, *right]
 
     def _record(self, *about: Any) -> Any:
-        (made,) = self.out.build([self._row(*about)])
+        (made,) = self.out.make([self._row(*about)])
         return made

@@ -83,7 +83,7 @@ class WindowOperator(Operator):
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if late := self._committed(lambda: list(self.add(batch, attempt))):
-            emit(self.out.build(late))
+            emit(self.records(late))
 
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
         """The records that belong to the trees of these watermarks."""
@@ -91,7 +91,11 @@ class WindowOperator(Operator):
         for mark in marks:
             if self._reached.hear(mark):
                 made += self._committed(partial(self._ended_by, mark))
-        return self.out.build(made)
+        return self.records(made)
+
+    def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """The records of rows that `add` and `end` have returned."""
+        return self.out.make(rows)
 
     @property
     def reached_time(self) -> tuple[float, tuple[int, ...]]:
