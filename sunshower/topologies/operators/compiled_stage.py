@@ -98,7 +98,8 @@ class OperatorBolt(Bolt[Any, Any]):
     @property
     def call_limits(self) -> list[CallLimits | None]:
         """Those of its functions; None: it is no async one."""
-        return [one.limits for one in self.operators if isinstance(one, FunctionOperator)]
+        calls = (getattr(one, "inner", one) for one in self.operators)  # of OfUpdates
+        return [one.limits for one in calls if isinstance(one, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:

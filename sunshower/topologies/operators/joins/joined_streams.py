@@ -15,9 +15,11 @@ from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_JOIN, refuse_updates
 from sunshower.topologies.operators.windows.event_times import TimeField, TimeReader, zone_named
 from sunshower.topologies.outputs import Columns
 
+INPUT = ("input", "time", "values")
 _TIME = Values(float, "a number", least=0)
 
 
@@ -79,6 +81,7 @@ def joined_streams(
     )
     for stream, time in zip((left, right), times, strict=True):
         stream.schema.check_field(time.name, where)
+        refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
@@ -104,6 +107,10 @@ def join_input(
     stream: AnyStream, on: Sequence[str], number: int, reader: TimeReader | None, name: str
 ) -> tuple[Any, list[str]]:
     """The records of a stream as rows for a join, and the fields of their key."""
-    key = [f"key-{place}" for place in range(len(on))]
-    schema = Schema((*key, "input", "time", "values"))
-    return stream.then(name, JoinInput(stream.schema, on, number, reader), schema), key
+    operator, key = JoinInput(stream.schema, on, number, reader), key_names(on)
+    return stream.then(name, operator, Schema((*key, *INPUT))), key
+
+
+def key_names(on: Sequence[str]) -> list[str]:
+    """The fields of the key in rows for a join, whose further fields are INPUT."""
+    return [f"key-{place}" for place in range(len(on))]

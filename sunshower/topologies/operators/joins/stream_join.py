@@ -24,6 +24,7 @@ from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
+from sunshower.topologies.operators.updates.update_rows import key_of_origin
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
@@ -48,11 +49,17 @@ Bucket = list[list[list[Any]]]
 
 class JoinInput(RowOperator):
     """Emits (fields of the key, number of the input, event time, other values) of each record. The
-    time is None without a reader for it."""
+    time is None without a reader for it.
+
+    Once `read_updates` was called, it reads updates, with their key in the group, and emits (fields
+    of the key, number of the input, None, [origin, number, other values of each row])."""
+
+    ends_lineage = True
 
     def __init__(
         self, schema: Schema, on: Sequence[str], number: int, reader: TimeReader | None
     ) -> None:
+        self._width, self._places = 0, list[int]()
         rest = rest_of(schema, on)
         self.number, self.reader = number, reader
         self._key = [schema.key([name]) for name in on]
@@ -61,7 +68,17 @@ class JoinInput(RowOperator):
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit([made for row in rows for made in self.expand(row)])
 
+    def read_updates(self, width: int, places: Sequence[int]) -> None:
+        """Read updates, whose groups have `width` values in their key, and the fields of the key of
+        the join at `places`."""
+        self.reads_updates, self._width, self._places = True, width, list(places)
+
     def expand(self, row: Any) -> Iterable[Any]:
+        if self.reads_updates:
+            origin, number, rows = row
+            key = key_of_origin(origin, self._width, self._places)
+            others = [[get(one) for get in self._rest] for one in rows]
+            return ((*key, self.number, None, [origin, number, others]),)
         time = None if self.reader is None else self.reader.time(row)
         key, rest = [get(row) for get in self._key], [get(row) for get in self._rest]
         return ((*key, self.number, time, rest),)

@@ -18,6 +18,7 @@ from sunshower.topologies.operators.schemas import check_equal, code_name, keyed
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals_stage import AnyStream, free_id
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_PROCESS, refuse_updates
 from sunshower.topologies.operators.windows.event_times import zone_named
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
@@ -80,6 +81,7 @@ def process_of(
     be, and RecordMismatch for annotations that do not fit."""
     name = code_name(function)
     where = f"{stream}, group_by({', '.join(by)}), process({name})"
+    refuse_updates(stream.lineage, where, "process", INSTEAD_OF_PROCESS)
     id = free_id(stream.topology, settings, "process" if name == "lambda" else name, where)
     operator = keyed_process(
         function,

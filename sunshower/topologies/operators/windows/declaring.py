@@ -27,6 +27,7 @@ from sunshower.topologies.operators.totals_stage import (
     grouped_stage,
     location,
 )
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
@@ -60,6 +61,7 @@ def windows_of(
         raise TopologyError(
             f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
         )
+    refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if window.field is not None:
         schema.check_field(window.field, where)
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more=("window",))
