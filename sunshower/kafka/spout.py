@@ -278,7 +278,7 @@ class KafkaSpout(LogSpout[Any]):
         return polled
 
     def has_read_first(self) -> bool:
-        return self._reader.has_read_first()
+        return self.partitions_read() is not None and self._reader.has_read_first()
 
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
