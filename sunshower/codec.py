@@ -1,23 +1,22 @@
 """Encodes values as MessagePack, so that they are decoded equal and of the same type.
 
 MessagePack has None, bool, int of 64 bits, float, str, bytes, list and dict; all other types are
-extension types here. Decoding imports nothing and runs no code but the constructors of declared
-record types: Enums and records are sent with the number of their class in `classes`.
+extension types here. Decoding imports nothing and runs no code of records and Enums: they are sent
+with the number of their class in `classes`, and rebuilt by `sunshower.records`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from enum import Enum, Flag
+from enum import Enum
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from sunshower.errors import Unserialisable
-from sunshower.field_types import is_record, record_fields
-from sunshower.records import rows_of
+from sunshower.field_types import is_record
+from sunshower.records import member_key, member_of, record_class, rows_of
 from sunshower.scalars import SCALARS, read_scalar
 
 _LONG, _DECLARED, _ROWS = range(3)
@@ -64,7 +63,7 @@ class Codec:
         """Decode a value. Raises ValueError for bytes that `encode` has not returned."""
         try:
             return self._decode(0, data)
-        except Exception as error:  # of the constructor of a record, too
+        except Exception as error:  # such as a TypeError of a key that cannot be hashed
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def _encode(self, depth: int, value: Any) -> bytes:
@@ -132,24 +131,29 @@ class Codec:
 
 def _parts(kind: type[Any]) -> Callable[[Any], Any]:
     """What a declared class is built from again: the number of a Flag, the name of another Enum's
-    member, the values of a record."""
+    member, the values of a record. Raises ValueError for a record with values besides these."""
     if issubclass(kind, Enum):
-        return attrgetter("_value_" if issubclass(kind, Flag) else "_name_")
-    if issubclass(kind, tuple):
-        return list
-    names = record_fields(kind)
-    return lambda value: [getattr(value, name) for name in names]
+        return member_key(kind)
+    known = record_class(kind)
+
+    def parts(record: Any) -> list[Any]:
+        if why := known.own_problem(record):
+            raise ValueError(why)
+        return list(known.values(record))
+
+    return parts
 
 
 def _builder(kind: type[Any]) -> Callable[[Any], Any]:
     if issubclass(kind, Enum):
-        return kind if issubclass(kind, Flag) else kind.__members__.__getitem__
-    width, is_tuple = len(record_fields(kind)), issubclass(kind, tuple)
+        return member_of(kind)
+    known = record_class(kind)
+    width = len(known.fields)
 
     def build(parts: Any) -> Any:
         if type(parts) is not list or len(parts) != width:
             raise ValueError(f"a {kind.__name__} has {width} fields")
-        return tuple.__new__(kind, parts) if is_tuple else kind(*parts)
+        return known.build(parts)
 
     return build
 

@@ -7,12 +7,13 @@ import inspect
 import sys
 from collections import abc
 from enum import Enum
-from types import NoneType, SimpleNamespace, UnionType
+from types import BuiltinFunctionType, NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
     Literal,
     NewType,
+    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
@@ -41,25 +42,58 @@ def is_record(kind: Any) -> bool:
 def record_fields(record_type: Any) -> tuple[str, ...]:
     """The fields of a NamedTuple class or a dataclass.
 
-    Raises RecordMismatch for others, and for a dataclass that cannot be built from its fields: its
-    constructor must take them and nothing else, in order and by position.
+    Raises RecordMismatch for others, and for a dataclass that has content besides its fields: a
+    subclass of list, dict, Exception or another class that is not written in Python.
     """
     fields = getattr(record_type, "_fields", None)
     if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
         return tuple(fields)
     if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
-        names = tuple(field.name for field in dataclasses.fields(record_type))
-        if not _takes(record_type, names):
-            raise RecordMismatch(
-                f"{record_type.__name__} cannot be rebuilt from its values: its constructor "
-                f"must take its fields alone, by position: {', '.join(names)}; do without "
-                "kw_only, field(init=False) and InitVar, or use a NamedTuple"
-            )
-        return names
+        for base in record_type.__mro__[:-1]:
+            if isinstance(vars(base).get("__new__"), BuiltinFunctionType):
+                raise RecordMismatch(
+                    f"{record_type.__name__} is a {base.__name__}, whose content is not in the "
+                    "fields of the dataclass, so it cannot be rebuilt from them: make the content "
+                    f"a field, and do not derive from {base.__name__}"
+                )
+        return tuple(field.name for field in dataclasses.fields(record_type))
     raise RecordMismatch(
         f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
         'tuples with declared fields, as in fields=("word", "count")'
     )
+
+
+def constructor_fields(record_type: type[Any]) -> dict[str, tuple[Any, bool]]:
+    """What the constructor of a record type takes, in the order of the fields, InitVars included:
+    name → its annotation, and whether it has a default."""
+    try:
+        parameters = dict(inspect.signature(record_type).parameters)
+    except (TypeError, ValueError):
+        return dict.fromkeys(record_fields(record_type), (Any, False))
+    hints = hints_of(record_type)
+    declared = getattr(record_type, "__dataclass_fields__", record_fields(record_type))
+    names = [name for name in declared if name in parameters]
+    names += [name for name in parameters if name not in names]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found: dict[str, tuple[Any, bool]] = {}
+    for name in names:
+        hint, parameter = hints.get(name, Any), parameters[name]
+        if parameter.kind not in several:
+            hint = hint.type if isinstance(hint, dataclasses.InitVar) else hint
+            found[name] = hint, parameter.default is not parameter.empty
+    return found
+
+
+def check_made(record_type: Any) -> None:
+    """Raise RecordMismatch for a record type whose records cannot be made of the values of all
+    their fields: its constructor takes others."""
+    names = {} if record_type is tuple else constructor_fields(record_type)
+    if record_type is not tuple and names.keys() != {*record_fields(record_type)}:
+        raise RecordMismatch(
+            f"records of {record_type.__name__} are made here, and its constructor must take "
+            f"its fields and nothing else: {', '.join(record_fields(record_type))}. Leave out "
+            "InitVar and field(init=False), or give field names, and make the records with .map"
+        )
 
 
 def hints_of(record_type: type[Any]) -> dict[str, Any]:
@@ -96,6 +130,8 @@ def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
         args = tuple(map(type, args))
     elif origin is Annotated:
         args = args[:1]
+    elif isinstance(annotation, TypeVar):
+        args = (annotation.__bound__ or Any, *annotation.__constraints__)
     for one in args if origin not in _CODE else ():
         _collect(one, path, found)
     kind = annotation if origin is None else origin
@@ -120,6 +156,9 @@ def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> 
         except RecordMismatch as error:
             raise RecordMismatch(f"{path}: {error}") from None
         found[kind] = True
+        for base in getattr(kind, "__orig_bases__", ()):  # class Prices(Box[Price])
+            for one in get_args(base):
+                _collect(one, path, found)
         hints = hints_of(kind)
         for name in names:
             _collect(hints.get(name, Any), f"{path}.{name}", found)
@@ -144,12 +183,4 @@ def _may_travel(kind: type[Any]) -> bool:
         or inspect.isabstract(kind)
         or kind.__module__ == "numbers"
         or bool(getattr(kind, "_is_protocol", False))
-    )
-
-
-def _takes(record_type: type[Any], names: tuple[str, ...]) -> bool:
-    """Whether the constructor takes `names` and nothing else, in order and by position."""
-    parameters = inspect.signature(record_type).parameters
-    return tuple(parameters) == names and all(
-        parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
     )

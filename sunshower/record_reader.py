@@ -5,12 +5,11 @@ The inverse of `sunshower.scalars.for_json`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter, abc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
+from enum import Enum, Flag
 from functools import partial
 from types import NoneType, UnionType
 from typing import (
@@ -26,7 +25,8 @@ from typing import (
     is_typeddict,
 )
 
-from sunshower.field_types import hints_of, is_record, record_fields
+from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
+from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
 from sunshower.texts import describe, message_of
 
@@ -38,21 +38,25 @@ _SHOWN_BYTES = 128  # of a value in an error
 _as_json = json.JSONEncoder(default=for_json).encode
 
 
-def record_reader(kind: type[Any]) -> Convert:
+def record_reader(kind: type[Any], *, restores: bool = False) -> Convert:
     """A function that makes a record of a decoded object, by field name, or array, by position.
+
+    It calls the constructor, with the fields and InitVars that this takes. `restores`: the object
+    has all fields of what was a record before, which is rebuilt without its constructor.
 
     It raises ValueError, naming record, field, value and type, for a value that is not of the
     field's type. Values of plain types (`str`, `int`, `float`, `bool`, `bytes`) are not checked.
     Of a union, the first member counts that the value fits. Raises RecordMismatch for a class that
     is no record type.
     """
-    return _Converters().record(kind)
+    return _Converters(restores).record(kind)
 
 
 class _Converters:
     """Functions that convert a decoded value to an annotation."""
 
-    def __init__(self) -> None:
+    def __init__(self, restores: bool) -> None:
+        self._restores = restores
         self._records: dict[type[Any], Convert] = {}  # a record may contain its own type
 
     def of(self, annotation: Any) -> Convert | None:
@@ -75,7 +79,7 @@ class _Converters:
         if kind in SCALARS:
             return partial(_scalar, kind)
         if issubclass(kind, Enum):
-            return _enum(kind) if kind.__members__ else None
+            return _enum(kind, self._restores) if kind.__members__ else None
         if is_record(kind):
             return self.record(kind)
         if issubclass(kind, abc.Mapping):
@@ -87,9 +91,20 @@ class _Converters:
     def record(self, kind: type[Any]) -> Convert:
         if kind in self._records:
             return self._records[kind]
-        names, optional = record_fields(kind), _defaults(kind)
+        record_fields(kind)  # or RecordMismatch
+        build: Convert
+        if self._restores:
+            hints, known = hints_of(kind), record_class(kind)
+            hints = {name: hints.get(name, Any) for name in known.fields}
+            optional, build = frozenset(known.defaults), known.build_named
+        else:
+            given = constructor_fields(kind)
+            hints = {name: hint for name, (hint, _) in given.items()}
+            optional = frozenset(name for name, (_, has_default) in given.items() if has_default)
+            build = partial(_called, kind)
+        names = tuple(hints)
         required = [name for name in names if name not in optional]
-        known, converters = frozenset(names), dict[str, Convert]()
+        fields, converters = frozenset(names), dict[str, Convert]()
 
         def read(found: Any) -> Any:
             if type(found) is list and len(found) > len(names):
@@ -100,13 +115,15 @@ class _Converters:
                 raise TypeError(f"{kind.__name__} was expected, and it is {_shown(found)}")
             if missing := [name for name in required if name not in found]:
                 raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
-            values = {name: found[name] for name in found.keys() & known}
+            if self._restores and (unknown := found.keys() - fields):
+                raise ValueError(f"{kind.__name__} has no field {min(map(str, unknown))!r}")
+            values = {name: found[name] for name in found.keys() & fields}
             if converters:
                 _convert(values, converters, f"{kind.__name__}.")
-            return kind(**values)
+            return build(values)
 
         self._records[kind] = read
-        converters |= self._fields({name: hints_of(kind).get(name, Any) for name in names})
+        converters |= self._fields(hints)
         return read
 
     def _fields(self, hints: Mapping[str, Any]) -> dict[str, Convert]:
@@ -181,6 +198,17 @@ class _Converters:
         if not converting:
             return None
 
+        def restored(value: Any) -> Any:
+            fitting: list[Any] = []
+            for member in members:
+                with suppress(Exception):  # such as that of a default_factory
+                    fitting.append(member(value))
+            records = {type(one) for one in fitting if is_record(type(one))}
+            if len(records) > 1:
+                names = " and ".join(sorted(one.__name__ for one in records))
+                raise ValueError(f"{_shown(value)} may be a record of {names}")
+            return fitting[0] if fitting else read(value)
+
         def read(value: Any) -> Any:
             for member in members:
                 with suppress(Exception):  # of the constructor of a record, too
@@ -190,7 +218,7 @@ class _Converters:
             names = " | ".join(getattr(one, "__name__", str(one)) for one in kinds)
             raise ValueError(f"{_shown(value)} is no {names}")
 
-        return read
+        return restored if self._restores else read
 
 
 def _convert(values: dict[str, Any], converters: Mapping[str, Convert], where: str) -> None:
@@ -210,7 +238,7 @@ def _scalar(kind: type[Any], value: Any) -> Any:
     return read_scalar(kind, value)
 
 
-def _enum(kind: type[Enum]) -> Convert:
+def _enum(kind: type[Enum], restores: bool) -> Convert:
     members = dict[str, Enum]()
     for one in kind:
         with suppress(TypeError, ValueError):  # a value that JSON cannot have
@@ -219,11 +247,19 @@ def _enum(kind: type[Enum]) -> Convert:
     def read(value: Any) -> Any:
         try:
             found = members.get(_as_json(value))
-            return kind(value) if found is None else found  # a Flag may have several members
+            if found is not None:
+                return found
+            if restores and not issubclass(kind, Flag):
+                raise ValueError("no member has this value")
+            return member_of(kind)(value) if restores else kind(value)  # several of a Flag
         except (TypeError, ValueError):
             raise ValueError(f"{_shown(value)} is no {kind.__name__}") from None
 
     return read
+
+
+def _called(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    return kind(**values)
 
 
 def _plain_key(kind: Any, text: Any) -> Any:
@@ -251,14 +287,3 @@ def _expect(kind: type[Any], value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     return describe(value, _SHOWN_BYTES)
-
-
-def _defaults(kind: Any) -> frozenset[str]:
-    if not dataclasses.is_dataclass(kind):
-        return frozenset(kind._field_defaults)
-    missing = dataclasses.MISSING
-    return frozenset(
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.default is not missing or one.default_factory is not missing
-    )

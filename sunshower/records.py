@@ -1,20 +1,35 @@
-"""Records (NamedTuple, dataclass, or tuples with declared fields): schemas, keys, parts."""
+"""Records (NamedTuple, dataclass, or tuples with declared fields): schema, keys, parts, rebuilding.
+
+The constructor of a record runs once, where user code or a source makes the record. After that only
+the values of its fields travel (RecordClass). A rebuilt record has the same values in the same
+places, so neither `__init__`, `__post_init__`, `__new__`, `__setattr__`, a validator nor a
+descriptor sees them again. A value that no field declares would be lost on the way: such a record
+is refused.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import MISSING, dataclass
+from dataclasses import fields as fields_of
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from enum import Enum, Flag
+from functools import cached_property, lru_cache, partial
+from gc import get_referents
+from inspect import signature
 from itertools import chain, repeat
+from keyword import iskeyword
 from math import isnan
-from operator import attrgetter, countOf, itemgetter
-from types import NoneType
-from typing import Any, TypeAlias
+from operator import attrgetter, countOf, is_, itemgetter
+from types import FunctionType, MemberDescriptorType, NoneType
+from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField
-from sunshower.field_types import classes_in, record_fields
+from sunshower.field_types import classes_in, hints_of, is_record, record_fields
+from sunshower.scalars import SCALARS
 
 RecordType: TypeAlias = type[Any]
 Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
@@ -23,6 +38,29 @@ _PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys a
 _NAN = float("nan")  # one object, so that it equals itself as a key
 _NO_DECIMAL = Decimal("NaN")
 _ANY_DAY = date(2000, 1, 2)
+_LEAVES = frozenset({NoneType, bool, int, float, str, bytes, *SCALARS})
+_DEPTH_MAX = 32  # as of the codec
+_NO_PROPERTY = (FunctionType, staticmethod, classmethod, type)
+_HOOKS = (
+    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
+    *("__getnewargs__", "__getnewargs_ex__"),
+)
+_DICT = attrgetter("__dict__")
+_ABSENT = object()
+T = TypeVar("T")
+
+
+class _Everything:
+    """Contains every class."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+
+EVERYTHING = _Everything()
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 
 class DictKey(dict[Any, Any]):
@@ -129,7 +167,7 @@ class Schema:
     def of(cls, record_type: RecordType) -> Schema:
         """Return the schema of a NamedTuple class or a dataclass.
 
-        Raises RecordMismatch for others, for a dataclass that `build` cannot construct (see
+        Raises RecordMismatch for others, for a dataclass that cannot be rebuilt (see
         `record_fields`), and for a field whose values cannot travel to another process.
         """
         fields = record_fields(record_type)
@@ -157,6 +195,10 @@ class Schema:
         """Return a getter of `fields` from a record: one value, or a tuple of several."""
         if self.is_tuple:
             return itemgetter(*(self.fields.index(field) for field in fields))
+        known = self._class
+        if known.is_custom:  # the values as they are stored, which are those that travel
+            places = itemgetter(*(self.fields.index(field) for field in fields))
+            return lambda record: places(known.values(record))
         return attrgetter(*fields)
 
     def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
@@ -164,37 +206,56 @@ class Schema:
         return keys_of_rows([self.key([field]) for field in fields], self.key(fields), rows)
 
     def fits(self, records: Sequence[Any], kinds: set[RecordType]) -> bool:
-        """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record."""
-        return kinds <= {self.type} and (
-            self.type is not tuple or countOf(map(len, records), len(self.fields)) == len(records)
-        )
+        """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record, 90
+        for a dataclass without slots."""
+        if not kinds <= {self.type}:
+            return False
+        if self.type is tuple:
+            width = len(self.fields)
+            return countOf(map(len, records), width) == len(records) and not (
+                self._holds_checked and problem_in(records)
+            )
+        return record_class(self.type).first_bad(records) is None
 
     def misfit(self, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit, or None when all do."""
+        kind = self.type
+        if len(records) == 1 and type(records[0]) is kind and kind is not tuple:
+            return record_class(kind).first_bad(records)
         if self.fits(records, set(map(type, records))):
             return None
         for index, record in enumerate(records):
-            if type(record) is not self.type:
-                return index
-            if self.type is tuple and len(record) != len(self.fields):
+            if not self.fits([record], {type(record)}):
                 return index
         return None
 
+    def loss(self, record: Any) -> str:
+        """Why a record that is of this type does not fit: what of it would be lost on the way to
+        another process, and the remedy. Empty: it is of another type."""
+        if type(record) is not self.type:
+            return ""
+        return problem_in(record) if self.type is tuple else self._class.problem(record)
+
+    @property
+    def _class(self) -> RecordClass:
+        return record_class(self.type)
+
+    @property
+    def _holds_checked(self) -> bool:
+        """Whether plain tuples may hold records that are checked."""
+        return bool(self.classes) and any(map(may_hold_checked, self.classes))
+
     def rows(self, records: Sequence[Any]) -> Sequence[Any]:
         """Return records as tuples of their values, for the wire; tuples are unchanged."""
-        if self.is_tuple:
+        if self.type is tuple or self._class.is_plain_tuple:
             return records
-        get = attrgetter(*self.fields)
-        return [(get(r),) for r in records] if len(self.fields) == 1 else list(map(get, records))
+        return list(map(tuple, map(self._class.values, records)))
 
     def flat(self, records: Sequence[Any]) -> list[Any]:
         """The values of all records in one list, for the wire."""
-        if self.is_tuple:
+        if self.type is tuple:
             return list(chain.from_iterable(records))
-        get = attrgetter(*self.fields)
-        if len(self.fields) == 1:
-            return list(map(get, records))
-        return list(chain.from_iterable(map(get, records)))
+        return self._class.flat(records)
 
     def table(self, rows: Any) -> Any:
         """Records as an Arrow table with the fields as columns; a table is returned as it is."""
@@ -202,11 +263,11 @@ class Schema:
             return rows
         import pyarrow as pa
 
-        columns = (map(self.key([field]), rows) for field in self.fields)
+        columns = zip(*self.rows(rows), strict=True) if len(rows) else ([] for _ in self.fields)
         return pa.table([pa.array(list(column)) for column in columns], names=list(self.fields))
 
     def rows_of_table(self, table: Any) -> list[Any]:
-        """The records of an Arrow table; the inverse of `table`."""
+        """The records of an Arrow table; the inverse of `table`. No constructor runs."""
         return self.build(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
     def records(self, rows: Sequence[Any]) -> Sequence[Any]:
@@ -214,12 +275,18 @@ class Schema:
         return rows if not rows or type(rows[0]) is self.type else self.build(rows)
 
     def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
-        """Build records from sequences of their values; the inverse of `rows`."""
+        """Rebuild records from sequences of their values, without their constructor; the inverse of
+        `rows`."""
         if self.type is tuple:
             return list(map(tuple, rows))
-        if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
-            return list(map(tuple.__new__, repeat(self.type), rows))
-        return [self.type(*row) for row in rows]
+        return self._class.build_all(rows)
+
+    def make(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """New records with these values of their fields, which operators have computed. Raises what
+        their constructor raises."""
+        if self.type is tuple:
+            return list(map(tuple, rows))
+        return self._class.make_all(rows)
 
 
 class RecordParts:
@@ -275,4 +342,563 @@ class RecordParts:
         if isinstance(record, tuple):
             names = getattr(record, "_fields", self._names.get(None, ()))
             return dict(zip(names, record, strict=True))
-        return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}
+        known = record_class(type(record))
+        return dict(zip(known.fields, known.values(record), strict=True))
+
+
+# ---- classes of records -------------------------------------------------------------------------
+
+
+class RecordClass:
+    """How records of one class are taken apart, checked and rebuilt; `record_class` makes it."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self.fields = record_fields(kind)
+        self.is_tuple = issubclass(kind, tuple)
+        self._width = len(self.fields)
+        self._has_dict = bool(kind.__dictoffset__)
+        on_class = {name: _class_attribute(kind, name) for name in self.fields}
+        self._slots = {
+            name: attribute
+            for name, attribute in on_class.items()
+            if isinstance(attribute, MemberDescriptorType)
+        }
+        # Reading these fields by name would run code of the class, or of a descriptor.
+        self.is_custom = kind.__getattribute__ is not object.__getattribute__ or any(
+            name not in self._slots and hasattr(type(attribute), "__get__")
+            for name, attribute in on_class.items()
+        )
+        self._defaults_on_class = {
+            name: attribute
+            for name, attribute in on_class.items()
+            if attribute is not _ABSENT and not hasattr(type(attribute), "__get__")
+        }
+        self._other_slots = {
+            name: slot
+            for base in kind.__mro__
+            for name, slot in vars(base).items()
+            if isinstance(slot, MemberDescriptorType)
+            and name not in self.fields
+            and not _is_dunder(name)
+        }
+        if self.is_tuple:
+            self.values, self.build = _tuple_values(kind), _tuple_builder(kind)
+            self._may_be_incomplete = False
+        else:
+            self.values = self._custom_values if self.is_custom else _getter(self.fields)
+            self.build, self._build_all = self._compiled()
+            self._may_be_incomplete = _may_be_incomplete(kind)
+
+    # ---- rebuilding -----------------------------------------------------------------------------
+
+    values: Callable[[Any], Sequence[Any]]  # of the fields, in order; AttributeError: one is absent
+    build: Callable[[Sequence[Any]], Any]  # the inverse
+
+    def build_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """Records with these values of their fields."""
+        if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
+            return list(map(tuple.__new__, repeat(self.kind), rows))
+        built: list[Any] = self._build_all(rows)
+        return built
+
+    def make_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """New records with these values. Raises what the constructor raises."""
+        if self._is_made_as_tuple:
+            return self.build_all(rows)
+        if self._takes_positions:
+            return [self.kind(*row) for row in rows]
+        return [self.kind(**dict(zip(self.fields, row, strict=True))) for row in rows]
+
+    @cached_property
+    def is_plain_tuple(self) -> bool:
+        """Whether records can be read as tuples."""
+        return self.is_tuple and self.kind.__iter__ is tuple.__iter__
+
+    @cached_property
+    def _is_made_as_tuple(self) -> bool:
+        """Whether it is a NamedTuple without a constructor of its own."""
+        base = next(base for base in self.kind.__mro__ if "__new__" in vars(base))
+        return self.is_tuple and "_fields" in vars(base) and "__init__" not in vars(self.kind)
+
+    @cached_property
+    def _takes_positions(self) -> bool:
+        """Whether the constructor takes the fields by position."""
+        parameters = signature(self.kind).parameters
+        return tuple(parameters) == self.fields and all(
+            parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
+        )
+
+    def flat(self, records: Sequence[Any]) -> list[Any]:
+        """The values of all records in one list."""
+        if len(self.fields) == 1 and not self.is_tuple and not self.is_custom:
+            return list(map(attrgetter(self.fields[0]), records))
+        if self.values is _itself:
+            return list(chain.from_iterable(records))
+        return list(chain.from_iterable(map(self.values, records)))
+
+    def build_named(self, values: Mapping[str, Any]) -> Any:
+        """The record with these values; of fields that are absent, with their defaults. Raises
+        TypeError for other names, and for a field without a default."""
+        if unknown := values.keys() - {*self.fields}:
+            raise TypeError(f"{self.kind.__name__} has no field {min(unknown)!r}")
+        if len(values) < len(self.fields):
+            missing = [name for name in self.fields if name not in values]
+            if needed := [name for name in missing if name not in self.defaults]:
+                raise TypeError(f"{self.kind.__name__} without {', '.join(needed)}")
+            values = {**values, **{name: self.defaults[name]() for name in missing}}
+        return self.build([values[name] for name in self.fields])
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Callable[[], Any]]:
+        """The fields with a default, and functions that return it."""
+        if self.is_tuple:
+            given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
+            return {name: partial(_itself, value) for name, value in given.items()}
+        found: dict[str, Callable[[], Any]] = {}
+        for field in fields_of(self.kind):
+            if field.default_factory is not MISSING:
+                found[field.name] = field.default_factory
+            elif field.default is not MISSING:
+                found[field.name] = partial(_itself, field.default)
+        described: Mapping[str, Any] = getattr(self.kind, "__pydantic_fields__", {})
+        for name, one in described.items():  # its defaults may be those of pydantic.Field
+            found.pop(name, None)
+            if not one.is_required():
+                found[name] = partial(one.get_default, call_default_factory=True)
+        return found
+
+    def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], list[Any]]]:
+        """`build` and `build_all`, compiled as dataclasses compiles `__init__`: a loop over the
+        fields takes twice as long as the constructor."""
+        kind = self.kind
+        names: dict[str, Any] = {"kind": kind, "new": object.__new__, "dict_of": _dict_of}
+        steps = ["record = new(kind)"]
+        stores, uses_dict = list[str](), False
+        by_name = kind.__setattr__ is object.__setattr__ and not self.is_custom
+        for index, field in enumerate(self.fields):
+            in_slot = field in self._slots
+            if not in_slot and not self._has_dict:
+                continue  # the value is that of the class
+            if by_name and field.isidentifier() and not iskeyword(field):
+                stores.append(f"record.{field} = v{index}")
+            elif in_slot:
+                names[f"set{index}"] = self._slots[field].__set__
+                stores.append(f"set{index}(record, v{index})")
+            else:
+                uses_dict = True
+                stores.append(f"stored[{field!r}] = v{index}")
+        values = "".join(f"v{index}, " for index in range(len(self.fields)))
+        if uses_dict:
+            steps.append(f"stored = {'dict_of(record)' if self.is_custom else 'record.__dict__'}")
+        steps += stores
+        source = [
+            "def build(row):",
+            f"    ({values}) = row",
+            *(f"    {step}" for step in steps),
+            "    return record",
+            "def build_all(rows):",
+            "    records = []",
+            "    append = records.append",
+            f"    for ({values}) in rows:",
+            *(f"        {step}" for step in steps),
+            "        append(record)",
+            "    return records",
+        ]
+        exec("\n".join(source), names)  # noqa: S102  (names of fields, nothing else)
+        return names["build"], names["build_all"]
+
+    def _custom_values(self, record: Any) -> list[Any]:
+        """The values where they are stored, without descriptors and `__getattribute__`."""
+        stored, found = _dict_of(record) if self._has_dict else {}, []
+        for name in self.fields:
+            if (slot := self._slots.get(name)) is not None:
+                found.append(slot.__get__(record))
+            elif name in stored:
+                found.append(stored[name])
+            elif name in self._defaults_on_class:
+                found.append(self._defaults_on_class[name])
+            else:
+                raise AttributeError(f"{self.kind.__name__} has no value of its field {name!r}")
+        return found
+
+    # ---- checks ---------------------------------------------------------------------------------
+
+    @cached_property
+    def is_checked(self) -> bool:
+        """Whether a record may have a value that does not travel."""
+        return self._has_own_values or bool(self._nested)
+
+    @cached_property
+    def _has_own_values(self) -> bool:
+        return self._has_dict or bool(self._other_slots) or self._may_be_incomplete
+
+    @cached_property
+    def _nested(self) -> tuple[int, ...]:
+        """The positions of the fields that may hold records to be checked."""
+        hints = hints_of(self.kind)
+        return tuple(
+            index
+            for index, name in enumerate(self.fields)
+            if may_hold_checked(hints.get(name, Any))
+        )
+
+    def first_bad(self, records: Sequence[Any]) -> int | None:
+        """The index of the first record with a value that would be lost on the way; None: none."""
+        if len(records) == 1:
+            return 0 if self.problem(records[0]) else None
+        are_complete = not self._has_own_values or self._are_complete(records)
+        if are_complete and not (self._nested and self._hold_any_bad(records)):
+            return None
+        for index, record in enumerate(records):
+            if self.problem(record):
+                return index
+        return None
+
+    def _hold_any_bad(self, records: Sequence[Any]) -> bool:
+        """Whether a value in their fields is, or has within it, a record with a problem."""
+        rows = records if self.is_plain_tuple else [*map(self.values, records)]
+        return any(_have_problem([row[index] for row in rows]) for index in self._nested)
+
+    def problem(self, record: Any, depth: int = 0) -> str:
+        """What of a record would be lost on the way, and what to do; empty: nothing."""
+        if why := self.own_problem(record):
+            return why
+        if not self._nested or depth > _DEPTH_MAX:
+            return ""
+        values = self.values(record)
+        return next(
+            filter(None, (_problem_in(values[index], depth + 1) for index in self._nested)), ""
+        )
+
+    def _are_complete(self, records: Sequence[Any]) -> bool:
+        """Whether all have as many values as fields; False: perhaps not. It takes 50 ns for each
+        record; reading its `__dict__` takes 200, and makes later accesses slower."""
+        if not self._is_countable:
+            return False
+        width = self._width
+        # Of each record: its values and its class; or its dictionary, once that was accessed, and
+        # its class, which is as much as one value.
+        referents = get_referents(*records) if width > 1 else []
+        classes = referents[width :: width + 1]
+        if len(referents) == len(records) * (width + 1) and all(
+            map(is_, classes, repeat(self.kind))
+        ):
+            return True
+        return countOf(map(len, map(_DICT, records)), width) == len(records)
+
+    @cached_property
+    def _is_countable(self) -> bool:
+        """Whether records that have as many attributes as fields have no others."""
+        is_usual = self._has_dict and not self._slots and not self.is_tuple
+        return is_usual and not (self._may_be_incomplete or self.is_custom or self._other_slots)
+
+    def own_problem(self, record: Any) -> str:
+        """As `problem`, without the records within."""
+        if not self._has_own_values:
+            return ""
+        if self._is_countable and len(record.__dict__) == self._width:
+            return ""
+        stored = _dict_of(record) if self._has_dict else {}
+        for name in stored:
+            if (name not in self.fields or self.is_tuple) and not self._is_derived(name):
+                return self._undeclared(name)
+        for name, other in self._other_slots.items():
+            if _is_set(other, record):
+                return self._undeclared(name)
+        if self.is_tuple:
+            return ""
+        for name in self.fields:
+            slot = self._slots.get(name)
+            if name in stored or name in self._defaults_on_class:
+                continue
+            if slot is None or not _is_set(slot, record):
+                return self._without_value(name)
+        return ""
+
+    def _is_derived(self, name: str) -> bool:
+        """Whether an attribute is computed again when it is missing, as `cached_property` does, or
+        belongs to Python, as the `__orig_class__` of a generic class."""
+        attribute = _class_attribute(self.kind, name)
+        return _is_dunder(name) or (
+            hasattr(type(attribute), "__get__")
+            and not hasattr(type(attribute), "__set__")
+            and not isinstance(attribute, _NO_PROPERTY)
+        )
+
+    def _undeclared(self, name: str) -> str:
+        kind = self.kind.__name__
+        lost = f"{kind} has an attribute {name!r} that is not one of its fields, and only fields "
+        lost += "reach other processes and states. "
+        if self.is_tuple:
+            return f"{lost}Make it a field, or use a dataclass with `{name}: … = field(init=False)`"
+        if name in self.kind.__dataclass_fields__:
+            return (
+                f"{lost}It is an InitVar or ClassVar: keep it in a field of another name, declared "
+                "with field(init=False)"
+            )
+        is_decorated = "__dataclass_fields__" in vars(self.kind)
+        decorate = "" if is_decorated else f", and decorate {kind} with @dataclass"
+        return f"{lost}Declare it: `{name}: … = field(init=False)`{decorate}"
+
+    def _without_value(self, name: str) -> str:
+        kind = self.kind.__name__
+        attribute = _class_attribute(self.kind, name)
+        if name not in self._slots and hasattr(type(attribute), "__set__"):
+            return (
+                f"the field {name!r} of {kind} is a property or descriptor that keeps its value "
+                f"elsewhere. Make the attribute that has the value a field, and {name!r} a "
+                f"property that is no field; or store it as `vars(self)[{name!r}]`"
+            )
+        return f"{kind} has no value of its field {name!r}: set it in __post_init__"
+
+
+_known = lru_cache(1024)(RecordClass)
+
+
+def record_class(kind: Any) -> RecordClass:
+    """How records of a NamedTuple class or dataclass are taken apart and rebuilt. Raises
+    RecordMismatch as `record_fields` does."""
+    return _known(kind)
+
+
+def may_hold_checked(annotation: Any) -> bool:
+    """Whether values of an annotation may be, or have within them, records that are checked."""
+    if annotation is Any or annotation in _LEAVES:
+        return False
+    try:
+        found = classes_in(annotation, "")
+    except RecordMismatch:  # refused where it is declared
+        return False
+    return _has_type_variable(annotation) or any(
+        record_class(one)._has_own_values for one in found if not issubclass(one, Enum)
+    )
+
+
+def problem_in(values: Iterable[Any]) -> str:
+    """What of records among values, or within them, would be lost on the way; empty: nothing."""
+    return next(filter(None, map(_problem_in, values)), "")
+
+
+def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
+    """Whether `_problem_in` is not empty for one of them: in a tenth of the time for many."""
+    by_kind: dict[type[Any], list[Any]] = {}
+    for value in values:
+        if type(value) not in _LEAVES:
+            by_kind.setdefault(type(value), []).append(value)
+    for kind, several in by_kind.items():
+        if depth > _DEPTH_MAX or issubclass(kind, Enum):
+            continue
+        if is_record(kind):
+            if record_class(kind).first_bad(several) is not None:
+                return True
+        elif issubclass(kind, dict):
+            if _have_problem([*chain.from_iterable(several)], depth + 1) or _have_problem(
+                [*chain.from_iterable(one.values() for one in several)], depth + 1
+            ):
+                return True
+        elif issubclass(kind, list | tuple | set | frozenset) and _have_problem(
+            [*chain.from_iterable(several)], depth + 1
+        ):
+            return True
+    return False
+
+
+def _problem_in(value: Any, depth: int = 0) -> str:
+    kind = type(value)
+    if kind in _LEAVES or depth > _DEPTH_MAX or isinstance(value, Enum):
+        return ""
+    if is_record(kind):
+        return record_class(kind).problem(value, depth)
+    items: Any = value
+    if isinstance(value, dict):
+        items = [*value.keys(), *value.values()]
+    elif not isinstance(value, list | tuple | set | frozenset):
+        return ""
+    kinds = set(map(type, items))
+    if kinds <= _LEAVES:
+        return ""
+    return next(filter(None, (_problem_in(one, depth + 1) for one in items)), "")
+
+
+# ---- Enums --------------------------------------------------------------------------------------
+
+
+def member_key(kind: type[Enum]) -> Callable[[Any], Any]:
+    """A function that returns what `member_of` finds a member by: the number of a Flag, the name of
+    another member. It raises ValueError for a value that is no member."""
+    if issubclass(kind, Flag):
+        return attrgetter("_value_")
+    members = kind.__members__
+
+    def name_of(value: Any) -> str:
+        name: str = value._name_
+        if members.get(name) is not value:
+            raise ValueError(
+                f"{value!r} is not one of the members of {kind.__name__}, and is another object in "
+                "another process; declare it as a member, or send its value"
+            )
+        return name
+
+    return name_of
+
+
+def member_of(kind: type[Any]) -> Callable[[Any], Any]:
+    """The inverse of `member_key`; it does not call the `_missing_` of the class."""
+    if not issubclass(kind, Flag):
+        find: Callable[[Any], Any] = kind.__members__.__getitem__
+        return find
+    known = kind._value2member_map_
+    make: Callable[[Any, Any], Any] = Flag._missing_.__func__  # type: ignore[attr-defined]
+
+    def member(value: Any) -> Any:
+        found = known.get(value)
+        return make(kind, value) if found is None else found  # several members together
+
+    return member
+
+
+# ---- copies -------------------------------------------------------------------------------------
+
+
+def reduced(value: Any, declared: Container[type[Any]] = ()) -> Any:
+    """A record or an Enum's member as `__reduce__` returns it, so that `pickle` rebuilds it without
+    code of its class; NotImplemented for other values.
+
+    A class that says itself how it is pickled (`__reduce__`, `__getstate__`, …) is pickled so,
+    unless it is among the `declared` record types: those are values everywhere.
+    """
+    kind = type(value)
+    if isinstance(value, Enum):
+        is_member = issubclass(kind, Flag) or kind.__members__.get(value._name_) is value
+        return (_member, (kind, member_key(kind)(value))) if is_member else NotImplemented
+    if not is_record(kind) or kind.__module__.partition(".")[0] == "sunshower":
+        return NotImplemented
+    if kind not in declared and _says_how_to_pickle(kind):
+        return NotImplemented
+    items = list(tuple.__iter__(value)) if issubclass(kind, tuple) else None
+    stored = dict(_dict_of(value)) if kind.__dictoffset__ else {}
+    if kind in declared:
+        fields = () if items else record_fields(kind)
+        stored = {name: one for name, one in stored.items() if name in fields}
+    slots = {name: slot.__get__(value) for name, slot in _slots_of(kind) if _is_set(slot, value)}
+    # They come after the object exists, because it may be among them.
+    return _empty, (kind, items), (stored, slots), None, None, _fill
+
+
+def copied(value: T) -> T:
+    """A deep copy; records and Enums, also within lists, dicts, tuples and sets, are copied without
+    running code of their classes."""
+    kind: Any = type(value)
+    if kind in _LEAVES or isinstance(value, Enum):
+        return value
+    made: Any
+    if kind in (list, tuple, set, frozenset):
+        made = kind(map(copied, cast("Iterable[Any]", value)))
+    elif kind is dict:
+        pairs = cast("dict[Any, Any]", value).items()
+        made = {copied(name): copied(one) for name, one in pairs}
+    elif (parts := reduced(value)) is NotImplemented:
+        made = deepcopy(value)
+    else:
+        _, (_, items), state, *_ = parts
+        made = _empty(kind, copied(items))
+        _fill(made, copied(state))
+    return cast("T", made)
+
+
+def _empty(kind: type[Any], items: list[Any] | None) -> Any:
+    return object.__new__(kind) if items is None else tuple.__new__(kind, items)
+
+
+def _fill(record: Any, parts: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    stored, in_slots = parts
+    if stored:
+        _dict_of(record).update(stored)
+    for name, slot in _slots_of(type(record)):
+        if name in in_slots:
+            slot.__set__(record, in_slots[name])
+
+
+def _member(kind: type[Any], key: Any) -> Any:
+    return member_of(kind)(key)
+
+
+def _says_how_to_pickle(kind: type[Any]) -> bool:
+    bases = [base for base in kind.__mro__ if base is not object and base is not tuple]
+    for base in bases:
+        for name in _HOOKS:
+            hook = vars(base).get(name)
+            is_generated = (
+                hook is None
+                or getattr(hook, "__module__", "") == "dataclasses"
+                or (name == "__getnewargs__" and "_fields" in vars(base))
+            )
+            if not is_generated:
+                return True
+    return False
+
+
+# ---- classes ------------------------------------------------------------------------------------
+
+
+def _dict_of(record: Any) -> dict[str, Any]:
+    found: dict[str, Any] = object.__getattribute__(record, "__dict__")
+    return found
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _class_attribute(kind: type[Any], name: str) -> Any:
+    """What a class has under a name, before a descriptor is asked."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), _ABSENT)
+
+
+def _slots_of(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The slots of a class, each by the class that has it and its name."""
+    return tuple(
+        (f"{base.__qualname__}.{name}", slot)
+        for base in kind.__mro__
+        for name, slot in vars(base).items()
+        if isinstance(slot, MemberDescriptorType) and base not in (object, tuple)
+    )
+
+
+def _is_set(slot: Any, record: Any) -> bool:
+    try:
+        slot.__get__(record)
+    except AttributeError:
+        return False
+    return True
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _may_be_incomplete(kind: type[Any]) -> bool:
+    """Whether the constructor may leave a field unset, which then has the value of the class."""
+    is_generated = getattr(getattr(kind.__init__, "__code__", None), "co_filename", "")[:1] == "<"
+    return not is_generated or any(
+        not field.init and field.default_factory is MISSING for field in fields_of(kind)
+    )
+
+
+def _has_type_variable(annotation: Any) -> bool:
+    return isinstance(annotation, TypeVar) or any(map(_has_type_variable, get_args(annotation)))
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], Sequence[Any]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple([getattr(record, name) for name in names])
+
+
+def _tuple_values(kind: type[Any]) -> Callable[[Any], Sequence[Any]]:
+    return _itself if kind.__iter__ is tuple.__iter__ else lambda record: [*tuple.__iter__(record)]
+
+
+def _tuple_builder(kind: type[Any]) -> Callable[[Sequence[Any]], Any]:
+    return partial(tuple.__new__, kind)

@@ -63,6 +63,11 @@ class Plan:
     back_edges: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # without credits
 
     @cached_property
+    def record_types(self) -> frozenset[type]:
+        """The record types and Enums that values of its streams may be."""
+        return frozenset(kind for stream in self.streams for kind in stream.classes)
+
+    @cached_property
     def workers(self) -> list[int]:
         """The ids of all workers, ascending."""
         return sorted({task.worker for task in self.tasks})

@@ -13,6 +13,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.savepoint import Savepoint
+from sunshower.runtime.value_copies import packed
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.texts import describe_error
@@ -54,8 +55,8 @@ class SimEnvironment:
 
     def resume(self, savepoint: Savepoint, state: MasterState) -> None:
         """Store what the processes of a run find that continues from a savepoint."""
-        for task, packed in savepoint.transfers.items():
-            self.transfer[state.moves, task] = pickle.loads(packed)  # noqa: S301 (of this program)
+        for task, data in savepoint.transfers.items():
+            self.transfer[state.moves, task] = pickle.loads(data)  # noqa: S301 (of this program)
         self.store[STATE] = state.to_bytes()
 
     def packed(self, move: int, task: int) -> bytes | None:
@@ -63,7 +64,7 @@ class SimEnvironment:
         if (transfer := self.transfer.get((move, task))) is None:
             return None
         try:
-            return pickle.dumps(transfer)
+            return packed(transfer, self.plan.record_types)
         except Exception as error:
             found = next((one.component for one in self.plan.tasks if one.id == task), task)
             raise LifecycleError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from copy import deepcopy
+from contextlib import nullcontext
 from functools import partial
 from math import inf
 from mmap import mmap
@@ -23,6 +23,7 @@ from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.transport.packets import Answer
+from sunshower.runtime.value_copies import pickled_copy
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
 from sunshower.simulation.environment import STATE, SimEnvironment
@@ -165,11 +166,11 @@ class SimWorker(SimProcess, WorkerProcessBase):
         return self._env.plan_of(number)
 
     def load_transfer(self, move: int, task: Task) -> TaskTransfer | None:
-        return deepcopy(self._env.transfer.get((move, task.id)))
+        return pickled_copy(self._env.transfer.get((move, task.id)), self._env.plan.record_types)
 
     def save_transfer(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
         if (move, task.id) not in self._env.transfer:
-            self._env.transfer[move, task.id] = deepcopy(transfer)
+            self._env.transfer[move, task.id] = pickled_copy(transfer, self._env.plan.record_types)
 
     def log(self, line: str) -> None:
         """Not kept."""
@@ -230,8 +231,10 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
         Raises errors that user code did not cause: a defect of the core ends the simulation.
         """
+        modules = self.plan.graph.modules
         try:
-            return work()
+            with nullcontext() if modules is None else modules.in_force():
+                return work()
         except Killed:
             self._doomed = True
             self._world.after(self.clock.ahead_s, self._ends, self)

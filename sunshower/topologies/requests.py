@@ -17,8 +17,8 @@ from typing import Any
 
 from sunshower.arguments import COUNT
 from sunshower.errors import RequestFailed, RequestRefused, TopologyError
-from sunshower.field_types import hints_of
-from sunshower.records import Schema
+from sunshower.field_types import hints_of, is_record
+from sunshower.records import Schema, record_class
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec
@@ -189,6 +189,8 @@ class Requests(Spout[Any]):
         if kind is tuple and named.keys() == set(names):
             return tuple(named[name] for name in names)
         try:
+            if kind is not tuple and isinstance(value, RecordFields):
+                return record_class(kind).build_named(named)
             if kind is not tuple:
                 return kind(**named)
         except Exception as error:
@@ -258,11 +260,16 @@ def _collect(record: Any) -> None:
     """Stands for runtime/tasks/bolts/answer_bolt.py, which takes the record before it."""
 
 
+class RecordFields(dict[str, Any]):
+    """A record as field → value: its constructor has run."""
+
+
 def fields_of(value: Any) -> Any:
-    """A record as field → value, for a process that may have another class of that name; other
-    values as they are."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    return value
+    """A record as its fields, for a process that may have another class of that name; other values
+    as they are."""
+    if not is_record(type(value)):
+        return value
+    known = record_class(type(value))
+    if why := known.problem(value):
+        raise RequestRefused(f"{describe(value, 200)} cannot be sent: {why}")
+    return RecordFields(zip(known.fields, known.values(value), strict=True))

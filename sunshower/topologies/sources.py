@@ -6,15 +6,17 @@ import codecs
 import os
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import replace
 from glob import glob
 from io import BufferedReader, TextIOWrapper
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import SourceError, TopologyError
+from sunshower.records import copied
 from sunshower.topologies.components import Context, Spout
 
 R = TypeVar("R")
@@ -110,6 +112,12 @@ class Records(Spout[R]):
         self.source = source
         self.emits = type or fields
         self._first, self._step = 0, 1
+
+    def __deepcopy__(self, memo: Any) -> Records[R]:
+        made = copy(self)
+        is_code = callable(self.source) or not isinstance(self.source, list | tuple)
+        made.source = deepcopy(self.source, memo) if is_code else copied(self.source)
+        return made
 
     def open(self, context: Context) -> None:
         """Set this task's share of the records."""

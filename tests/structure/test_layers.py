@@ -43,8 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "versions": {"errors"},
     "scalars": set(),
     "field_types": {"errors", "scalars"},
-    "records": {"errors", "field_types"},
-    "record_reader": {"field_types", "scalars", "texts"},
+    "records": {"errors", "field_types", "scalars"},
+    "record_reader": {"field_types", "records", "scalars", "texts"},
     "codec": {"errors", "scalars", "field_types", "records"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
@@ -96,6 +96,9 @@ EXTENSIONS = {
     "connectors",
     "dev",
 }  # without one the rest still runs
+
+# These import the modules of a user's program, by names that come with it.
+IMPORT_USER_MODULES = {"sunshower.actors.shipping", "sunshower.actors.programs.program"}
 
 # External library → the packages that may import it. Each needs a row; a module of the standard
 # library needs one only if few packages may use it.
@@ -223,7 +226,8 @@ def library_mistakes(path: Path) -> Iterator[str]:
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
-            if package not in {"cli", "__init__", "testing", "connectors"}:
+            imports_users = module_name(path) in IMPORT_USER_MODULES
+            if package not in {"cli", "__init__", "testing", "connectors"} and not imports_users:
                 yield report(path, found, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
             yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -53,9 +53,8 @@ class Event(threading.Event):
 
 
 @dataclass
-class Halved:
-    whole: InitVar[int]
-    half: int = field(init=False)
+class NamesOfFiles(dict[str, str]):
+    folder: str
 
 
 class Within(NamedTuple):
@@ -116,9 +115,9 @@ def test_a_type_that_cannot_be_sent_is_refused_with_its_component_and_field(
     )
 
 
-def test_a_record_within_another_is_refused_if_it_cannot_be_rebuilt(topology: Any) -> None:
-    with pytest.raises(RecordMismatch, match=r"Order\.what: Halved cannot be rebuilt .* half"):
-        Schema.of(record(Halved))
+def test_a_record_within_another_is_refused_if_it_cannot_be_rebuilt() -> None:
+    with pytest.raises(RecordMismatch, match=r"Order\.what: NamesOfFiles is a dict.* content"):
+        Schema.of(record(NamesOfFiles))
 
 
 def test_types_in_plain_tuples_are_checked(topology: Any, lines: Any) -> None:

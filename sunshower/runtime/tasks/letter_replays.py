@@ -161,7 +161,7 @@ class LetterReplays(SpoutSource):
         letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields})
         try:
             record = self._record(letter)
-        except Exception as error:  # of the constructor of a record, too
+        except Exception as error:  # of a default_factory, too
             raise RequestRefused(
                 f"the letter of message {letter.message_id!r:.200} of spout {spout!r} cannot be "
                 f"emitted again: {message_of(error)}"
@@ -187,7 +187,7 @@ class LetterReplays(SpoutSource):
         if kind is tuple:
             record: Any = tuple(values[name] for name in names)
         else:
-            record = record_reader(kind)(values)
+            record = record_reader(kind, restores=True)(values)
         (restored,) = spec.schema.rows([record])
         for name, value in zip(names, restored, strict=True):
             if name in letter.as_text and value is letter.record[name]:

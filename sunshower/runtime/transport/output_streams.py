@@ -17,6 +17,7 @@ from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel, RemoteChannel
 from sunshower.runtime.transport.routing import EvenRouter, Router, Share, pick, prepare
+from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
@@ -217,6 +218,8 @@ class OutputStreams:
     def misfit_error(self, stream: str, record: Any) -> BadEmit:
         """Return the error for a record that does not fit."""
         schema = self.output_stream(stream).spec.schema
+        if why := schema.loss(record):
+            return BadEmit(f"{describe(record, 200)} cannot be emitted on stream {stream!r}: {why}")
         return BadEmit(
             f"{record!r} (a {type(record).__name__}) does not fit stream {stream!r}, whose records "
             f"are {schema.name}. Yield records, or return a list of them"

@@ -13,13 +13,13 @@ import operator
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from itertools import islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.records import Schema
+from sunshower.records import Schema, copied
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.values.ordering import are_finite, chosen, plain
@@ -228,7 +228,7 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
         return self
 
     def init(self) -> Any:
-        return deepcopy(self.initial)
+        return copied(self.initial)
 
     def reduce(self, value: Any, record: Any) -> Any:
         return self.function(value, record)

@@ -45,4 +45,4 @@ def result_rows(
         parts = [a.rows(table[key]) for a, table in zip(aggregators, tables, strict=True)]
         first = values_of_key(key, width)
         made += [sum(several, first) for several in product(*parts)]
-    return schema.build(made)
+    return schema.make(made)

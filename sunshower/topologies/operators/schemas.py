@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 from sunshower.arguments import NAME, AnyOf, Each
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.field_types import hints_of
+from sunshower.field_types import check_made, hints_of
 from sunshower.records import Schema
 from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
@@ -159,7 +159,16 @@ def declared_schema(
             f"{len(names)} fields in that order"
             + (f", the first called {', '.join(by)}" if by else "")
         )
+    check_makes(schema, where)
     return schema
+
+
+def check_makes(schema: Schema, where: str) -> None:
+    """Raise RecordMismatch for a record type whose records an operator cannot make."""
+    try:
+        check_made(schema.type)
+    except RecordMismatch as error:
+        raise RecordMismatch(f"{where}: {error}") from None
 
 
 def joined_schema(

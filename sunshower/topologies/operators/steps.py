@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema, prepare_tables
+from sunshower.texts import describe
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
@@ -90,6 +91,7 @@ class RowOperator(Operator):
     by_row = True
     generator: Callable[[Any], Iterable[Any]] | None = None  # a generator function that does that
     makes: Schema | None = None  # what its rows are; None: no user code has made them
+    renames = False  # whether its rows are within others, so that they have no fields
 
     def expand(self, row: Any) -> Iterable[Any]:
         """What it makes of a row."""
@@ -172,6 +174,8 @@ class Map(RowFunction):
 class Filter(RowFunction):
     """Emits the rows for which a function returns a true value."""
 
+    keeps_values = True
+
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if self.calls is None:
             kept = [row for row in rows if self.function(row)]
@@ -187,6 +191,8 @@ class Filter(RowFunction):
 class Peek(RowFunction):
     """Emits all rows after a function was called with each."""
 
+    keeps_values = True
+
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit(self._all(rows))
 
@@ -197,6 +203,8 @@ class Peek(RowFunction):
 class NumberBranch(RowOperator):
     """Emits (number, row), with the number of the first predicate that is true for the row, or of
     the last one plus one."""
+
+    keeps_values = renames = True
 
     def __init__(self, predicates: Sequence[Callable[..., Any]]) -> None:
         self.filters = [Filter(predicate) for predicate in predicates]
@@ -224,6 +232,8 @@ class NumberBranch(RowOperator):
 class TakeBranch(RowOperator):
     """Emits the rows of (number, row) that have one number."""
 
+    keeps_values = True
+
     def __init__(self, number: int) -> None:
         self.number = number
 
@@ -237,6 +247,8 @@ class TakeBranch(RowOperator):
 
 class Project(RowOperator):
     """Emits some fields of each row, as plain tuples."""
+
+    keeps_values = True
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, tuple(fields)
@@ -295,6 +307,8 @@ def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
     row, name = rows[wrong], getattr(code, "__name__", type(code).__name__)
     if isinstance(row, OnStream):
         raise BadEmit(f"{name} made {row!r}; a stream of batches has no other streams beside it")
+    if why := schema.loss(row):
+        raise BadEmit(f"{name} made {describe(row, 200)}: {why}")
     raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
 
 

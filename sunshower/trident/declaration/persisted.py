@@ -15,8 +15,14 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
-from sunshower.topologies.operators.schemas import code_name, columns_schema, state_code_returns
+from sunshower.topologies.operators.schemas import (
+    check_makes,
+    code_name,
+    columns_schema,
+    state_code_returns,
+)
 from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_IN_BATCHES, refuse_updates
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group
@@ -103,6 +109,7 @@ def processed(
                 "have neither timers nor states of several ages or versions; leave it out"
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
+    refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
     given = settings.get("name")
     id = code_name(function) if given is None else given
     calls = keyed_process(
@@ -243,6 +250,7 @@ def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
                 f"{where}: fields= is {whole.name}, but a row is ({', '.join(schema.fields)}) and "
                 "its answer after it"
             )
+        check_makes(whole, where)
         return whole
     _FIELDS.check(f"{where}: fields", fields, TopologyError)
     names = (fields,) if isinstance(fields, str) else tuple(fields)

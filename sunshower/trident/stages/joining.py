@@ -53,4 +53,4 @@ class Join(Operator):
             for one in ones
         ]
         if made:
-            emit(self.out.build(made))
+            emit(self.out.make(made))

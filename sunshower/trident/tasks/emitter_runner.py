@@ -10,8 +10,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from sunshower.errors import IncompleteBatch, Unavailable
+from sunshower.errors import BadEmit, IncompleteBatch, Unavailable
+from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.texts import describe
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -29,19 +31,27 @@ class _Rows:
     def __init__(
         self,
         takers: Sequence[Callable[[Sequence[Any]], None]],
+        schema: Schema,
         records_max: int | None,
         read: Callable[[int], None],
     ) -> None:
-        self._takers, self._read = takers, read
+        self._takers, self._read, self._schema = takers, read, schema
         self.records_max = records_max
         self.count = 0
 
     def emit(self, rows: Sequence[Any]) -> None:
         if rows:
+            self._check(rows)
             self.count += len(rows)
             self._read(self.count)
             for take in self._takers:
                 take(rows)
+
+    def _check(self, rows: Sequence[Any]) -> None:
+        """Raise BadEmit for a record of which something would be lost on the way."""
+        schema = self._schema
+        if (wrong := schema.misfit(rows)) is not None and (why := schema.loss(rows[wrong])):
+            raise BadEmit(f"{describe(rows[wrong], 200)} cannot be emitted: {why}")
 
 
 def _ignore(rows: int) -> None:
@@ -90,6 +100,7 @@ class EmitterRunner:
         size = self._size
         rows = _Rows(
             [put_aside.extend] if order.skip else takers,
+            self._source.schema,
             None if size is None else size.begin(order.attempt),
             _ignore if size is None or order.skip else partial(size.read, order.txid),
         )

@@ -13,12 +13,12 @@ Arrow tables are immutable.
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.value_copies import picture
 
 
 def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
@@ -28,8 +28,8 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
     before = [_picture(record) for record in batch.records]
     said = [f"{record!r:.200}" for record in batch.records]
     rest = bolt.process(batch)
-    for record, picture, was in zip(batch.records, before, said, strict=True):
-        if _picture(record) != picture:
+    for record, earlier, was in zip(batch.records, before, said, strict=True):
+        if _picture(record) != earlier:
             raise TopologyFailed(
                 f"{bolt.task.name} changed a record that it was handed, "
                 f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
@@ -40,6 +40,6 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
 
 def _picture(record: Any) -> bytes | None:
     try:
-        return pickle.dumps(record)
-    except Exception:  # __reduce__ and __getstate__ of a user's class may raise anything
+        return picture(record)
+    except Exception:  # __reduce__ and __getstate__ of a class that is no record may raise anything
         return None

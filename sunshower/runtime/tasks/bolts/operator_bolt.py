@@ -26,6 +26,7 @@ from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
+from sunshower.texts import describe
 from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
@@ -167,10 +168,10 @@ class OperatorBoltTask(AutomaticBoltTask):
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
     def _check_one(self, output: Any) -> None:
-        if self.bolt.schema.misfit([output]) is not None:
-            raise BadEmit(
-                f"{output!r} does not fit the rows of its stream, {self.bolt.schema.name}"
-            )
+        schema = self.bolt.schema
+        if schema.misfit([output]) is not None:
+            why = schema.loss(output) or f"does not fit the rows of its stream, {schema.name}"
+            raise BadEmit(f"{describe(output, 200)} {why}")
 
     def _send(
         self,

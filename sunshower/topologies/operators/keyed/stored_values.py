@@ -10,15 +10,13 @@ default. What is converted shares nothing mutable with the value.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum, Flag
+from enum import Enum
 from typing import Any
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
-from sunshower.field_types import record_fields
-from sunshower.records import DictKey
+from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.scalars import SCALARS
 
 _ITSELF = {int, float, bool, bytes, type(None), *SCALARS}
@@ -46,8 +44,13 @@ class StoredValues:
                     f"{where}: two classes are called {name[1:-1]}, and a state stores classes by "
                     "name; rename one of them"
                 )
-        self._fields = {
-            kind: record_fields(kind) for kind in self._named.values() if not issubclass(kind, Enum)
+        self._members = {
+            kind: (member_key(kind), member_of(kind))
+            for kind in self._named.values()
+            if issubclass(kind, Enum)
+        }
+        self._records = {
+            kind: record_class(kind) for kind in self._named.values() if kind not in self._members
         }
 
     def plain(self, value: Any) -> Any:
@@ -57,7 +60,9 @@ class StoredValues:
             return value
         try:
             return self._plain(value)
-        except (UnicodeEncodeError, RecursionError) as error:
+        except Unserialisable:
+            raise
+        except (ValueError, AttributeError, RecursionError) as error:
             raise Unserialisable(f"{self._where}: a {kind.__qualname__}: {error}") from error
 
     def value(self, plain: Any) -> Any:
@@ -73,21 +78,17 @@ class StoredValues:
 
     def shapes(self) -> dict[str, list[str]]:
         """The fields of each record type, by its name."""
-        kinds = self._named.items()
-        return {
-            mark[1:-1]: [*record_fields(kind)] for mark, kind in kinds if not issubclass(kind, Enum)
-        }
+        return {_mark(kind)[1:-1]: [*known.fields] for kind, known in self._records.items()}
 
     def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
         """How a record type differs from `stored` shapes, so that its stored records cannot be
         built; empty if they can."""
         for name, had in stored.items():
             kind = self._named.get(f"<{name}>")
-            if kind not in self._fields:
+            if kind not in self._records:
                 return f"a record {name} is stored, and no annotation of the state names it"
-            has = self._fields[kind]
-            given = inspect.signature(kind).parameters
-            new = [one for one in has if one not in had and given[one].default is given[one].empty]
+            has, defaults = self._records[kind].fields, self._records[kind].defaults
+            new = [one for one in has if one not in had and one not in defaults]
             if new or not {*had} <= {*has}:
                 return f"{name} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
         return ""
@@ -116,6 +117,15 @@ class StoredValues:
             return {"(Counter)": self._pairs(value)}
         if kind is bytearray or kind is memoryview:
             return bytes(value)
+        return self._other(kind, value)
+
+    def _other(self, kind: type[Any], value: Any) -> Any:
+        """A scalar of NumPy, as it would be after a journey between workers; an Enum or a record as
+        {its mark: its content}."""
+        if kind.__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            plain = value.item()
+            if type(plain) in _TEXT_OR_ITSELF and value.dtype.kind in "biufSU":
+                return self._plain(plain)
         return {self._mark_of(kind): self._content(kind, value)}
 
     def _pairs(self, value: dict[Any, Any]) -> list[Any]:
@@ -131,19 +141,23 @@ class StoredValues:
         return mark
 
     def _content(self, kind: type[Any], value: Any) -> Any:
-        if issubclass(kind, Enum):
-            return value.value if issubclass(kind, Flag) else value.name
-        return {name: self._plain(getattr(value, name)) for name in self._fields[kind]}
+        if kind in self._members:
+            return self._members[kind][0](value)
+        known = self._records[kind]
+        if why := known.own_problem(value):
+            raise Unserialisable(f"{self._where}: {why}")
+        values = map(self._plain, known.values(value))
+        return dict(zip(known.fields, values, strict=True))
 
     def _record(self, mark: str, content: Any) -> Any:
         kind = self._named.get(mark)
         try:
             if kind is None:
                 raise TypeError("no annotation of the state names such a class")
-            if issubclass(kind, Enum):
-                return kind(content) if issubclass(kind, Flag) else kind[content]
-            return kind(**content)
-        except Exception as error:  # of the constructor of a record, too
+            if kind in self._members:
+                return self._members[kind][1](content)
+            return self._records[kind].build_named(content)
+        except Exception as error:  # of a default_factory, too
             raise StateMismatch(
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"
