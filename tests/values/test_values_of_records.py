@@ -296,11 +296,20 @@ def test_a_replayed_letter_has_the_same_value_in_every_field(name: str, value: A
 # ---- Arrow tables -------------------------------------------------------------------------------
 
 
+def in_a_table(seen: Any) -> Any:
+    """What `stored` shows of a record after a table: Arrow has lists, and no tuples."""
+    kind, content = seen
+    if isinstance(content, dict):
+        return kind, {name: in_a_table(one) for name, one in content.items()}
+    if isinstance(content, list):
+        return list if kind is tuple else kind, [*map(in_a_table, content)]
+    return seen
+
+
 @given(made_of(st.integers(0, 9)))
 def test_a_record_is_the_same_after_a_table(record: Any) -> None:
     before, schema = stored(record), Schema.of(type(record))
     effects.clear()
     (found,) = schema.rows_of_table(schema.table([record]))
     assert effects == []
-    if "Child" not in str(before) and "(" not in str(before[1]):  # Arrow has no tuples
-        assert stored(found) == before
+    assert stored(found) == in_a_table(before)
