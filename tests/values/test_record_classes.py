@@ -17,6 +17,7 @@ from sunshower import (
     Topology,
     run_inline,
 )
+from sunshower.clock import ManualClock
 from sunshower.codec import Codec
 from sunshower.errors import RecordMismatch, TopologyFailed, Unserialisable
 from sunshower.record_reader import field_readers, record_reader
@@ -202,7 +203,7 @@ def test_a_value_that_no_field_declares_is_refused_where_it_is_first_emitted(
             stream = topology.spout("in", source).shuffle().stage("here").map(make, fields=kind)
         stream.shuffle().bolt("out", ignore)
         with pytest.raises(TopologyFailed) as raised:
-            run_inline(topology.graph())
+            run_inline(topology.graph(), clock=ManualClock(), steps_max=9_999)
         assert what in str(raised.value)
         assert remedy in str(raised.value)
         assert "here" in str(raised.value)
