@@ -14,18 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 import ray
-from ray import cloudpickle
 
 from sunshower.actors.names import NAMESPACE, silent, worker_name
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
+from sunshower.actors.programs.plan_check import check_plan
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
-from sunshower.actors.starting import first_line
+from sunshower.actors.shipping import outline, with_tasks
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
-from sunshower.errors import LifecycleError, VersionMismatch
+from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
@@ -39,7 +39,7 @@ _LOG = logging.getLogger("sunshower")
 
 
 class MasterActor(MasterProcessBase):
-    """One per topology, detached. The plan is stored by value: workers need no source files."""
+    """One per topology, detached. It has no user code: its plans are outlines, see shipping.py."""
 
     def __init__(self, run: str, active: bool = True, since_s: float = 0.0) -> None:
         end_with_ray()
@@ -55,6 +55,7 @@ class MasterActor(MasterProcessBase):
             _LOG.error("%s", error)
             time.sleep(_ELSEWHERE_S)
             os._exit(1)
+        self._given = b""  # the pickled plan of the upgrade that is under way
         self._processes: dict[int, RayProcess] = {}
         self._chosen: dict[int, str] = {}  # worker → the node on which it was created
         self._nodes = NodeWatch(run)
@@ -105,10 +106,10 @@ class MasterActor(MasterProcessBase):
         self._store.save_state(state)
 
     def load_plan(self, number: int) -> Plan:
-        return self._store.load_plan(number)
+        return self._store.load_outline(number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.save_plan(number, plan)
+        self._store.write_plan(number, with_tasks(self._given, plan.tasks))
 
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._store.keep_plans(numbers)
@@ -116,17 +117,10 @@ class MasterActor(MasterProcessBase):
     def upgrade(
         self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
     ) -> tuple[int, list[str]]:
-        """`given`: as shipped by the client."""
-        if isinstance(given, bytes):
-            try:
-                given = cloudpickle.loads(given)
-            except Exception as error:
-                raise LifecycleError(
-                    f"the new code does not load on the cluster: {first_line(error)}. Nothing has "
-                    "been changed"
-                ) from error
-        assert isinstance(given, Plan)
-        return super().upgrade(given, wait_s, open_s, dry_run)
+        """`given`: as shipped by the client. The code is loaded in another process."""
+        assert isinstance(given, bytes)
+        self._given = check_plan(self._store.read_plan(self.core.stored.plan), given, open_s)
+        return super().upgrade(outline(self._given), wait_s, open_s, dry_run)
 
     def plan_in_force(self, known: int | None) -> tuple[int, Plan | None, list[Task] | None]:
         """The number of the plan in force; the plan without user code, unless the caller knows that

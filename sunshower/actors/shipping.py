@@ -1,153 +1,765 @@
-"""Pickles user code by value, so that workers need not import the submitter's modules.
+"""Pickles plans, and what belongs to their code, by the names of modules that are sent along.
 
-In a savepoint the classes of user code are stored by name instead (CodeClasses): after
-`submit --resume` they are other objects, and a record of a former class fits no stream.
+What a module of the program defines is pickled by its name, and a worker imports that module from
+the source that was sent (program.py). The file that declares the topology is not run again: its
+functions, classes and values are pickled, and are the content of its module in a worker.
 """
 
 from __future__ import annotations
 
+import functools
 import io
+import logging
 import pickle
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from importlib import import_module
-from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from pathlib import Path
-from types import ModuleType
+from pathlib import PurePath
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ray import cloudpickle
-from ray.cloudpickle.cloudpickle import _should_pickle_by_reference  # no public API: see the pin
+from ray.cloudpickle import cloudpickle as internals  # no public API: see the pin of ray
+from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
+from sunshower.actors.programs import program as programs
+from sunshower.actors.programs.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
-from sunshower.records import reduced
-from sunshower.runtime.plan import Plan
+from sunshower.records import member_of, reduced
+from sunshower.runtime.plan import Plan, Task
 
-# The source of modules that protoc has generated, by module name: of those that this process has
-# shipped or received. Their classes cannot be pickled by value: a worker imports them.
-_generated: dict[str, str] = {}
+__all__ = ["CodeClasses", "outline", "pickled", "ship", "with_tasks"]
+
+_VALUE_BYTES_MAX = 1 << 20  # of a value that no code uses, or of a module sent as source
+_TOO_LARGE = f"it has more than {_VALUE_BYTES_MAX:,} bytes, and no code of the topology uses it"
+_Name = tuple[str, str]  # module, name in it
+_OF_SHELL = ("In", "Out", "get_ipython", "exit", "quit")
+_REFLECTION = {"globals", "vars", "dir", "getmembers", "eval", "exec"}
+_LOG = logging.getLogger("sunshower")
 
 
-def ship(modules: Iterable[ModuleType]) -> None:
-    """Pickle the definitions of these imported modules by value from now on, not by name. Modules
-    that protoc has generated are sent as source."""
-    for module in modules:
-        if type(vars(module).get("DESCRIPTOR")).__name__ == "FileDescriptor" and module.__file__:
-            _generated[module.__name__] = Path(module.__file__).read_text(encoding="utf-8")
-        else:
-            cloudpickle.register_pickle_by_value(module)
+# ---- plans --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A pickled plan, and the program that it needs. Unpickled, it is the plan."""
+
+    program: Program | None
+    plan: bytes
+    tasks: tuple[Task, ...] | None = None  # those of the plan in force; None: as submitted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_plan, (self.program, self.plan, self.tasks)
 
 
 def pickled(plan: Plan) -> bytes:
-    """Pickle the plan by value. Raises TopologyError naming a component that cannot be pickled."""
+    """Pickle a plan, with its program. Raises TopologyError naming a component that cannot be
+    pickled, and for a program that is too large."""
+    modules = modules_here(plan.graph.modules)
     for component in plan.graph.components.values():
         try:
-            _dumps(component, plan)
+            _Pickler.dumps(component, modules, declared=plan.record_types)
         except Exception as error:
-            raise TopologyError(
-                f"component {component.id!r} cannot be sent to its worker: {first_line(error)}. "
-                "Open files, sockets and locks belong into prepare() or open(), not into the "
-                "object that is declared"
-            ) from error
-    data = _dumps(plan, plan)
-    if not _generated:
-        return data
-    with_source: bytes = cloudpickle.dumps(_WithSource(data, _generated))
-    return with_source
+            raise _unsendable(component.id, error) from error
+    pickler = _Pickler(file := io.BytesIO(), modules, declared=plan.record_types)
+    pickler.dump(plan)
+    program = programs.installed()
+    if program is None and pickler.names:
+        program = _program(plan, modules, pickler.names)
+    data: bytes = cloudpickle.dumps(Shipped(program, file.getvalue()))
+    return data
+
+
+def _unsendable(component: str, error: Exception) -> TopologyError:
+    return TopologyError(
+        f"component {component!r} cannot be sent to its worker: {first_line(error)}. "
+        "Open files, sockets and locks belong into prepare() or open(), not into the "
+        "object that is declared"
+    )
+
+
+def with_tasks(data: bytes, tasks: tuple[Task, ...]) -> bytes:
+    """A pickled plan, with other tasks."""
+    changed: bytes = cloudpickle.dumps(replace(_shipped(data), tasks=tasks))
+    return changed
+
+
+def _shipped(data: bytes) -> Shipped:
+    found = _Parts(io.BytesIO(data)).load()
+    return found if isinstance(found, Shipped) else Shipped(None, data)
+
+
+class _Parts(pickle.Unpickler):
+    """Unpickles a Shipped, and not the plan."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return Shipped if name == _load_plan.__name__ else super().find_class(module, name)
+
+
+def _load_plan(program: Program | None, data: bytes, tasks: tuple[Task, ...] | None) -> Plan:
+    if program is not None and not programs.is_here(program):
+        _enter(program)
+    plan: Plan = pickle.loads(data)  # noqa: S301 (of this cluster)
+    return plan if tasks is None else replace(plan, tasks=tasks)
+
+
+def _enter(program: Program) -> None:
+    """Make the modules of a program those of this process."""
+    mains = programs.install(program)
+    try:
+        for name, module in mains.items():
+            vars(module)["__getattr__"] = functools.partial(_attribute, name)
+        _rest[:] = [program.rest]
+        pickle.loads(program.values)  # noqa: S301 (of this cluster)
+        for name, error in programs.import_all(program).items():
+            _LOG.warning(
+                "the module %s of the program cannot be imported here: %s. A worker imports the "
+                "modules of the program; what only the process that submits can do belongs into "
+                "the file that declares the topology, or into a function",
+                name,
+                first_line(error),
+            )
+        _set_state(pickle.loads(program.state))  # noqa: S301 (of this cluster)
+    except BaseException:
+        programs.remove(program)
+        raise
+
+
+def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
+    roots, files = programs.files_of(modules)
+    values, used, errors = _values(modules)
+    needed = _needed(used, [*names, *(name for name in used if _is_class(name, modules))])
+    errors = {name: why for name, why in errors.items() if why != _TOO_LARGE or name not in needed}
+    if needed & errors.keys():
+        _check_components(plan, modules)
+    parts: tuple[list[_Set], list[_Set]] = [], []
+    for name, value in values.items():
+        sent = _Missing(errors[name]) if name in errors else value
+        parts[name not in needed].append(_Set(*name, sent))
+    return Program(
+        programs.here(),
+        roots,
+        files,
+        tuple(modules.others),
+        tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
+        _Pickler.dumps(parts[0], modules, defines=True),
+        _Pickler.dumps(parts[1], modules, defines=True),
+        _Pickler.dumps(_state(modules), modules),
+    )
+
+
+def _values(
+    modules: Modules,
+) -> tuple[dict[_Name, Any], dict[_Name, set[_Name]], dict[_Name, str]]:
+    """What the modules that are sent by value contain, what the code of each of these uses, and
+    which of them cannot be sent, with the reason."""
+    values: dict[_Name, Any] = {}
+    used: dict[_Name, set[_Name]] = {}
+    errors: dict[_Name, str] = {}
+    for module, contents in modules.mains.items():
+        for key, value in _contents(contents):
+            pickler = _Pickler(_Limited(_VALUE_BYTES_MAX), modules, defines=True)
+            values[module, key], used[module, key] = value, pickler.names
+            try:
+                pickler.dump([value])
+            except _TooLarge:
+                errors[module, key] = _TOO_LARGE
+            except Exception as error:
+                errors[module, key] = first_line(error)
+    return values, used, errors
+
+
+def _needed(used: Mapping[_Name, set[_Name]], names: Iterable[_Name]) -> set[_Name]:
+    """These names, and all that their code uses."""
+    found = set[_Name]()
+    frontier = [*names]
+    while frontier:
+        if (name := frontier.pop()) not in found:
+            found.add(name)
+            frontier += used.get(name, ())
+    return {*used} if {key for _, key in found} & _REFLECTION else found
+
+
+def _is_class(name: _Name, modules: Modules) -> bool:
+    value = vars(modules.mains[name[0]]).get(name[1])
+    return isinstance(value, type) and _module_of(value, modules) == name[0]
+
+
+def _check_components(plan: Plan, modules: Modules) -> None:
+    """Raise TopologyError for a component whose code uses what cannot be pickled."""
+    for component in plan.graph.components.values():
+        try:
+            _ByValue.dumps(component, modules)
+        except Exception as error:
+            raise _unsendable(component.id, error) from error
+
+
+def _contents(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """What a module contains that is sent by value."""
+    is_shell = "get_ipython" in vars(module)
+    for key, value in [*vars(module).items()]:
+        of_shell = is_shell and (key.startswith("_") or key in _OF_SHELL)
+        if not key.startswith("__") and not of_shell:
+            yield key, value
+
+
+class _Set:
+    """An attribute of a module. Unpickled, the module has it."""
+
+    def __init__(self, module: str, key: str, value: Any) -> None:
+        self._entry = module, key, value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _set_attribute, self._entry
+
+
+def _set_attribute(module: str, key: str, value: Any) -> None:
+    if isinstance(value, _Missing):
+        _missing[module, key] = value.why
+    else:
+        vars(sys.modules[module]).setdefault(key, value)
+
+
+_missing: dict[tuple[str, str], str] = {}  # module and attribute that could not be sent, and why
+_rest: list[bytes] = []  # what is loaded when an attribute is missing
+
+
+def _attribute(module: str, key: str) -> Any:
+    """The `__getattr__` of modules that are sent by value."""
+    while _rest and not key.startswith("__"):
+        pickle.loads(_rest.pop())  # noqa: S301 (of this cluster)
+        if key in vars(sys.modules[module]):
+            return vars(sys.modules[module])[key]
+    why = _missing.get((module, key))
+    raise AttributeError(
+        f"module {module!r} has no attribute {key!r}"
+        + (f" in a worker, because it cannot be sent: {why}" if why else "")
+    )
+
+
+@dataclass(frozen=True)
+class _Missing:
+    why: str
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+# ---- picklers -----------------------------------------------------------------------------------
+
+
+class _TooLarge(Exception):
+    """What is pickled has more bytes than the limit."""
+
+
+class _Limited(io.BytesIO):
+    """A file that refuses more than `limit` bytes."""
+
+    def __init__(self, limit: int | None) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any) -> int:
+        if self._limit is not None and self.tell() + len(data) > self._limit:
+            raise _TooLarge
+        return super().write(data)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles generated modules and their classes by name, also below a package that is shipped,
-    and records so that no code of their classes runs."""
+    """Pickles modules of the program, and what they define, by name; `defines`: those that are
+    sent by value define it here.
 
-    def __init__(self, file: io.BytesIO, plan: Plan) -> None:
+    A function that has no such name is pickled by value, and is a function of its module there.
+    Records are pickled so that no code of their classes runs; `declared`: the record types of the
+    plan (see `reduced`).
+    """
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        modules: Modules,
+        *,
+        defines: bool = False,
+        declared: Container[type[Any]] = (),
+    ) -> None:
         super().__init__(file)
-        self._declared = plan.record_types
+        self.names = set[_Name]()  # of the program, that the code uses
+        self._modules, self._defines, self._declared = modules, defines, declared
+
+    @classmethod
+    def dumps(
+        cls,
+        value: Any,
+        modules: Modules,
+        *,
+        defines: bool = False,
+        declared: Container[type[Any]] = (),
+        limit: int | None = None,
+    ) -> bytes:
+        """Pickle a value. Raises whatever its pickling raises, _TooLarge above the limit."""
+        file = _Limited(limit)
+        cls(file, modules, defines=defines, declared=declared).dump(value)
+        return file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
         if (parts := reduced(obj, self._declared)) is not NotImplemented:
             return parts
-        if isinstance(obj, ModuleType) and obj.__name__ in _generated:
+        if isinstance(obj, ModuleType):
+            if self._modules.get(obj.__name__) is not obj:
+                return NotImplemented
+            self.names.add((obj.__name__, ""))
             return import_module, (obj.__name__,)
-        if isinstance(obj, type) and obj.__module__ in _generated:
-            return NotImplemented  # by name
-        return super().reducer_override(obj)
+        if isinstance(obj, type | FunctionType):
+            if (module := _module_of(obj, self._modules)) is None:
+                return super().reducer_override(obj)
+            self.names.add((module, obj.__qualname__.partition(".")[0]))
+            if self._defines and module in self._modules.mains:
+                return self._defined(obj)
+            if isinstance(obj, type):
+                return _class_named, (module, obj.__qualname__, _outline_of(obj))
+            return _function_named, (module, obj.__qualname__)
+        if self._defines and getattr(obj, "__module__", None) in self._modules.mains:
+            return _definition(obj)
+        return NotImplemented
+
+    def _defined(self, obj: Any) -> tuple[Any, ...]:
+        """A class or function by value, which its module has as soon as it exists."""
+        is_class = isinstance(obj, type)
+        reduced = internals._dynamic_class_reduce(obj) if is_class else self._dynamic(obj)
+        make, args, *others = reduced
+        return _define, (obj.__module__, obj.__qualname__, make, args), *others
+
+    def _dynamic(self, function: FunctionType) -> tuple[Any, ...]:
+        reduced: tuple[Any, ...] = super()._dynamic_function_reduce(function)
+        module = self._modules.of_globals(function.__globals__)
+        if module is None:
+            return reduced
+        make, (code, _, *others), (state, slots), *rest = reduced
+        self.names.update((module.__name__, name) for name in _names_in(function.__code__))
+        slots["__globals__"] = {}
+        return make, (code, _Globals(module.__name__), *others), (state, slots), *rest
+
+    _dynamic_function_reduce = _dynamic
 
 
-def _dumps(value: Any, plan: Plan) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, plan).dump(value)
-    return file.getvalue()
+class _ByValue(_Pickler):
+    """Pickles all that the program defines by value, with the values that its code uses."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | FunctionType) and _module_of(obj, self._modules) is not None:
+            if isinstance(obj, type):
+                return internals._dynamic_class_reduce(obj)
+            return self._dynamic_function_reduce(obj)
+        return cloudpickle.Pickler.reducer_override(self, obj)
+
+    _dynamic_function_reduce = cloudpickle.Pickler._dynamic_function_reduce
+
+
+def _module_of(obj: Any, modules: Modules) -> str | None:
+    """The module of the program that has a class or function under its name."""
+    name = getattr(obj, "__module__", None)
+    if (module := modules.get(name)) is None:
+        return None
+    found: Any = module
+    for part in obj.__qualname__.split("."):
+        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+    found = getattr(found, "__func__", found) if isinstance(obj, FunctionType) else found
+    return module.__name__ if found is obj else None
+
+
+def _definition(obj: Any) -> Any:
+    """How to pickle an object that pickles itself as a name in its module, where that defines it.
+    Raises PicklingError for an unknown type of these."""
+    if isinstance(obj, typing.TypeVar):
+        return internals._make_typevar, internals._decompose_typevar(obj)
+    if isinstance(obj, typing.NewType):
+        return _new_type, (obj.__name__, obj.__supertype__, obj.__module__)
+    if isinstance(obj, functools._lru_cache_wrapper):
+        limits = obj.cache_parameters()
+        return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
+    if isinstance(reduced := obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL), str):
+        raise pickle.PicklingError(f"cannot pickle the {type(obj).__name__} {reduced}")
+    return NotImplemented
+
+
+def _new_type(name: str, supertype: Any, module: str) -> Any:
+    made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
+    made.__module__ = module
+    return made
+
+
+def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+class _Globals:
+    """The attributes of a module, as the globals of a function."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _globals_of, (self._module,)
+
+
+def _globals_of(module: str) -> dict[str, Any]:
+    return vars(import_module(module))
+
+
+def _define(module: str, name: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    with _without_init_subclass(args):
+        obj = make(*args)
+    if name.isidentifier():
+        vars(sys.modules[module]).setdefault(name, obj)
+    return obj
+
+
+@contextmanager
+def _without_init_subclass(args: tuple[Any, ...]) -> Iterator[None]:
+    """Do not call the hook of base classes that are sent by value: its effects are sent, too."""
+    bases = {kind for one in args if isinstance(one, tuple) for kind in one if _is_defined(kind)}
+    hooks = [(one, vars(one)["__init_subclass__"]) for base in bases for one in base.__mro__
+             if _is_defined(one) and "__init_subclass__" in vars(one)]  # fmt: skip
+    for kind, _ in hooks:
+        kind.__init_subclass__ = classmethod(_do_nothing)
+    try:
+        yield
+    finally:
+        for kind, hook in hooks:
+            kind.__init_subclass__ = hook
+
+
+def _do_nothing(_: type, /, **__: Any) -> None:
+    """Instead of a hook."""
+
+
+def _is_defined(kind: Any) -> bool:
+    """Whether a class is in a module that is sent by value."""
+    program = programs.installed()
+    mains = {name for name, _ in program.mains} if program is not None else set()
+    return isinstance(kind, type) and kind.__module__ in mains
+
+
+def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
+    """The class or function of this name."""
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _function_named(module: str, name: str) -> Any:
+    return _class_named(module, name)
+
+
+# ---- outlines: plans without their code ---------------------------------------------------------
+
+# What a master asks of a class besides its bases.
+_Outline = tuple[tuple[type, ...], tuple[str, ...], tuple[str, ...] | None]
+
+
+def _outline_of(kind: type) -> _Outline:
+    """The classes that it derives from, as far as they are of the program or Sunshower's, the names
+    of its attributes, and the fields of a record. An Enum is a class of the program alone."""
+    bases = tuple(
+        base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
+    )
+    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
+    names = tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
+    return bases, names, tuple(fields) if fields else None
+
+
+def outline(data: bytes) -> Plan:
+    """A pickled plan without its code: no module of the program is imported, and no code of it
+    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
+    names of attributes."""
+    shipped = _shipped(data)
+    if shipped.program is None:
+        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
+    else:
+        plan = _OutlineUnpickler(shipped.plan, shipped.program).load()
+    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
+
+
+class _OutlineUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, program: Program) -> None:
+        super().__init__(io.BytesIO(data))
+        self._program = program
+        self._replaced: Mapping[str, Any] = {
+            "_class_named": self._class,
+            "_function_named": self._function,
+            "_globals_of": lambda _: {},
+            "import_module": ModuleType,
+            "subimport": ModuleType,
+            "_empty": self._empty,
+            "_member": self._member,
+        }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in self._replaced:
+            return self._replaced[name]
+        if self._program.has(module):
+            return self._function(module, name)
+        return super().find_class(module, name)
+
+    @staticmethod
+    def _class(module: str, name: str, outlined: _Outline) -> type:
+        bases, names, fields = outlined
+        ours = tuple(one for one in bases if one.__module__.startswith("sunshower.") or
+                     issubclass(one, _Empty))  # fmt: skip
+        content: dict[str, Any] = dict.fromkeys(names)
+        content |= {"__module__": module, "__qualname__": name}
+        if fields is not None:
+            content["_fields"] = fields
+            ours = ours or (tuple,)
+        with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
+        empty: type = type(name.rpartition(".")[2], with_empty, content)
+        return empty
+
+    @staticmethod
+    def _empty(kind: Any, items: Any) -> Any:
+        """A record: see `reduced`."""
+        if issubclass(kind, _Empty):
+            return kind()
+        return object.__new__(kind) if items is None else tuple.__new__(kind, items)
+
+    @staticmethod
+    def _member(kind: Any, key: Any) -> Any:
+        """A member of an Enum: see `reduced`."""
+        return kind() if issubclass(kind, _Empty) else member_of(kind)(key)
+
+    @staticmethod
+    def _function(module: str, name: str) -> Any:
+        def function(*_: Any, **__: Any) -> None:
+            raise AssertionError(f"{module}.{name} runs only in workers")
+
+        function.__module__, function.__qualname__ = module, name
+        function.__name__ = name.rpartition(".")[2]
+        return function
+
+
+class _Empty:
+    """The objects of classes of the program, where their code is not."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return tuple.__new__(cls) if issubclass(cls, tuple) else object.__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Takes anything."""
+
+    def __setstate__(self, state: Any) -> None:
+        parts = state if isinstance(state, tuple) else (state,)
+        for part in parts:
+            if isinstance(part, dict) and hasattr(self, "__dict__"):
+                vars(self).update(part)
+
+    def append(self, _: Any) -> None:
+        """As of a list."""
+
+    def __setitem__(self, _: Any, __: Any) -> None:
+        """As of a dict."""
+
+
+# ---- the values of modules that are sent as source ----------------------------------------------
+
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath)
+_CONTAINERS = (dict, list, set, deque)
+_State = list[tuple[Any, dict[str, Any]]]  # module or class, and values of its attributes
+
+
+def _state(modules: Modules) -> _State:
+    """The values in modules that are sent as source, and in their classes: a worker has them as
+    they are here, also if they were changed after the import."""
+    found: _State = []
+    for name, module in modules.others.items():
+        found.append((module, _values_in(module, modules)))
+        for kind in [*vars(module).values()]:
+            is_own = isinstance(kind, type) and _module_of(kind, modules) == name
+            if is_own and not issubclass(kind, Enum):
+                found.append((kind, _values_in(kind, modules)))
+    return [(owner, values) for owner, values in found if values]
+
+
+def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in [*vars(owner).items()]:
+        if not (key.startswith("_") and key.endswith("_")) and _is_value(value, owner, key):
+            try:
+                _Pickler.dumps(value, modules, limit=_VALUE_BYTES_MAX)
+            except Exception as error:
+                _LOG.debug("%s.%s is as its import makes it: %s", owner.__name__, key, error)
+            else:
+                found[key] = value
+    return found
+
+
+def _is_value(value: Any, owner: Any, key: str) -> bool:
+    if isinstance(value, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+        return True
+    if isinstance(value, type | FunctionType):  # replaced, or imported from elsewhere
+        is_here = (value.__module__, value.__qualname__) == (owner.__name__, key)
+        return isinstance(owner, ModuleType) and not is_here
+    return isinstance(owner, ModuleType) and _has_plain_state(value)
+
+
+def _has_plain_state(value: Any) -> bool:
+    """Whether an object is what its attributes are."""
+    kind = type(value)
+    hooks = {"__reduce__", "__reduce_ex__"}
+    own_reduce = any(hooks & vars(one).keys() for one in kind.__mro__[:-1])
+    own_state = getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
+    return not own_reduce and not own_state and hasattr(value, "__dict__")
+
+
+def _set_state(state: _State) -> None:
+    for owner, values in state:
+        for key, value in values.items():
+            former = vars(owner).get(key)
+            if (merged := _merged(former, value)) is not former:
+                setattr(owner, key, merged)
+
+
+def _merged(here: Any, sent: Any) -> Any:
+    """`here` with the content of `sent`, if it can be changed, or `sent`."""
+    if here is sent or type(here) is not type(sent) or isinstance(here, type | FunctionType):
+        return sent
+    if isinstance(here, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+        with suppress(Exception):  # such as of arrays, which are taken to differ
+            if here == sent:
+                return here
+        if not isinstance(here, _CONTAINERS):
+            return sent
+        here.clear()
+        here.extend(sent) if isinstance(here, list | deque) else here.update(sent)
+        return here
+    if _has_plain_state(here):
+        for key, value in vars(sent).items():
+            vars(here)[key] = _merged(vars(here).get(key), value)
+        for key in vars(here).keys() - vars(sent).keys():
+            del vars(here)[key]
+        return here
+    return sent
+
+
+# ---- what workers send --------------------------------------------------------------------------
+
+
+class ShippedAnswer:
+    """What a worker answers to a client. A client with the code gets objects of its own classes,
+    another one gets copies of the classes."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        modules = modules_here()
+        pickler = _Pickler(file := io.BytesIO(), modules)
+        pickler.dump(self._value)
+        if not pickler.names:
+            return pickle.loads, (file.getvalue(),)
+        return _load_answer, (
+            {name for name, _ in pickler.names},
+            file.getvalue(),
+            _ByValue.dumps(self._value, modules),
+        )
+
+
+def _load_answer(names: Iterable[str], by_name: bytes, by_value: bytes) -> Any:
+    known = modules_here()
+    has_code = all(known.get(name) is not None for name in names)
+    return pickle.loads(by_name if has_code else by_value)  # noqa: S301 (of this cluster)
+
+
+# ---- savepoints ---------------------------------------------------------------------------------
 
 
 class CodeClasses:
     """Pickles values for a savepoint, and reads them, with the classes of the code of a `plan` by
-    module and name: all classes that its components, or functions and methods of them, refer to.
-
-    Others are pickled as usual: by name if a module that can be imported has them.
-    """
+    module and name: those that a module of the program or an installed one has, and those that the
+    components, or functions and methods of them, refer to."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     @cached_property
-    def _found(self) -> dict[_ClassName, type]:
-        collector = _ClassCollector(io.BytesIO(), self._plan)
+    def _modules(self) -> Modules:
+        return modules_here()
+
+    @cached_property
+    def _found(self) -> dict[_Name, type]:
+        collector = _ClassCollector(io.BytesIO(), self._modules, self._plan.record_types)
         collector.dump(self._plan)
         return collector.found
 
     def dumps(self, value: Any) -> bytes:
         """Raises LifecycleError for a class that can neither be imported nor is in the plan."""
         file = io.BytesIO()
-        _NamingPickler(file, self._plan, self).dump(value)
+        _NamingPickler(file, self, self._modules, self._plan.record_types).dump(value)
         return file.getvalue()
 
     def dumps_by_value(self, value: Any) -> bytes:
-        """The same with the classes, for a process of this run."""
-        return _dumps(value, self._plan)
+        """Pickle a value for another process with the same program."""
+        return _Pickler.dumps(value, self._modules, declared=self._plan.record_types)
 
     def loads(self, data: bytes) -> Any:
         """The value that `dumps`, or cloudpickle, has pickled. Raises LifecycleError for a class
         that the plan does not have; like pickle, anything else."""
         return _NamingUnpickler(io.BytesIO(data), self).load()
 
-    def name_of(self, kind: type) -> _ClassName | None:
+    def name_of(self, kind: type) -> _Name | None:
         """The name of a class that cannot be imported; None: it can."""
-        if kind.__module__ == "builtins" or _should_pickle_by_reference(kind):
+        if kind.__module__ == "builtins" or _module_of(kind, self._modules) is not None:
+            return None
+        if _should_pickle_by_reference(kind):
             return None
         name = _class_name(kind)
         if self._found.get(name) is not kind:
             raise LifecycleError(f"no code of the topology refers to {_format_class(name)}")
         return name
 
-    def named(self, name: _ClassName) -> type:
+    def named(self, name: _Name) -> type:
         """The class with this name."""
-        if name not in self._found:
-            raise LifecycleError(f"the code has no {_format_class(name)}")
-        return self._found[name]
+        if name in self._found:
+            return self._found[name]
+        if self._modules.get(name[0]) is not None:
+            return self.in_program(*name)
+        raise LifecycleError(f"the code has no {_format_class(name)}")
+
+    def in_program(self, module: str, name: str, _: Any = None) -> type:
+        """What a module of the program has under that name."""
+        try:
+            found: type = _class_named(module, name)
+        except (ImportError, AttributeError):
+            raise LifecycleError(f"the code has no {_format_class((module, name))}") from None
+        return found
 
 
-_ClassName = tuple[str, str]  # module, qualified name
-
-
-def _class_name(kind: type) -> _ClassName:
+def _class_name(kind: type) -> _Name:
     return kind.__module__, kind.__qualname__
 
 
-def _format_class(name: _ClassName) -> str:
+def _format_class(name: _Name) -> str:
     return f"class {name[1]} of module {name[0]}"
 
 
 class _ClassCollector(_Pickler):
     """Finds the classes that are pickled with a value."""
 
-    def __init__(self, file: io.BytesIO, plan: Plan) -> None:
-        super().__init__(file, plan)
-        self.found: dict[_ClassName, type] = {}
+    def __init__(self, file: io.BytesIO, modules: Modules, declared: Container[type[Any]]) -> None:
+        super().__init__(file, modules, declared=declared)
+        self.found: dict[_Name, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type):
@@ -156,11 +768,17 @@ class _ClassCollector(_Pickler):
 
 
 class _NamingPickler(_Pickler):
-    def __init__(self, file: io.BytesIO, plan: Plan, classes: CodeClasses) -> None:
-        super().__init__(file, plan)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        classes: CodeClasses,
+        modules: Modules,
+        declared: Container[type[Any]],
+    ) -> None:
+        super().__init__(file, modules, declared=declared)
         self._classes = classes
 
-    def persistent_id(self, obj: Any) -> _ClassName | None:
+    def persistent_id(self, obj: Any) -> _Name | None:
         return self._classes.name_of(obj) if isinstance(obj, type) else None
 
 
@@ -169,47 +787,10 @@ class _NamingUnpickler(pickle.Unpickler):
         super().__init__(file)
         self._classes = classes
 
+    def find_class(self, module: str, name: str) -> Any:
+        return (
+            self._classes.in_program if name == "_class_named" else super().find_class(module, name)
+        )
+
     def persistent_load(self, pid: Any) -> type:
         return self._classes.named(pid)
-
-
-class _WithSource:
-    """A pickled object, and the source of modules that it needs. Unpickled, it is the object."""
-
-    def __init__(self, data: bytes, sources: Mapping[str, str]) -> None:
-        self.data, self.sources = data, dict(sources)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _loads, (self.data, self.sources)
-
-
-def _loads(data: bytes, sources: dict[str, str]) -> Any:
-    for name, source in sources.items():
-        if name in sys.modules and _generated.get(name, source) != source:
-            raise TopologyError(
-                f"the module {name}, which protoc has generated, has changed, and a process cannot "
-                "have two versions of its messages: submit the topology again instead"
-            )
-    _generated.update(sources)
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.append(_FINDER)  # last: a module that is installed has precedence
-    return cloudpickle.loads(data)
-
-
-class _Finder(MetaPathFinder, InspectLoader):
-    """Imports generated modules from their source, and the packages around them."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        spec: ModuleSpec | None = None
-        if name in _generated or self.is_package(name):
-            spec = spec_from_loader(name, self, is_package=self.is_package(name))
-        return spec
-
-    def is_package(self, fullname: str) -> bool:
-        return any(name.startswith(f"{fullname}.") for name in _generated)
-
-    def get_source(self, fullname: str) -> str:
-        return _generated.get(fullname, "")
-
-
-_FINDER = _Finder()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -26,7 +26,7 @@ from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
-from sunshower.actors.shipping import CodeClasses, pickled
+from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
 from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
@@ -99,14 +99,31 @@ class RayStore:
 
     def save_plan(self, number: int, plan: Plan) -> None:
         """Raises TopologyError for code that cannot be pickled."""
-        self.write(f"{PLANS}{number}/", pickled(plan))
+        self.write_plan(number, pickled(plan))
+
+    def write_plan(self, number: int, data: bytes) -> None:
+        """Save a plan that is pickled already."""
+        self.write(f"{PLANS}{number}/", data)
+
+    def read_plan(self, number: int) -> bytes:
+        """A plan, as it is pickled."""
+        data = self.read(f"{PLANS}{number}/")
+        assert data is not None, f"no plan {number} of {self._run} in the store"
+        return data
 
     def load_plan(self, number: int) -> Plan:
         """A plan, with the user's code. Raises ClusterError if that does not load here."""
-        packed = self.read(f"{PLANS}{number}/")
-        assert packed is not None, f"no plan {number} of {self._run} in the store"
+        return self._loaded(cloudpickle.loads, number)
+
+    def load_outline(self, number: int) -> Plan:
+        """A plan without the user's code. Raises ClusterError if what it is installed with does not
+        load here."""
+        return self._loaded(outline, number)
+
+    def _loaded(self, load: Callable[[bytes], Plan], number: int) -> Plan:
+        data = self.read_plan(number)
         try:
-            plan: Plan = cloudpickle.loads(packed)
+            plan = load(data)
         except Exception as error:
             node = ray.get_runtime_context().get_node_id()
             raise ClusterError(
@@ -141,8 +158,8 @@ class RayStore:
 
     def resume(self, savepoint: Savepoint, state: MasterState) -> None:
         """Store what the processes of a run find that continues from a savepoint."""
-        for task, packed in savepoint.transfers.items():
-            self.save_transfer(state.moves, task, packed)
+        for task, transfer in savepoint.transfers.items():
+            self.save_transfer(state.moves, task, transfer)
         self.save_state(state.to_bytes())
 
     def transfer(self, move: int, task: int) -> bytes | None:
@@ -210,11 +227,11 @@ class RayTransferStore:
 
     def load(self, move: int, task: Task) -> TaskTransfer | None:
         """See WorkerProcessBase. Raises LifecycleError if what is stored cannot be read here."""
-        packed = self._store.transfer(move, task.id)
-        if packed is None:
+        data = self._store.transfer(move, task.id)
+        if data is None:
             return None
         try:
-            transfer: TaskTransfer = self._classes.loads(packed)
+            transfer: TaskTransfer = self._classes.loads(data)
         except Exception as error:
             why = str(error) if isinstance(error, LifecycleError) else first_line(error)
             raise LifecycleError(
@@ -231,17 +248,17 @@ class RayTransferStore:
             return
         try:
             dumps = self._classes.dumps if keeping else self._classes.dumps_by_value
-            packed = dumps(transfer)
+            data = dumps(transfer)
         except LifecycleError as error:
             raise LifecycleError(
                 f"{task.name} cannot be kept: {error}, and it has an object of this class in "
                 "memory. Use plain values, a class that the code of the topology names, or one in "
                 "an installed module; or kill the topology without --keep"
             ) from error
-        if len(packed) > _TRANSFER_BYTES_MAX:
+        if len(data) > _TRANSFER_BYTES_MAX:
             raise LifecycleError(
-                f"{task.name} cannot move to another process: its state has {len(packed):,} "
+                f"{task.name} cannot move to another process: its state has {len(data):,} "
                 f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
                 "as the name of a file or of a state"
             )
-        self._store.save_transfer(move, task.id, packed)
+        self._store.save_transfer(move, task.id, data)

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import ray
 
@@ -32,6 +32,7 @@ from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
+from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
@@ -50,6 +51,7 @@ from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
 from sunshower.secret import without_secrets
+from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
@@ -103,12 +105,15 @@ class WorkerActor(WorkerProcessBase):
     def results(self, component: str) -> list[Any]:
         """Called between two slices of work."""
         found: list[Any] = self._ask(partial(super().results, component))
-        return found
+        return cast("list[Any]", ShippedAnswer(found))
 
     def query(self, query: Query) -> list[tuple[Any, Any]]:
         """Called between two slices of work."""
         found: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
-        return found
+        return cast("list[tuple[Any, Any]]", ShippedAnswer(found))
+
+    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
+        return cast("Reply", ShippedAnswer(super().ask(name, request)))
 
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""

@@ -131,9 +131,10 @@ def submit(
     if is_dashboard(address):
         refuse_savepoint("--resume", resume)
         _send_as_job(target, working_dir, address)
-    if working_dir is not None:
-        sys.path.insert(0, str(working_dir.resolve()))
-    graph, modules = load_graph(target, settings, workers)
+    folder = working_dir.resolve() if working_dir else None
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    graph, modules = load_graph(target, settings, workers, folder)
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
     from sunshower.runtime.savepoint import Savepoint

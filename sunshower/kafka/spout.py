@@ -9,7 +9,6 @@ Storm: org.apache.storm.kafka.spout.KafkaSpout, org.apache.storm.kafka.KafkaSpou
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError, UnknownTopic
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.end_checks import EndChecks
@@ -31,6 +30,7 @@ from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
+from sunshower.kafka.consuming.topic_watch import TopicWatch
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
@@ -54,6 +54,7 @@ _ONE_RECORD = Undecodable(
     "return one record, and take it apart in the bolt",
     "",
 )
+_HELD_MAX = 20_000  # messages that wait until their topic is known to be still the same
 _AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all partitions are paused
 
 
@@ -153,10 +154,12 @@ class KafkaSpout(LogSpout[Any]):
             self._sharing.leave(RebalanceListener())  # it has no partitions yet
             raise
         undo.callback(self._offsets.close)
-        metadata = json.dumps({"topologyId": topology, "taskId": context.task})
+        watch = TopicWatch(directory.topic_ids, context.clock)
+        undo.callback(watch.close)
         self._reader = PartitionReader(
-            self._consumer, self._offsets, self.options, topology, metadata
+            self._consumer, self._offsets, self.options, topology, context.task, watch
         )
+        self._translator.topic_id = self._topic_id
         undo.callback(self._reader.committer.close)
         undo.callback(self._sharing.leave, self._reader)
         self._commit_s = context.clock.now() + self.options.commit_s
@@ -176,7 +179,11 @@ class KafkaSpout(LogSpout[Any]):
 
     def figures(self) -> dict[str, float]:
         """The progress of its partitions (see lag.py), and the messages it could not read."""
-        odd = {"skipped": float(self.skipped_count), "unreadable": float(self.unreadable)}
+        odd = {
+            "skipped": float(self.skipped_count),
+            "unreadable": float(self.unreadable),
+            "recreated": float(self._reader.recreated),
+        }
         return figures(self.standing()) | odd
 
     def result(self) -> dict[str, Any]:
@@ -186,6 +193,7 @@ class KafkaSpout(LogSpout[Any]):
             "standing": self.standing(),
             "skipped": list(self.skipped),
             "unreadable": self.unreadable,
+            "recreated": self._reader.recreated,
             "commits": committer.commits,
             "stale commits": committer.stale,
             "failed commits": committer.failed,
@@ -194,8 +202,24 @@ class KafkaSpout(LogSpout[Any]):
     # ---- records --------------------------------------------------------------------------------
 
     def poll(self, limit: int) -> Polled[Any] | None:
+        try:
+            return self._poll(limit)
+        except UnknownTopic as error:
+            if not self._reader.places:
+                raise
+            raise KafkaUnreachable(
+                f"what this task has read does not exist any more: {error}. The task waits until "
+                "it is created again"
+            ) from error
+
+    def _poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
         self._sharing.look(reader)
+        has_error = self._consumer.partition_error()
+        reader.look_at_topics(now=has_error)
+        if has_error or reader.has_changed:
+            reader.has_changed = False
+            self._look_for_partitions()
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s
@@ -208,8 +232,7 @@ class KafkaSpout(LogSpout[Any]):
             except KafkaUnreachable:
                 raise  # no broker answers: nothing new is known of partitions
             except KafkaError:
-                self._directory.refresh()
-                self._sharing.refresh()
+                self._look_for_partitions()
                 raise
         else:
             self._take_ahead()
@@ -220,8 +243,22 @@ class KafkaSpout(LogSpout[Any]):
             self._refetcher.stop()
         return polled
 
+    def _look_for_partitions(self) -> None:
+        """Let the next poll look up topics and partitions: one was not as it was."""
+        self._directory.refresh()
+        self._sharing.refresh()
+
+    def _topic_id(self, partition: Partition) -> str:
+        """For records: the id of the topic that this task reads."""
+        place = self._reader.places.get(partition)
+        return place.topic_id if place else ""
+
     def refetch(self, numbers: I64, limit: int) -> Polled[Any]:
         places = self._reader.places
+        former = [number for number in numbers.tolist() if places.former(number)]
+        if former:  # these are nowhere any more
+            lost = [self._of_former_topic(number) for number in former[:limit]]
+            return Polled(np.zeros(0, np.int64), (), lost)
         wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
         messages, gone = self._refetcher.find(wanted, limit)
         batch = MessageBatch.of(messages)
@@ -241,7 +278,7 @@ class KafkaSpout(LogSpout[Any]):
         return polled
 
     def has_read_first(self) -> bool:
-        return self._reader.has_read_first()
+        return self.partitions_read() is not None and self._reader.has_read_first()
 
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
@@ -291,9 +328,10 @@ class KafkaSpout(LogSpout[Any]):
         return numbers >> OFFSET_BITS
 
     def message_id(self, number: int) -> Any:
-        """The id (topic, partition, offset)."""
+        """The id (topic, partition, offset, id of the topic); without the last if the brokers give
+        none."""
         found = self._reader.places.name(number)
-        return number if found is None else (*found[0], found[1])
+        return number if found is None else found
 
     def standing(self) -> dict[Partition, PartitionStatus]:
         """The progress of each partition."""
@@ -317,7 +355,7 @@ class KafkaSpout(LogSpout[Any]):
         reader = self._reader
         room = limit - min(limit, len(reader.skipped))
         if not reader.ahead and room:
-            reader.ahead = self._consumer.consume(room, 0.0)
+            reader.receive(room if reader.held < _HELD_MAX else 1)
         taken, reader.ahead = reader.ahead[:room], reader.ahead[room:]
         if not taken and not reader.skipped:
             if not reader.gone:  # `poll` returns that first
@@ -394,13 +432,20 @@ class KafkaSpout(LogSpout[Any]):
         number = self._reader.places[one.partition].number(one.first)
         return Unreadable(number, record, f"{what}: {one.why}", halts=False)
 
+    def _of_former_topic(self, number: int) -> Unreadable:
+        """A failed message that cannot be read again."""
+        topic, partition, offset, *_ = self.message_id(number)
+        self.skipped_count += 1
+        record = {"topic": topic, "partition": partition, "offset": offset}
+        what = f"{topic}[{partition}], offset {offset} is gone: the topic was created again"
+        return Unreadable(number, record, what, halts=False)
+
     def _take_ahead(self) -> None:
         """Poll the client while the spout may not emit: it requires regular polls."""
         reader = self._reader
-        if len(reader.ahead) >= _AHEAD_MAX:
+        if len(reader.ahead) + reader.held >= _AHEAD_MAX:
             reader.pause_all()
-        taken = self._consumer.consume(1, 0.0)  # may revoke partitions, and so change `ahead`
-        reader.ahead = reader.ahead + taken
+        reader.receive(1)
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -57,6 +58,17 @@ def run_inline(
     ends the topology, and ClusterError after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
+    with nullcontext() if graph.modules is None else graph.modules.in_force():
+        return _run(graph, seed, clock, steps_max, requests)
+
+
+def _run(
+    graph: Graph,
+    seed: int,
+    clock: Clock | None,
+    steps_max: int | None,
+    requests: Mapping[str, Sequence[Any]] | None,
+) -> Finished:
     clock = clock or SystemClock()
     plan, recorder = make_plan(graph, Layout.PACK), None
     if graph.config.trace_share:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from math import inf
 from mmap import mmap
@@ -230,8 +231,10 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
         Raises errors that user code did not cause: a defect of the core ends the simulation.
         """
+        modules = self.plan.graph.modules
         try:
-            return work()
+            with nullcontext() if modules is None else modules.in_force():
+                return work()
         except Killed:
             self._doomed = True
             self._world.after(self.clock.ahead_s, self._ends, self)

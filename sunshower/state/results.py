@@ -2,6 +2,8 @@
 
     sunshower_offsets   id, topic, partition → settled, done, version
 
+`topic` is the name of a topic, or "<name>#<id of the topic>": a topic that is created again under
+its name has rows of its own.
 All below `settled` is done, and the offsets in `done`: JSON, as [[7,9],[12,13]] for 7, 8, 12.
 """
 
@@ -26,8 +28,20 @@ _NEXT = """UPDATE sunshower_offsets SET done = ?, version = version + 1
 _SETTLE = """INSERT INTO sunshower_offsets VALUES (?, ?, ?, ?, '[]', 0)
     ON CONFLICT (id, topic, partition) DO UPDATE SET settled = excluded.settled"""
 
+_SIBLINGS = """SELECT topic, version FROM sunshower_offsets
+    WHERE id = ? AND partition = ? AND (topic = ? OR substr(topic, 1, ?) = ?)"""
+_MOVED = """DELETE FROM sunshower_offsets WHERE id = ? AND topic = ? AND partition = ?
+    AND version = ?"""
+_RESETTLE = """UPDATE sunshower_offsets SET settled = ?
+    WHERE id = ? AND topic = ? AND partition = ?"""
+
 Pairs = list[tuple[int, int]]
-Source = tuple[str, int]  # a topic and a partition number
+Source = tuple[str, int]  # a topic, see `topic_key`, and a partition number
+
+
+def topic_key(topic: str, topic_id: str) -> str:
+    """The topic column of a row. No name of a topic contains a "#"."""
+    return f"{topic}#{topic_id}" if topic_id else topic
 
 
 class Read(NamedTuple):
@@ -36,6 +50,7 @@ class Read(NamedTuple):
     settled: int | None  # all below is done; None: not set
     done: Pairs
     version: int  # the number of writes of results
+    moved_from: Source | None = None  # the results are in the row of the topic without its id
 
 
 class _UserError(Exception):
@@ -83,20 +98,49 @@ class Results(ABC):
             return Read(None, [], 0)
         return Read(row[0], [(first, end) for first, end in json.loads(row[1])], row[2])
 
+    def siblings(self, topic: str, partition: int) -> dict[str, int]:
+        """The topic column of each row of this topic or of former ones of that name → version."""
+        name = f"{topic}#"
+        values = (self._id, partition, topic, len(name), name)
+        with self._db() as db:
+            return dict(db.execute(self._sql(_SIBLINGS), values).fetchall())
+
+    def read_of_topic(self, topic: str, topic_id: str, partition: int) -> Read:
+        """As `read`. A row that was written without the id of the topic counts, if none has an
+        id of another topic."""
+        source = topic_key(topic, topic_id), partition
+        found = self.read(source)
+        if found.version or not topic_id:
+            return found
+        siblings = self.siblings(topic, partition)
+        if not siblings.get(topic) or siblings.keys() - {topic, source[0]}:
+            return found
+        former = self.read((topic, partition))
+        settled = former.settled if found.settled is None else found.settled
+        return former._replace(settled=settled, moved_from=(topic, partition))
+
     def write(
-        self, done: Mapping[Source, tuple[Pairs, int]], results: Callable[[Any], None]
+        self,
+        done: Mapping[Source, tuple[Pairs, int]],
+        results: Callable[[Any], None],
+        moved_from: Mapping[Source, Source] | None = None,
     ) -> None:
         """Call the user's function `results` with the connection, and store the offsets that its
         rows cover, in one transaction.
 
-        `done`: for each partition the pairs, and the version from which they were derived. Raises
-        WrongVersion if another task has written since. Exceptions of `results` are raised
+        `done`: for each partition the pairs, and the version from which they were derived; that of
+        the row in `moved_from`, if there is one, which is removed. Raises WrongVersion if another
+        task has written since. Exceptions of `results` are raised
         unchanged, unless the database is damaged or unavailable.
         """
         try:
             with self._db() as db, self._begin(db):
                 for source, (pairs, version) in sorted(done.items()):  # in order: no deadlock
-                    self._write(db, source, pairs, version)
+                    former = (moved_from or {}).get(source)
+                    if former is not None:
+                        moved = db.execute(self._sql(_MOVED), (self._id, *former, version))
+                        self._check(moved.rowcount, former, version)
+                    self._write(db, source, pairs, version if former is None else 0)
                 try:
                     results(db)
                 except Exception as error:
@@ -107,10 +151,15 @@ class Results(ABC):
             raise carrier.error from carrier.error.__cause__
 
     def settle(self, settled: Mapping[Source, int]) -> None:
-        """Store that all offsets below are done, in one transaction."""
+        """Store that all offsets below are done, in one transaction; also in the row of a topic
+        without its id, if a bolt has written one."""
         rows = [(self._id, *source, offset) for source, offset in sorted(settled.items())]
         with self._db() as db, self._begin(db):
             db.cursor().executemany(self._sql(_SETTLE), rows)
+            for id, topic, partition, offset in rows:
+                if "#" in topic:
+                    name = topic.partition("#")[0]
+                    db.execute(self._sql(_RESETTLE), (offset, id, name, partition))
 
     def _write(self, db: Any, source: Source, pairs: Pairs, version: int) -> None:
         """Compare and set; locks the row until the transaction ends."""
@@ -119,7 +168,10 @@ class Results(ABC):
             changed = db.execute(self._sql(_NEXT), (text, *key, version))
         else:
             changed = db.execute(self._sql(_FIRST), (*key, text))
-        if not changed.rowcount:
+        self._check(changed.rowcount, source, version)
+
+    def _check(self, count: int, source: Source, version: int) -> None:
+        if not count:
             raise WrongVersion(
                 f"{source[0]}[{source[1]}] of {self._id!r} no longer has version {version}: "
                 "another task has written results of it"

@@ -14,6 +14,7 @@ from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 
@@ -99,7 +100,8 @@ class Component:
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
     beside: str | None = None  # answers: the requests, which run in the same worker
     windows: int = 0  # spouts: how many windows are downstream
-    event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
+    # for those: stream → the field with the event time, and the zone of times without one
+    event_times: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     awaits: tuple[str, ...] = ()  # spouts: those that fill the tables which its records are joined
     # with; it draws no record before all that they had at first is in these tables
     store: Any = None  # bolts: the KeyedStore of its state, if its class has one
@@ -120,7 +122,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Graph:
-    """A checked topology: every component, stream and field in a subscription exists.
+    """A checked topology: every component, stream and field in a subscription exists. `modules`:
+    those of this process when it was declared.
 
     Raises ConfigError if a spout's own settings contradict `config`.
     """
@@ -128,6 +131,7 @@ class Graph:
     id: str
     components: Mapping[str, Component]
     config: Config = field(default_factory=Config)
+    modules: ProgramModules | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for spout in self.spouts:

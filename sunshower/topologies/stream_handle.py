@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from sunshower.errors import TopologyError, UnknownStream
@@ -13,6 +14,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
 from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.updates.update_rows import Lineage, TagUpdates, update_schema
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -40,6 +42,7 @@ class StreamHandle(RecordOperators[R_co]):
     def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
         self._rows: StageRows | None = None  # of an operator
+        self._lineage: Lineage | None = None  # of the records of a component
 
     @classmethod
     def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
@@ -68,6 +71,11 @@ class StreamHandle(RecordOperators[R_co]):
                 raise TopologyError(f"{where}: {other!r:.200} is no stream")
             check_equal(self.schema, other.schema, where)
         streams: list[StreamHandle[R_co]] = [self, *others]
+        if all(stream.lineage is not None for stream in streams):
+            streams = [
+                stream._with("merge", partial(TagUpdates, number), stream.schema)
+                for number, stream in enumerate(streams)
+            ]
         inputs = [stream.local_or_shuffle() for stream in streams]
         most = max(self.topology.component(one.component).parallelism for one in streams)
         id = self.topology.unused_id("merge")
@@ -86,6 +94,27 @@ class StreamHandle(RecordOperators[R_co]):
             parallelism = self.topology.component(self.component).parallelism
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """If its records follow from running totals: how."""
+        return self._lineage if self._rows is None else self._rows.lineage
+
+    def need_updates(self) -> None:
+        """Let its records arrive at its stage as updates; only if they follow from totals."""
+        assert self._rows is not None
+        self.topology.read_updates(self._rows.stage)
+
+    def updates(self) -> StreamSpec:
+        """The stream of the updates of its records; see `need_updates`."""
+        self.need_updates()
+        rows = self._rows
+        assert rows is not None
+        if rows.updates is None:
+            rows.updates = rows.stage.new_stream("updates")
+            spec = StreamSpec(rows.updates, update_schema(rows.schema))
+            self.topology.declare_stream(self.component, spec)
+        return self.topology.component(self.component).streams[rows.updates]
 
     def answer(self) -> None:
         """These records are the answer of the request that they follow from: see

@@ -19,7 +19,15 @@ from sunshower.errors import (
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
-from sunshower.topologies.groupings import Fields, describe
+from sunshower.topologies.groupings import (
+    All,
+    Custom,
+    Direct,
+    Fields,
+    Grouping,
+    PartialKey,
+    describe,
+)
 from sunshower.topologies.operators.joins.keyed_tables import with_waits
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -28,6 +36,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows, check_call_times
+from sunshower.topologies.operators.updates.update_rows import Lineage, merged_lineage
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import (
     COLUMNS,
@@ -37,6 +46,7 @@ from sunshower.topologies.outputs import (
     check_id,
     output_streams,
 )
+from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (
@@ -86,6 +96,7 @@ class Topology:
             self.config = replace(config or Config(), **changes)
         except ConfigError as error:
             raise ConfigError(f"topology {id!r}: {error}") from None
+        self._modules = ProgramModules()
         self._components: dict[str, Component] = {}
         self._extensions: dict[type[Extension], Extension] = {}
         self._finished: set[type[Extension]] = set()
@@ -282,7 +293,25 @@ class Topology:
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
+        stage.inputs = inputs
+        stage.input.lineage = merged_lineage([_lineage(grouped) for grouped in inputs])
         return stage.input
+
+    def read_updates(self, stage: StageDraft) -> None:
+        """Let the rows of a stage that follow from running totals of others arrive as updates."""
+        while stage.on_updates:
+            stage.on_updates.pop()()
+        if stage.input.lineage is None or stage.reads_updates:
+            return
+        stage.reads_updates = True
+        bolt = self._components[stage.id]
+        reads = tuple(
+            Subscription(
+                grouped.stream.component, grouped.stream.updates().id, _of_updates(grouped.grouping)
+            )
+            for grouped in stage.inputs
+        )
+        self._components[stage.id] = replace(bolt, inputs=reads)
 
     def declare_stream(self, component: str, spec: StreamSpec) -> None:
         """Add an output stream to a stage."""
@@ -318,7 +347,8 @@ class Topology:
                 self._finished.add(kind)
         components = with_waits(self._components, self.id)
         components = with_watermarks(components, self.id, tracked=self.config.tracked)
-        graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
+        compiled = {component.id: _compiled(component) for component in components.values()}
+        graph = Graph(self.id, compiled, self.config, self._modules)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
             raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")
@@ -391,6 +421,19 @@ class Topology:
             )
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _lineage(grouped: Grouped[Any]) -> Lineage | None:
+    """That of the records of a stream as its reader gets them."""
+    lineage = grouped.stream.lineage
+    if lineage is None or not isinstance(grouped.grouping, All | Custom | Direct):
+        return lineage
+    return replace(lineage, blocked=f"the grouping {describe(grouped.grouping)}")
+
+
+def _of_updates(grouping: Grouping) -> Grouping:
+    """The grouping of updates instead of their rows, on the way to the task of their groups."""
+    return Fields(("origin",)) if isinstance(grouping, Fields | PartialKey) else grouping
 
 
 def _compiled(component: Component) -> Component:

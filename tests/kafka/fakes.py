@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
+from sunshower.kafka.consuming.topic_watch import TopicWatch
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RetainedOffsets
@@ -47,7 +49,7 @@ class Client:
         self.reads: dict[Partition, int] = {}
         self.waiting: list[Message] = []
         self.asked = 0
-        self.is_cut = False
+        self.is_cut = self.has_partition_error = False
         self.closed = False
 
     def consume(self, limit: int, _: float) -> list[Message]:
@@ -72,6 +74,10 @@ class Client:
         return RetainedOffsets(*self.bounds_of[partition])
 
     def since(self, partition: Partition, where: object) -> None: ...
+
+    def partition_error(self) -> bool:
+        found, self.has_partition_error = self.has_partition_error, False
+        return found
 
     def check(self) -> None:
         if self.is_cut:
@@ -158,10 +164,27 @@ class FakeOffsets(Offsets):
 
 
 def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
-    """A PartitionReader of the deployment `t-1`."""
-    metadata = '{"topologyId": "t-1"}'
+    """A PartitionReader of the deployment `t-1`, of topics with these `ids`."""
+    ids: Mapping[str, str] = options.pop("ids", {})
     made: Any = client
-    return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", metadata)
+    watch = TopicWatch(lambda topics: {one: ids.get(one, "") for one in topics}, ManualClock())
+    return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", 1, watch)
+
+
+class AtOnce:
+    """Instead of a thread: runs each call at once."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def submit(self, call: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*given))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **_: object) -> None: ...
 
 
 class SpoutRig:
@@ -174,6 +197,7 @@ class SpoutRig:
         self.topics = Topics(a=len(bounds))
         self.offsets = options.pop("kept", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
+        patch.setattr("sunshower.kafka.consuming.topic_watch.ThreadPoolExecutor", AtOnce)
         usual: dict[str, Callable[[Any], Any]] = {
             "directory": lambda _: self.topics,
             "store": lambda _: self.offsets,
@@ -200,7 +224,7 @@ class BatchRig:
     def __init__(
         self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
     ) -> None:
-        self.client, self.clock = Client(), ManualClock()
+        self.client, self.clock, self.topics = Client(), ManualClock(), Topics(a=len(bounds))
         self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
         consume = self.client.consume
 
@@ -214,7 +238,9 @@ class BatchRig:
         names = ("records", "bytes", "seconds")
         limits = Bounds(**{"records": 100} | {n: more.pop(n) for n in names if n in more})
         source = more.pop("source", {})
-        options = BatchOptions(bounds=limits, **{"first": StartPosition.EARLIEST} | more)
+        usual: dict[str, Any] = {"directory": lambda _: self.topics}
+        usual["first"] = StartPosition.EARLIEST
+        options = BatchOptions(bounds=limits, **usual | more)
         self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
         self.kept: dict[str, Any] = {}  # the metadata of the last batch

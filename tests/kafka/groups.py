@@ -35,6 +35,10 @@ class Topics:
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
+        self.ids: dict[str, str] = {}  # topic → its id; without one: of brokers that give none
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self.ids.get(topic, "") for topic in topics if topic in self.counts}
 
     def topics(self) -> frozenset[str]:
         return frozenset(self.counts)

@@ -91,7 +91,7 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
     with running(shop(kafka.bootstrap, topic, dead, reads, shop_3, refetch=refetch)) as run:
         run.until(lambda: run.core.stats().tasks[0].counts.acked == 5)
         (found,) = read_topic(settings, dead).letters
-        assert found.letter.message_id == [topic, 0, 3]
+        assert found.letter.message_id[:3] == [topic, 0, 3]
         assert found.place.startswith(f"{dead}[")
         on_page = read_stores(letter_stores(run.core.plan.graph), {})
         assert [one.letter for one in on_page.letters] == [found.letter]

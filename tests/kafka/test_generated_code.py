@@ -18,7 +18,7 @@ from sunshower.runtime.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 # The code that protoc generates.
-GENERATED = """# version 1
+GENERATED = """
 from google.protobuf import descriptor_pool
 from google.protobuf.internal import builder
 
@@ -88,12 +88,6 @@ graph = cloudpickle.loads(data).graph
 format = graph.components["sales"].implementation.reads[0]
 (data_of_7,) = graph.components["bytes"].implementation.of(7)
 print(format.decoder("sales", "value")(data_of_7))
-changed = data.replace(b"# version 1", b"# version 2")
-assert changed != data
-try:
-    cloudpickle.loads(changed)
-except Exception as error:
-    print(type(error).__name__, "two versions" in str(error))
 """
 
 
@@ -128,7 +122,7 @@ def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) ->
     ship(loaded.modules)
     data = pickled(make_plan(loaded.topology.graph()))
     answer = run(WORKER, run(MASTER, data))
-    assert answer.decode().splitlines() == ["Sale(id=7)", "TopologyError True"]
+    assert answer.decode().splitlines() == ["Sale(id=7)"]
 
 
 @pytest.mark.long

@@ -71,6 +71,22 @@ def add_partitions(bootstrap: str, topic: str, count: int) -> None:
             clock.sleep(0.02)
 
 
+def recreate(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """Delete a topic, and create it again as soon as possible, under the same name."""
+    client, clock = admin(bootstrap), SystemClock()
+    client.delete_topics([topic])[topic].result(WITHIN_S)
+    end_s = clock.now() + WITHIN_S
+    while True:
+        try:
+            client.create_topics([NewTopic(topic, partitions)])[topic].result(WITHIN_S)
+        except KafkaException as error:  # the deletion is under way
+            if clock.now() >= end_s or error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+            clock.sleep(0.05)
+        else:
+            return
+
+
 def wait_for_coordinators(bootstrap: str) -> None:
     """Wait until all coordinators of groups and of transactions answer: a new broker creates them
     at the first request, which takes seconds on a busy machine, and fails meanwhile."""

@@ -16,6 +16,7 @@ from sunshower.experiments.experiment import Experiment
 from sunshower.topologies.topology import Topology
 
 T = TypeVar("T")
+_loaded: dict[str, ModuleType] = {}  # the modules of the last file, which another one may have, too
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class Loaded:
 def load(target: str, command: str = "run word_count.py", folder: Path | None = None) -> Loaded:
     """Import the file that `target` names, and find the topology in it.
 
-    The file's folder is put first on `sys.path`, as Python does for a script. `modules` are those
-    below it, and below `folder` if that is given. Raises LoadError, and the SunshowerErrors of the
-    declaration.
+    The file's folder is put first on `sys.path`, as Python does for a script. `modules` are the
+    file's, and those below its folder, and below `folder` if that is given. Each call imports them
+    again; a topology that was loaded before keeps its modules. Raises LoadError, and the
+    SunshowerErrors of the declaration.
     """
     example = 'topology = Topology("…")'
     kind = LoadKind(Topology, "topology", "topologies", command, example)
@@ -64,12 +66,18 @@ def _load(
         other = "is no ordinary file" if path.exists() else "does not exist"
         what = "is a folder" if path.is_dir() else other
         raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
+    for former, module in _loaded.items():
+        if sys.modules.get(former) is module:
+            del sys.modules[former]
     before = set(sys.modules)
     if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times
         sys.path.insert(0, str(path.parent))
     module = _import(path)
     folders = [path.parent] if folder is None else [path.parent, folder]
-    return _find(module, path, name, kind), (module, *_neighbours(folders, before))
+    _loaded.clear()
+    modules = (module, *_neighbours(folders, before | {module.__name__}))
+    _loaded.update({one.__name__: one for one in modules})
+    return _find(module, path, name, kind), modules
 
 
 def split_target(target: str) -> tuple[Path, str | None]:

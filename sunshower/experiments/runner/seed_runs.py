@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import threading
 import traceback
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from sunshower.topologies.topology import Topology
 
 _LINES_MAX = 120
 _ROOT = re.compile(r"\broot ([0-9a-f]{16})")
-_imported: dict[str, list[str]] = {}  # target → the modules that its last run imported
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,7 @@ def relevant_lines(findings: tuple[Finding, ...], history: History) -> list[str]
 def _topology(target: str) -> Topology:
     """Import the topology again for each run, with the modules beside it, so that no run sees what
     an earlier one left in memory, such as the states of a stream program."""
-    for name in _imported.pop(target, ()):
-        sys.modules.pop(name, None)
-    loaded = load(target)
-    _imported[target] = [module.__name__ for module in loaded.modules]
-    return loaded.topology
+    return load(target).topology
 
 
 @cache

@@ -1,5 +1,8 @@
 """The metadata a batch stores per Kafka partition: {"firstOffset": 5, "lastOffset": 9, …}.
 
+"topicId" is that of the topic the offsets belong to; without it (as of Storm, and of releases that
+did not store it) they belong to the topic that there is.
+
 The next batch begins at lastOffset + 1. A batch without records has a lastOffset one below its
 firstOffset; Storm sets both to the last offset of the batch before. Between the two there may be
 offsets without a record: compacted records and transaction markers.
@@ -35,6 +38,7 @@ class Extent:
     checksum: int | None = None  # of offsets, keys and values
     until: int | None = None  # where a bounded job ends in this partition
     run: str | None = None  # the run of that job that determined `until`
+    topic_id: str | None = None  # None: not known
 
     @classmethod
     def of(cls, kept: Any, partition: str) -> Extent:
@@ -47,6 +51,7 @@ class Extent:
                 "partition of Kafka: give the spout another id, or remove the nodes to start over"
             )
         rest = {name: found.get(name) for name in ("count", "checksum", "until", "run")}
+        rest["topic_id"] = found.get("topicId")
         return cls(first, last + 1, found.get("topologyId"), **rest)
 
     def kept(self) -> dict[str, Any]:
@@ -59,12 +64,13 @@ class Extent:
             "checksum": self.checksum,
             "until": self.until,
             "run": self.run,
+            "topicId": self.topic_id,
         }
         return {name: value for name, value in found.items() if value is not None}
 
     def at(self, offset: int) -> Extent:
         """An empty extent at `offset`."""
-        return Extent(offset, offset, self.deployment)
+        return Extent(offset, offset, self.deployment, topic_id=self.topic_id)
 
     @property
     def records_max(self) -> int:

@@ -11,6 +11,7 @@ from sunshower.kafka.connection import Connection, weakly
 from sunshower.kafka.consuming.start_position import StartTime, Where
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
+    UNKNOWN,
     as_ours,
     client_errors,
     new_client,
@@ -48,6 +49,7 @@ class Consumer:
         check_settings(settings)
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
+        self._has_partition_error = False
         self.last_errors: list[Any] = []  # the last five that the client reported
         self._settings = settings
         self._admin: AdminClient | None = None  # for `ask_ends`
@@ -151,6 +153,12 @@ class Consumer:
         rights = (one for one in self.last_errors if "AUTHORIZATION" in one.name())
         return next(rights, error)
 
+    def partition_error(self) -> bool:
+        """Whether the client has reported an error of a topic or partition since the last call.
+        Of a topic that was deleted it returns no event; it calls `error_cb`."""
+        found, self._has_partition_error = self._has_partition_error, False
+        return found
+
     def check(self) -> None:
         """Raise KafkaUnreachable if all brokers are down; call this when nothing arrives."""
         self._connection.check()
@@ -177,6 +185,7 @@ class Consumer:
 
     def _on_error(self, error: Any) -> None:
         self._connection.on_error(error)
+        self._has_partition_error |= error.name() in UNKNOWN
         self.last_errors.append(error)
         del self.last_errors[:-5]
 

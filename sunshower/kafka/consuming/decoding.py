@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypedDict
 
 from sunshower.kafka.consuming.record_batch import MessageBatch
@@ -35,6 +35,7 @@ class Received(NamedTuple):
     value: Any
     timestamp_ms: int  #: -1: none
     headers: Headers
+    topic_id: str = ""  #: differs if the topic is created again; "": the brokers give none
 
 
 class Undecodable(NamedTuple):
@@ -83,6 +84,7 @@ class Translator:
         self._typed = translate is None and not fields and value.record_type is not None
         self._fields = Received._fields if translate is not None else fields or KafkaRecord._fields
         self._decoders: dict[tuple[str, str], Decode | None] = {}
+        self.topic_id: Callable[[Partition], str] = lambda _: ""
 
     def records(self, batch: MessageBatch) -> tuple[list[Any], bool]:
         """For each message a record, an OnStream, a list of several of these, None if it is
@@ -118,6 +120,9 @@ class Translator:
         return list(rows) if self._plain else list(map(tuple.__new__, repeat(KafkaRecord), rows))
 
     def _column(self, name: str, batch: MessageBatch) -> Any:
+        if name == "topic_id":
+            runs = ((self.topic_id(run.partition), run.end - run.first) for run in batch.runs)
+            return chain.from_iterable(repeat(id, count) for id, count in runs)
         column: Any = batch.column(name)
         if name not in self._formats:
             return column

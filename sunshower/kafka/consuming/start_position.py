@@ -20,7 +20,6 @@ Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeek), FirstPollOffsetStrategy
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -167,9 +166,5 @@ def storm_start(
 
 def writer(committed: Committed) -> str | None:
     """The id of the deployment that wrote the offset, if the metadata contain it."""
-    try:
-        found = json.loads(committed.metadata)
-    except ValueError:
-        return None
-    id = found.get("topologyId") if isinstance(found, dict) else None
+    id = committed.fields.get("topologyId")
     return id if isinstance(id, str) else None

@@ -7,7 +7,9 @@ opaque          a replayed batch is read from the same offset, and may have more
 The batch group's store holds the progress of each partition, not a Kafka consumer group. A new
 topology starts where `first` says, as KafkaSpout does; partitions that are added later are read
 from their first offset. The spouts read only committed transactions. Offsets that the brokers
-deleted before they were read are skipped and logged.
+deleted before they were read are skipped and logged. A topic that is deleted and created again is
+read as one that was never read: its id is compared with the stored one after each fetch, before any
+of the messages is emitted.
 Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
 """
 
@@ -22,7 +24,13 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all, checked
-from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
+from sunshower.errors import (
+    ConfigError,
+    FailedBatch,
+    IncompleteBatch,
+    KafkaUnreachable,
+    UnknownTopic,
+)
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer, with_servers
@@ -35,6 +43,7 @@ from sunshower.kafka.consuming.start_position import (
     check_start,
     find_start,
 )
+from sunshower.kafka.consuming.topic_watch import EVERY_S
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
@@ -55,6 +64,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
+_LOOK_LATER_S = 10.0  # without an answer, topics that have no new messages are asked for later
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
 
 _RULES: dict[str, Rule] = {
@@ -122,7 +132,9 @@ class KafkaBatches(Partitioned):
         self._reads = spout.reads
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
-        self.skipped = self.unreadable = 0
+        self.skipped = self.unreadable = self.recreated = 0
+        self._has_found = False  # the subscribed topics existed
+        self._has_warned = False  # that the brokers give no ids of topics
         self._run, self._added = "", frozenset[str]()  # of the batch, see begin_batch
 
     # ---- lifecycle ------------------------------------------------------------------------------
@@ -131,7 +143,10 @@ class KafkaBatches(Partitioned):
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
         self.origin = "" if self.options.first.by_anyone else self._topology
-        self._begun: dict[tuple[str, str, int | None], Extent] = {}
+        self._begun: dict[tuple[str, str, int | None, str | None], Extent] = {}
+        self._ids: Mapping[str, str] = {}  # of topics, at the last request
+        self._look_s = -EVERY_S  # when that was
+        self._extents_of: Mapping[Partition, Extent] = {}  # the positions of this batch
         self._unanswered_s: dict[str, float] = {}  # the time of the last failed request
         self._quiet_until_s = self._clock.now()
         self._read: dict[Partition, Extent] = {}
@@ -142,6 +157,7 @@ class KafkaBatches(Partitioned):
             self._consumer = Consumer(with_servers(self.settings, self._open_directory))
             self._fetching = BatchFetcher(self._consumer)
             self._translator = Translator(*self._reads)
+            self._translator.topic_id = lambda one: self._extents_of[one].topic_id or ""
         return self._consumer
 
     def _open_directory(self) -> RefreshedDirectory:
@@ -168,7 +184,11 @@ class KafkaBatches(Partitioned):
             )
             for one, extent in self._read.items()
         }
-        odd = {"skipped": float(self.skipped), "unreadable": float(self.unreadable)}
+        odd = {
+            "skipped": float(self.skipped),
+            "unreadable": float(self.unreadable),
+            "recreated": float(self.recreated),
+        }
         return figures(standing) | odd
 
     def _end(self, partition: Partition) -> int | None:
@@ -177,8 +197,19 @@ class KafkaBatches(Partitioned):
     # ---- batches --------------------------------------------------------------------------------
 
     def partitions(self) -> Sequence[str]:
-        """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
-        return [partition_name(one) for one in self.subscription.found(self._open_directory())]
+        """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable: also if
+        a topic that this coordinator has seen does not exist any more."""
+        try:
+            found = self.subscription.found(self._open_directory())
+        except UnknownTopic as error:
+            if not self._has_found:
+                raise
+            raise KafkaUnreachable(
+                f"what the batches have read does not exist any more: {error}. They wait until it "
+                "is created again"
+            ) from error
+        self._has_found = True
+        return [partition_name(one) for one in found]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
@@ -210,8 +241,14 @@ class KafkaBatches(Partitioned):
         taken = self._fetching.take(room, until)
         if starts and not taken:
             self._connect().check()
+        starts, unread = self._of_present_topics(starts, now=bool(taken))
+        self._extents_of = starts
         found = {}
         for partition, start in sorted(starts.items()):
+            if partition in unread:
+                found[partition_name(partition)] = replace(start, count=0).kept()
+                self._read[partition] = start
+                continue
             messages = taken.get(partition, [])
             extent = replace(start, first=start.end, end=self._fetching.at[partition])
             if partition in self._fetching.lost:
@@ -253,6 +290,79 @@ class KafkaBatches(Partitioned):
         record = KafkaRecord(*place, message.key(), message.value())
         return self.options.unreadable(record, row.reason)
 
+    # ---- topics that are created again -----------------------------------------------------------
+
+    def _topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The present ids. Raises KafkaUnreachable."""
+        self._look_s = self._clock.now()
+        self._ids = self._open_directory().topic_ids(topics)
+        for topic, id in self._ids.items():
+            if not id and not self._has_warned:
+                self._has_warned = True
+                _LOG.warning(
+                    "the brokers give no ids of topics (Kafka does from 2.8 on): a topic that is "
+                    "deleted and created again, such as %r, is noticed only if it ends before the "
+                    "next offset",
+                    topic,
+                )
+        return self._ids
+
+    def _of_present_topics(
+        self, starts: Mapping[Partition, Extent], *, now: bool
+    ) -> tuple[dict[Partition, Extent], Collection[Partition]]:
+        """The positions, with those in topics that were created again replaced by where to begin
+        there; and the partitions that are not read in this batch: what was fetched is dropped.
+
+        `now`: messages were fetched, and are emitted only if their topic is still the same.
+        """
+        if not starts or not (now or self._clock.now() - self._look_s >= EVERY_S):
+            return {**starts}, ()
+        found, unread = dict[Partition, Extent](), set[Partition]()
+        try:
+            ids = self._topic_ids({one.topic for one in starts})
+        except KafkaUnreachable as error:
+            if not now:
+                self._look_s = self._clock.now() + _LOOK_LATER_S
+                return {**starts}, ()
+            _LOG.warning("what was fetched is fetched again: %s", error)
+            self._fetching.leave({*starts})
+            return {one: replace(at, first=at.end) for one, at in starts.items()}, {*starts}
+        for partition, start in starts.items():
+            id = ids.get(partition.topic)
+            if id is None:  # deleted, or not known to this broker
+                found[partition] = replace(start, first=start.end)
+                unread.add(partition)
+            elif start.topic_id is None or not id or start.topic_id == id:
+                found[partition] = replace(start, topic_id=start.topic_id or id or None)
+            else:
+                found[partition] = self._anew(partition, start, id)
+                unread.add(partition)
+        self._fetching.leave(unread)
+        return found, unread
+
+    def _anew(self, partition: Partition, former: Extent, id: str) -> Extent:
+        """Where to begin in a topic that was created again, as an empty extent."""
+        consumer, where = self._connect(), self.options.first
+        if where is StartPosition.NONE:
+            raise FailedBatch(
+                f"{partition}: its topic was deleted and created again, the former one was read up "
+                f"to offset {former.end}, and first=StartPosition.NONE begins nowhere else: say "
+                "where to begin, such as first=StartPosition.EARLIEST"
+            )
+        retained = consumer.retained(partition)
+        stamped = consumer.since(partition, where)
+        at = find_start(where, None, self._topology, retained, stamped=stamped).offset
+        self.recreated += 1
+        _LOG.warning(
+            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
+            "the new one is read from %d (first=%s)",
+            *(partition, former.end, at, where),
+        )
+        if where.from_end and retained.earliest < at:
+            self._skip(partition, retained.earliest, at, "they are of a topic that is new")
+        until = retained.latest if self.options.until_end else None
+        return Extent(at, at, self._topology, until=until, run=self._bounded, topic_id=id)
+
     # ---- start positions ------------------------------------------------------------------------
 
     def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
@@ -274,7 +384,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        key = (self._run, name, before)
+        key = (self._run, name, before, None if extent is None else extent.topic_id)
         if key in self._begun:  # a replayed attempt begins at the same offset
             return self._begun[key]
         now_s = self._clock.now()
@@ -291,9 +401,14 @@ class KafkaBatches(Partitioned):
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
         consumer, where = self._connect(), self.options.first
+        id = self._topic_ids({partition.topic}).get(partition.topic, "")  # before the offsets
         stored = None if extent is None else extent.committed
+        if extent is not None and id and extent.topic_id not in (None, id):
+            return self._anew(partition, extent, id)
         if stored is None and where.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
+            if stored is not None and stored.topic_id and id not in ("", stored.topic_id):
+                return self._anew(partition, Extent(stored.offset, stored.offset, None), id)
         if stored is None and partition_name(partition) in self._added:
             where = StartPosition.EARLIEST
         retained = consumer.retained(partition)
@@ -307,12 +422,20 @@ class KafkaBatches(Partitioned):
         if start.skipped:
             self._skip(partition, *start.skipped)
         until = retained.latest if self.options.until_end else None
-        return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
+        return Extent(
+            *(start.offset, start.offset, self._topology),
+            until=until,
+            run=self._bounded,
+            topic_id=id or None,
+        )
 
     def _beyond(self, partition: Partition, start: Extent) -> Extent:
         """The extent of a batch without records whose next offset, the end of `start`, is out of
         range."""
         wanted = start.end
+        id = self._topic_ids({partition.topic}).get(partition.topic)
+        if id and start.topic_id not in (None, id):
+            return self._anew(partition, start, id)
         retained = self._connect().retained(partition)
         if wanted < retained.earliest:
             check_start(self.options.first, partition, wanted, retained)
@@ -339,9 +462,20 @@ class KafkaBatches(Partitioned):
         _LOG.warning("%s; it is read from %d", problem, after)
         return after
 
-    def _skip(self, partition: Partition, first: int, end: int) -> None:
+    def _skip(self, partition: Partition, first: int, end: int, why: str = "they are gone") -> None:
         self.skipped += end - first
-        _LOG.warning("%s: offsets %d to %d are skipped: they are gone", partition, first, end - 1)
+        _LOG.warning("%s: offsets %d to %d are skipped: %s", partition, first, end - 1, why)
+
+    def _other_topic(self, partition: Partition, extent: Extent) -> str:
+        """Why a batch cannot be read again, if its topic was created again since; or ""."""
+        id = self._ids.get(partition.topic)
+        if not extent.topic_id or id in ("", extent.topic_id):
+            return ""
+        return (
+            f"{partition}, offsets {extent.first} to {extent.end - 1}: the topic was deleted"
+            f"{' and created again' if id else ''} since the batch was read: keep topics until "
+            "their batches are committed, or use KafkaOpaque"
+        )
 
 
 class KafkaOpaque(KafkaBatches, OpaquePartitionedSpout):
@@ -356,6 +490,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
         """Read the recorded offsets again. Raises IncompleteBatch after emitting what is whole."""
         self._connect()
         extents = {partition_of(name): Extent.of(one, name) for name, one in metadata.items()}
+        self._extents_of = extents
         wanted = {one: extent for one, extent in extents.items() if extent.records_max}
         until_s = self._clock.now() + self.options.answer_s
 
@@ -373,6 +508,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
         counts = {one: extent.records_max for one, extent in wanted.items()}
         found = self._fetching.again(ranges, counts, is_over)
         gone = []
+        self._topic_ids({one.topic for one in wanted})
         for partition, messages in sorted(found.items()):
             if problem := self._missing(partition, wanted[partition], messages):
                 gone.append(problem)
@@ -384,8 +520,8 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
 
     def _missing(self, partition: Partition, extent: Extent, messages: list[Message]) -> str:
         """What differs from the recorded batch; "" without a count, as in Storm's metadata."""
-        if extent.count is None:
-            return ""
+        if (problem := self._other_topic(partition, extent)) or extent.count is None:
+            return problem
         if len(messages) == extent.count and checksum(messages) == extent.checksum:
             return ""
         earliest, latest = self._connect().retained(partition)

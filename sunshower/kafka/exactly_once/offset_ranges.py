@@ -31,6 +31,7 @@ class OffsetRange(NamedTuple):
     partition: int
     first: int
     end: int
+    topic_id: str = ""  # differs if the topic is created again; "": the brokers give none
 
 
 class KafkaRanges(KafkaBatches, PartitionedSpout):
@@ -73,6 +74,16 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
                 break  # all offsets up to the end are in batches
             self._clock.sleep(min(room.seconds, REST_S))
             found = self._extents(starts, room)
+        begins = {one: extent.at(extent.first) for one, extent in found.items()}
+        is_any = any(extent.first < extent.end for extent in found.values())
+        present, unread = self._of_present_topics(begins, now=is_any)
+        for one, begin in present.items():
+            if one not in unread:
+                found[one] = replace(found[one], topic_id=begin.topic_id)
+            elif begin.topic_id != found[one].topic_id:  # the topic was created again
+                found[one] = begin
+            else:
+                found[one] = replace(found[one], end=found[one].first)
         for partition, extent in sorted(found.items()):
             self._emit_range(partition, extent, room)
         return {partition_name(partition): extent.kept() for partition, extent in found.items()}
@@ -80,6 +91,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
         """Emit the same ranges. Raises IncompleteBatch for deleted ones, after the others."""
         gone = []
+        self._topic_ids({partition_of(name).topic for name in metadata})
         for name, kept in sorted(metadata.items()):
             partition, extent = partition_of(name), Extent.of(kept, name)
             if problem := self._missing(partition, extent):
@@ -92,6 +104,8 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     def _missing(self, partition: Partition, extent: Extent) -> str:
         if extent.first == extent.end:
             return ""
+        if problem := self._other_topic(partition, extent):
+            return problem
         earliest, latest = self._connect().retained(partition)
         if earliest <= extent.first and extent.end <= latest:
             return ""
@@ -107,7 +121,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     def _emit_range(self, partition: Partition, extent: Extent, room: Room) -> None:
         self._read[partition] = extent
         if extent.first < extent.end:
-            room.emit([OffsetRange(*partition, extent.first, extent.end)])
+            room.emit([OffsetRange(*partition, extent.first, extent.end, extent.topic_id or "")])
 
     def _extents(self, starts: Mapping[Partition, Extent], room: Room) -> dict[Partition, Extent]:
         """The extents of a batch; partitions whose broker does not answer are left out."""

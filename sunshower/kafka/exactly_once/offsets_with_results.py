@@ -1,17 +1,19 @@
 """Exactly once without batches: stores offsets and results in the same transaction.
 
     kept = OffsetsWithResults("counts.db", "words")    # or "postgresql://host/database"
-    KafkaSpout(…, fields=("topic", "partition", "offset", "value"),
+    KafkaSpout(…, fields=("topic", "topic_id", "partition", "offset", "value"),
                options=KafkaOptions(store=kept))
     kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
 
 The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
 the offsets of its messages in one transaction, and drops repeats by their offsets, also after a
-crash. The spout starts at the offsets stored with the results.
+crash. The spout stores, in the same database, the offset below which all trees are done, and starts
+there: other bolts on its stream may be behind the results.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -27,7 +29,7 @@ from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import RecordParts, Schema
 from sunshower.secret import Secret, address
-from sunshower.state.results import Results, Source
+from sunshower.state.results import Read, Results, Source, topic_key
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_results import SqliteResults
 from sunshower.topologies.components import Context
@@ -51,7 +53,8 @@ class OffsetsWithResults:
     """A `store` for KafkaOptions, and the bolt that belongs to it. `place` is a SQLite file, or the
     address of a PostgreSQL: postgresql://…, or a Secret. All processes of the topology must have
     access to a file, and run on the machine where it was declared: elsewhere opening it raises
-    ConfigError. A topic recreated under its old name needs another `id`."""
+    ConfigError. If records have the field topic_id, a topic that is created again under its old
+    name is another topic; without it the spout raises BadOffset for one."""
 
     place: str | PurePath | Secret
     id: str
@@ -70,7 +73,7 @@ class OffsetsWithResults:
 
     def __call__(self, reader: ReaderContext) -> Offsets:
         with using(str(self.place)):
-            return _ResultOffsets(self._open())
+            return _ResultOffsets(self._open(), reader.directory.topic_ids)
 
     @checked(ConfigError, "OffsetsWithResults.bolt")
     def bolt(self, write: Write, setup: str = "") -> ResultsBolt:
@@ -79,6 +82,7 @@ class OffsetsWithResults:
         psycopg's; a PostgreSQL must have written a batch within 10 s.
 
         Its records need the fields topic, partition and offset, and each message is one record.
+        With topic_id as well, offsets of a topic that is created again are no repeats.
         Group by the fields topic and partition, so that tasks do not compete for a partition.
         `setup` is SQL that creates the tables.
         """
@@ -93,39 +97,56 @@ class OffsetsWithResults:
 
 
 class ResultsBolt(OnceBolt):
-    """The bolt that OffsetsWithResults.bolt returns. Its keys are topic, partition and offset."""
+    """The bolt that OffsetsWithResults.bolt returns. Its keys are topic, id of the topic (if
+    records have it), partition and offset."""
 
     def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
         self._kept, self._write, self._setup = kept, write, setup
         self._parts: RecordParts | None = None  # None until an input is declared
-        self._done: dict[Source, tuple[Intervals, int, int]] = {}  # …, settled, version
+        self._has_topic_id: bool | None = None  # of its inputs
+        self._done: dict[Source, tuple[Intervals, Read]] = {}
         self._records: list[Any] = []  # the records of this batch
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error for records without topic, partition and offset."""
         self._parts = self._parts or RecordParts("a bolt that keeps offsets with its results")
         self._parts.check(schema, FIELDS)
+        has_topic_id = "topic_id" in schema.fields
+        if self._has_topic_id not in (None, has_topic_id):
+            raise TopologyError(
+                "of the inputs of a bolt that keeps offsets with its results, one has the field "
+                "topic_id and another has not: give all of them the field"
+            )
+        self._has_topic_id = has_topic_id
+        if has_topic_id:
+            self._parts.check(schema, ["topic_id"])
 
     def prepare(self, context: Context) -> None:
         if self._parts is None:
             raise TopologyError("declare an instance of this bolt, not a function that makes one")
-        self._getters = [self._parts.getter(name) for name in FIELDS]
+        names = ("topic", "topic_id", *FIELDS[1:]) if self._has_topic_id else FIELDS
+        self._getters = [self._parts.getter(name) for name in names]
         self.begin()
         self._results = self._kept._open()
         self._results.setup(self._setup)
         self.load()
 
     def key_of(self, record: Any) -> Hashable:
+        """The key (row of the topic, partition, offset)."""
+        if self._has_topic_id:
+            topic, id, *place = (get(record) for get in self._getters)
+            return (topic_key(topic, id), *place)
         return tuple(get(record) for get in self._getters)
 
     def is_stored(self, key: tuple[str, int, int]) -> bool:
         topic, partition, offset = key
         source = topic, partition
         if source not in self._done:
-            read = self._results.read(source)
-            self._done[source] = Intervals(read.done), read.settled or 0, read.version
-        done, settled, _ = self._done[source]
-        return offset < settled or offset in done
+            name, _, id = topic.partition("#")
+            read = self._results.read_of_topic(name, id, partition)
+            self._done[source] = Intervals(read.done), read
+        done, read = self._done[source]
+        return offset < (read.settled or 0) or offset in done
 
     def accept(self, record: Any) -> None:
         self._records.append(record)
@@ -138,14 +159,17 @@ class ResultsBolt(OnceBolt):
             fresh.setdefault((topic, partition), []).append(offset)
         new = {}
         for source, offsets in fresh.items():
-            done, settled, version = self._done[source]
-            new[source] = done.from_on(settled).with_all(offsets), version
+            done, read = self._done[source]
+            new[source] = done.from_on(read.settled or 0).with_all(offsets), read
         self._results.write(
-            {source: (done.pairs, version) for source, (done, version) in new.items()},
+            {source: (done.pairs, read.version) for source, (done, read) in new.items()},
             lambda connection: self._write(connection, self._records),
+            {source: read.moved_from for source, (_, read) in new.items() if read.moved_from},
         )
-        for source, (done, version) in new.items():
-            self._done[source] = done, self._results.read(source).settled or 0, version + 1
+        for source, (done, read) in new.items():
+            settled = self._results.read(source).settled
+            version = 1 if read.moved_from else read.version + 1
+            self._done[source] = done, Read(settled, [], version)
         self._records = []
 
     def load(self) -> None:
@@ -157,36 +181,62 @@ class ResultsBolt(OnceBolt):
 
 
 class _ResultOffsets(Offsets):
-    """The spout commits `settled`, the bolt writes the rest."""
+    """The spout commits `settled`, and starts there. What the bolt has written beyond it may belong
+    to trees that are not done: another bolt of the topology may not have processed it."""
 
     keeps_writer = False
     by_message = True
 
-    def __init__(self, results: Results) -> None:
+    def __init__(
+        self, results: Results, ask: Callable[[Collection[str]], Mapping[str, str]]
+    ) -> None:
         self._results = results
+        self._ask = ask  # for the ids of topics
         self._lock = threading.Lock()  # the commit thread writes
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         found = {}
+        ids = self._ask({partition.topic for partition in partitions})
         with using("offsets with results"), self._lock:
             for partition in partitions:
-                read = self._results.read(partition)
-                if read.settled is not None:
-                    found[partition] = Committed(Intervals(read.done).after(read.settled))
+                id = ids.get(partition.topic, "")
+                settled = self._settled(partition, id)
+                if settled is not None:
+                    metadata = json.dumps({"topicId": id}) if id else ""
+                    found[partition] = Committed(settled, metadata)
         return found
+
+    def _settled(self, partition: Partition, id: str) -> int | None:
+        """The stored offset of the topic with this id. Raises BadOffset if results of a former
+        topic are stored without its id: they could not be told from those of the present one."""
+        key = topic_key(partition.topic, id)
+        rows = self._results.siblings(*partition)
+        if key in rows or rows.keys() <= {partition.topic}:
+            return self._results.read(
+                (key if key in rows else partition.topic, partition.number)
+            ).settled
+        if rows.get(partition.topic):
+            raise BadOffset(
+                f"topic {partition.topic!r} was deleted and created again, and the results of the "
+                f"former one are stored without its id: emit the field too, fields=(…, "
+                '"topic_id", …), and give another id'
+            )
+        return None
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         with using("offsets with results"), self._lock:
-            for partition, committed in offsets.items():
-                settled = self._results.read(partition).settled
+            rows = {
+                (topic_key(partition.topic, committed.topic_id), partition.number): committed.offset
+                for partition, committed in offsets.items()
+            }
+            for (partition, committed), source in zip(offsets.items(), rows, strict=True):
+                settled = self._results.read(source).settled
                 if settled is not None and committed.offset < settled:
                     raise BadOffset(
                         f"{partition} is read from {committed.offset}, and all below {settled} "
                         "was done: was the topic recreated? Then give another id"
                     )
-            self._results.settle(
-                {partition: committed.offset for partition, committed in offsets.items()}
-            )
+            self._results.settle(rows)
 
     def close(self) -> None:
         with self._lock:
@@ -216,7 +266,3 @@ class Intervals:
     def from_on(self, number: int) -> Intervals:
         """The members that are at least `number`."""
         return Intervals((max(first, number), end) for first, end in self.pairs if end > number)
-
-    def after(self, number: int) -> int:
-        """The smallest integer from `number` on that is not a member."""
-        return next((end for first, end in self.pairs if first <= number < end), number)

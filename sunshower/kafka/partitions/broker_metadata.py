@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from sunshower.arguments import Instance
@@ -36,7 +36,12 @@ _NOT_AUTHORISED = {
     "CLUSTER_AUTHORIZATION_FAILED",
     "GROUP_AUTHORIZATION_FAILED",
 }
-_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+_NO_ID = "A" * 22  # of brokers before Kafka 2.8: the UUID zero, in base64
+_AS_KAFKA_PRINTS = str.maketrans("+/", "-_")  # also in ZooKeeper; librdkafka has the other base64
+UNKNOWN = {  # errors of a topic or partition that does not exist, or not any more
+    *("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"),
+    *("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),
+}
 
 
 class KafkaDirectory:
@@ -73,6 +78,21 @@ class KafkaDirectory:
         brokers = self._ask().brokers
         address = {id: f"{one.host}:{one.port}" for id, one in brokers.items()}
         return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        from confluent_kafka import TopicCollection
+
+        if not topics:
+            return {}
+        asked = self._client.describe_topics(
+            TopicCollection(sorted(topics)), request_timeout=self.answer_within_s
+        )
+        found = {}
+        for topic, answer in asked.items():
+            with suppress(UnknownTopic), client_errors(f"topic {topic!r}", self._address):
+                id = str(answer.result().topic_id)
+                found[topic] = "" if id == _NO_ID else id.translate(_AS_KAFKA_PRINTS)
+        return found
 
     def bootstrap(self) -> str:
         return self._address
@@ -177,7 +197,7 @@ def as_ours(error: Any, what: str, address: str) -> KafkaError:
     """
     name = error.name() if hasattr(error, "name") else ""
     why = f" ({error.str()})" if hasattr(error, "str") else ""
-    if name in _UNKNOWN or error is None:
+    if name in UNKNOWN or error is None:
         return UnknownTopic(
             f"there is no {what} in the Kafka at {address}{why}: create it, or correct its name"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeVar
 
 from sunshower.clock import Clock
@@ -42,6 +42,11 @@ class RefreshedDirectory:
 
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         return self._recent(("leaders", topic), lambda: self._directory.leaders(topic))
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The present ids, never cached ones. A directory of the user may have no such method."""
+        ask = getattr(self._directory, "topic_ids", None)
+        return dict.fromkeys(topics, "") if ask is None else ask(topics)
 
     def bootstrap(self) -> str:
         return self._recent("bootstrap", self._directory.bootstrap)

@@ -7,10 +7,11 @@ Offsets     the committed offset of each      in Kafka, in ZooKeeper in Storm's 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -35,6 +36,22 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str = ""  # the writer: Storm's JSON with the topology's id, or nothing
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The metadata, if they are a JSON object, as Storm's and ours are: the writer's
+        "topologyId", and the "topicId" of the topic that the offset belongs to."""
+        try:
+            found = json.loads(self.metadata)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic; "" if it is not known."""
+        id = self.fields.get("topicId")
+        return id if isinstance(id, str) else ""
 
 
 class RetainedOffsets(NamedTuple):
@@ -61,6 +78,13 @@ class Directory(Protocol):
         """The broker that leads each partition, as host:port; None without a leader.
 
         Raises what `partitions` raises.
+        """
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The id of each of these topics now, which no topic of the same name had before; "" if the
+        brokers give none. Topics that do not exist are missing.
+
+        Raises NotAuthorised, KafkaUnreachable. Called in a thread of its own, too.
         """
 
     def bootstrap(self) -> str:

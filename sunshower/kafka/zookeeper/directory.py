@@ -12,6 +12,7 @@ partitions; their leaders are a separate question.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.partitions.ports import INTERNAL_TOPICS, Partition
@@ -54,6 +55,14 @@ class ZooKeeperDirectory:
             case {"partitions": dict(replicas)} if all(number.isdecimal() for number in replicas):
                 return tuple(Partition(topic, number) for number in sorted(map(int, replicas)))
         raise KafkaError(f"{path} in ZooKeeper does not contain the partitions of a topic: {found}")
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        nodes = {topic: self._read(f"{self._brokers}/topics/{topic}") for topic in topics}
+        return {
+            topic: str(node.get("topic_id", ""))
+            for topic, node in nodes.items()
+            if node is not None
+        }
 
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         brokers = self.brokers()

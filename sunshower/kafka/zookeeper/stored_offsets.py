@@ -1,8 +1,13 @@
 """Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
 
-layout   path                                       value
-Storm    <root>/<id>/[<topic>/]partition_<n>        JSON: offset, topology's id and name, …
-plain    /consumers/<group>/offsets/<topic>/<n>     the offset, as decimal text
+layout   path                                                value
+Storm    <root>/<id>/[<topic>/]partition_<n>                 JSON: offset, topology's id and name, …
+plain    /consumers/<group>/offsets/<topic>/<n>              the offset, as decimal text
+         /consumers/<group>/offsets/<topic>/<n>/topic_id     the id of the topic, as text
+
+Both readers ignore what Storm and Kafka do not write: "topicId" in the JSON, and the node below the
+offset. That node is written after its offset: if a process dies in between, the offset counts as
+one of the former topic, and the new topic is read from its start again.
 
 Storm: org/apache/storm/kafka/PartitionManager.java (committedPath, commit)
 """
@@ -25,6 +30,8 @@ class OffsetLayout(Protocol):
 
     @property
     def keeps_writer(self) -> bool: ...
+    @property
+    def has_topic_node(self) -> bool: ...  # the topic's id is a node of its own
     def path(self, partition: Partition) -> str: ...
     def value(self, partition: Partition, committed: Committed) -> bytes: ...
     def read(self, partition: Partition, value: bytes) -> Committed:
@@ -37,6 +44,7 @@ class PlainLayout:
 
     group: str
     keeps_writer: ClassVar[bool] = False
+    has_topic_node: ClassVar[bool] = True
 
     def path(self, partition: Partition) -> str:
         return f"/consumers/{self.group}/offsets/{partition.topic}/{partition.number}"
@@ -66,6 +74,7 @@ class StormLayout:
     wildcard: bool = False
     leader: Callable[[Partition], str | None] = lambda _: None
     keeps_writer: ClassVar[bool] = True
+    has_topic_node: ClassVar[bool] = False
 
     def path(self, partition: Partition) -> str:
         home = f"{self.root.rstrip('/')}/{self.id}".lstrip("/")
@@ -74,15 +83,16 @@ class StormLayout:
 
     def value(self, partition: Partition, committed: Committed) -> bytes:
         host, _, port = (self.leader(partition) or "").rpartition(":")
-        return json.dumps(
-            {
-                "topology": {"id": self.topology, "name": self.name},
-                "offset": committed.offset,
-                "partition": partition.number,
-                "broker": {"host": host, "port": int(port or -1)},
-                "topic": partition.topic,
-            }
-        ).encode()
+        value = {
+            "topology": {"id": self.topology, "name": self.name},
+            "offset": committed.offset,
+            "partition": partition.number,
+            "broker": {"host": host, "port": int(port or -1)},
+            "topic": partition.topic,
+        }
+        of_topic = {name: committed.fields.get(name) for name in ("topicId", "leaderEpoch")}
+        value |= {name: one for name, one in of_topic.items() if one is not None}
+        return json.dumps(value).encode()
 
     def read(self, partition: Partition, value: bytes) -> Committed:
         path = self.path(partition)
@@ -103,7 +113,9 @@ class StormLayout:
                 )
         topology = more.get("topology")
         writer = topology.get("id") if isinstance(topology, dict) else None
-        return Committed(offset, json.dumps({"topologyId": writer}) if writer else "")
+        fields = {"topologyId": writer} if writer else {}
+        fields |= {name: more[name] for name in ("topicId", "leaderEpoch") if name in more}
+        return Committed(offset, json.dumps(fields) if fields else "")
 
 
 class StoredOffsets(Offsets):
@@ -128,6 +140,7 @@ class StoredOffsets(Offsets):
         self._owns = owns
         self._member = member
         self.keeps_writer = layout.keeps_writer
+        self._topics: dict[Partition, str] = {}  # the stored ids of topics, in nodes of their own
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         found: dict[Partition, Committed] = {}
@@ -135,8 +148,12 @@ class StoredOffsets(Offsets):
             path = self._layout.path(partition)
             with using(path):
                 node = self._tree.get(path)
+                topic = self._tree.get(_topic(path)) if self._layout.has_topic_node else None
             if node:
                 found[partition] = self._layout.read(partition, node.value)
+            if node and topic:
+                self._topics[partition] = id = topic.value.decode(errors="replace")
+                found[partition] = found[partition]._replace(metadata=json.dumps({"topicId": id}))
         return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
@@ -152,12 +169,24 @@ class StoredOffsets(Offsets):
             with using(path):
                 try:
                     self._tree.put(path, self._layout.value(partition, committed), member)
+                    if self._layout.has_topic_node:
+                        self._write_topic(partition, committed.topic_id, member)
                 except NoNode as error:
                     text = f"{partition} is not committed: {member} is gone"
                     raise StaleGeneration(text) from error
 
+    def _write_topic(self, partition: Partition, id: str, member: str | None) -> None:
+        """Store the id of the topic, if it is another one than before."""
+        if id and self._topics.get(partition) != id:
+            self._tree.put(_topic(self._layout.path(partition)), id.encode(), member)
+            self._topics[partition] = id
+
     def close(self) -> None:
         self._tree.close()
+
+
+def _topic(path: str) -> str:
+    return f"{path}/topic_id"
 
 
 def _bad(path: str, value: bytes, wanted: str) -> BadOffset:

@@ -30,7 +30,7 @@ class TaskTransfer:
     charges: dict[int, Charges] = field(
         default_factory=dict
     )  # spouts: message → its charged failures
-    event_times: dict[int, float] = field(default_factory=dict)  # of `waiting`, for windows
+    event_times: dict[int, Any] = field(default_factory=dict)  # of `waiting`, for windows
     ahead: list[Any] = field(default_factory=list)  # spouts: records taken and not emitted yet
     exhausted: bool = False
     state: Any = None  # the result of snapshot()

@@ -38,13 +38,17 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int], last_id: int = 0) 
     numbers = unused({*before.workers, *taken}, len(given.workers))
     worker_of = dict(zip(given.workers, numbers, strict=True))
     placed = [replace(task, worker=worker_of[task.worker]) for task in given.tasks]
+    graph = replace(given.graph, components=continued(before, given))
+    return replace(given, graph=graph, tasks=numbered(placed, before.tasks, last_id))
+
+
+def continued(before: Plan, given: Plan) -> dict[str, Component]:
+    """The components of `given` code, whose spouts continue at the positions of those `before`."""
     former = before.graph.components
-    components = {
+    return {
         name: _continued(former[name], one) if name in former else one
         for name, one in given.graph.components.items()
     }
-    graph = replace(given.graph, components=components)
-    return replace(given, graph=graph, tasks=numbered(placed, before.tasks, last_id))
 
 
 def _continued(old: Component, new: Component) -> Component:

@@ -210,11 +210,11 @@ class Pending:
         """Return the number of each pending root. Scans every slot."""
         return self._number[self._deadline_s < _NEVER]
 
-    def lowest(self, values: F64) -> float:
-        """Return the lowest of `values`, by slot, of the pending roots; inf if there is none."""
+    def only_pending(self, values: NDArray[Any]) -> list[Any]:
+        """Return those of `values`, by slot, of the pending roots."""
         count = min(len(values), self._slots)
-        pending = self._deadline_s[:count] < _NEVER
-        return float(values[:count][pending].min(initial=np.inf))
+        pending: list[Any] = values[:count][self._deadline_s[:count] < _NEVER].tolist()
+        return pending
 
     def _still_pending(self, roots: U64) -> U64:
         mine = incarnations_of(roots) == self.incarnation

@@ -61,7 +61,7 @@ class EachColumns(EachTable):
 class FilterColumns(Operator):
     """Emits the rows of tables for which an Arrow expression is true."""
 
-    takes_tables = makes_tables = by_row = True
+    takes_tables = makes_tables = by_row = keeps_values = True
 
     def __init__(self, schema: Schema, expression: Any) -> None:
         self.schema, self.expression = schema, expression
@@ -83,7 +83,7 @@ class FilterColumns(Operator):
 class ProjectColumns(Operator):
     """Emits some columns of tables."""
 
-    takes_tables = makes_tables = by_row = True
+    takes_tables = makes_tables = by_row = keeps_values = True
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, list(fields)

@@ -98,7 +98,8 @@ class OperatorBolt(Bolt[Any, Any]):
     @property
     def call_limits(self) -> list[CallLimits | None]:
         """Those of its functions; None: it is no async one."""
-        return [one.limits for one in self.operators if isinstance(one, FunctionOperator)]
+        calls = (getattr(one, "inner", one) for one in self.operators)  # of OfUpdates
+        return [one.limits for one in calls if isinstance(one, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:
@@ -171,10 +172,12 @@ class OperatorBolt(Bolt[Any, Any]):
             _call(operator, "tick")
 
     def figures(self) -> dict[str, float]:
-        """Those of its functions, such as the rows of a join that found nothing in its table."""
+        """Those of its operators, such as ambiguous times, or rows without a match in a table."""
         sums: dict[str, float] = {}
         for operator in self.operators:
-            for name, value in (_call(operator, "figures") or {}).items():
+            reader = getattr(operator, "reader", None)  # of event times
+            own = reader.figures() if reader is not None else {}
+            for name, value in {**own, **(_call(operator, "figures") or {})}.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums
 

@@ -26,9 +26,14 @@ from sunshower.topologies.operators.states import MapState
 class Slot(Protocol):
     """The state of one task."""
 
+    name: str
+
     @property
     def state(self) -> MapState:
         """The open state."""
+
+    def number(self, attempt: Attempt) -> int:
+        """The number of the write that has begun; a later write of a group has a higher one."""
 
     def open(self, context: Context) -> None:
         """Open the state, unless it is open."""
@@ -47,6 +52,7 @@ class Persist(Operator):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True
+    emits_updates = False  # instead of rows: see update_rows.py
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
@@ -79,6 +85,15 @@ class Persist(Operator):
     def cleanup(self) -> None:
         self.slot.close()
 
+    def emitted(
+        self, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
+    ) -> Sequence[Any]:
+        """The records of groups as they are emitted: as updates, if something reads these."""
+        if not self.emits_updates:
+            return records
+        name, number = self.slot.name, self.slot.number(attempt)
+        return [((name, key), number, [one]) for key, one in zip(keys, records, strict=True)]
+
 
 class PersistCombined(Persist):
     """Combines values into those of their groups in a state."""
@@ -99,7 +114,7 @@ class PersistCombined(Persist):
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         updates = [partial(self._update, value) for value in batch.values()]
         values = state.multi_update(list(batch), updates)
-        return self.records(batch, values)
+        return self.emitted(batch, self.records(batch, values), attempt)
 
     def records(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Any]:
         """The records to emit: (fields of the group, what the combiner emits)."""
@@ -135,7 +150,7 @@ class PersistReduced(Persist):
             groups.setdefault(key, []).append(row)
         updates = [partial(self._update, rows) for rows in groups.values()]
         values = state.multi_update(list(groups), updates)
-        return new_values(groups, values, len(self.by), self.out)
+        return self.emitted(groups, new_values(groups, values, len(self.by), self.out), attempt)
 
     def _update(self, rows: Sequence[Any], old: Any) -> Any:
         return reduce(self.reducer.reduce, rows, self.reducer.init() if old is None else old)

@@ -15,10 +15,18 @@ from sunshower.topologies.async_functions import check_call_time, limits_of
 from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, TakeBranch
+from sunshower.topologies.operators.updates.update_rows import (
+    Lineage,
+    PlainRows,
+    of_updates,
+    update_schema,
+)
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
@@ -43,6 +51,7 @@ class Declarations(Protocol):
     def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
     def add_input(self, bolt: str, grouped: Any) -> None: ...
     def answer(self, stream: Any) -> None: ...
+    def read_updates(self, stage: StageDraft) -> None: ...
 
 
 @dataclass(eq=False)
@@ -54,6 +63,9 @@ class StageRows:
     operator: Operator | None = None
     stream: str | None = None  # the stream that they leave on, once something outside reads them
     readers: list[StageRows] = field(default_factory=list)  # within the stage
+    lineage: Lineage | None = None  # if they follow from running totals
+    updates: str | None = None  # the stream that they leave on as updates, if something reads these
+    makes_updates: bool = False  # whether its operator makes updates of the rows of a join
 
     @property
     def has_columns(self) -> bool:
@@ -64,8 +76,42 @@ class StageRows:
 
     def then(self, operator: Operator, schema: Schema) -> StageRows:
         """The rows that `operator` makes of these, in the same stage."""
-        self.readers.append(StageRows(self.stage, schema, operator))
+        lineage = self.lineage and self.lineage.behind(operator, schema)
+        self.readers.append(StageRows(self.stage, schema, operator, lineage=lineage))
         return self.readers[-1]
+
+    @property
+    def needs_updates(self) -> bool:
+        """Whether something reads these rows as updates."""
+        return self.updates is not None or any(
+            reader.operator.reads_updates or reader.needs_updates
+            for reader in self.readers
+            if reader.operator is not None
+        )
+
+    def compiled(self, *, arrive: bool) -> StageRows:
+        """A copy in which rows are passed on as updates as far as something reads them so.
+        `arrive`: whether updates arrive at its operator."""
+        operator, emits = self.operator, arrive
+        if operator is not None and arrive:
+            emits = not operator.reads_updates
+            operator = of_updates(operator, self.schema) if emits else operator
+        elif isinstance(operator, Persist) and self.needs_updates:
+            operator.emits_updates = emits = True
+        elif self.makes_updates:
+            emits = True
+        if not emits:
+            readers = [reader.compiled(arrive=False) for reader in self.readers]
+            return replace(self, operator=operator, readers=readers)
+        plain, passed = list[StageRows](), list[StageRows]()
+        for reader in self.readers:
+            assert reader.operator is not None
+            reads = reader.operator.reads_updates or reader.needs_updates
+            (passed if reads else plain).append(reader.compiled(arrive=reads))
+        if plain or self.stream is not None:
+            passed.append(StageRows(self.stage, self.schema, PlainRows(), self.stream, plain))
+        schema = update_schema(self.schema)
+        return StageRows(self.stage, schema, operator, self.updates, passed)
 
     def branch(self) -> Branch:
         """This node and its readers, frozen."""
@@ -77,7 +123,7 @@ class StageRows:
 class WindowDraft:
     """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
 
-    fields: Sequence[str | None]  # of each input of the stage: its event time; None: the clock
+    fields: Sequence[TimeField | None]  # of each input: its event time; None: the clock
     operator: WindowOperator
     ended: StageRows
     take_late: Callable[[], StageRows] | None = None  # None: there are none
@@ -91,16 +137,24 @@ class StageDraft:
         self.input = StageRows(self, schema)
         self.window: WindowDraft | None = None  # if the stage is one
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
+        self.inputs: Sequence[Any] = ()  # the grouped streams whose rows arrive
+        self.reads_updates = False  # whether they arrive as updates
+        # of a table: what lets the records that are joined with it come as updates
+        self.on_updates: list[Callable[[], None]] = []
         self.is_awaited = False  # whether records of other inputs wait until these are read
         self._words: Counter[str] = Counter()
 
-    def end_by(self, field: str | None, operator: WindowOperator, schema: Schema) -> StageRows:
+    def end_by(
+        self, field: TimeField | None, operator: WindowOperator, schema: Schema
+    ) -> StageRows:
         """Make this stage a window. Returns the rows of windows that have ended."""
         late = self.input.then(operator, schema)
         self.window = WindowDraft([field], operator, StageRows(self, schema), lambda: late)
         return self.window.ended
 
-    def join_by(self, fields: Sequence[str], operator: WindowOperator, schema: Schema) -> StageRows:
+    def join_by(
+        self, fields: Sequence[TimeField], operator: WindowOperator, schema: Schema
+    ) -> StageRows:
         """Make this stage a join, whose operator makes (branch, record) of its rows: 0 for the
         joined ones, which watermarks bring, too, and 1 for the late ones. Returns the joined."""
         pairs = self.input.then(operator, PAIRS)
@@ -114,7 +168,8 @@ class StageDraft:
         timers."""
         rows = self.input.then(operator, operator.schema)
         if isinstance(operator, TimedProcess):
-            self.window = WindowDraft([operator.field], operator, rows)
+            named = operator.field and TimeField(operator.field, operator.zone)
+            self.window = WindowDraft([named or None], operator, rows)
         return rows
 
     @cached_property
@@ -133,6 +188,8 @@ class StageDraft:
     def compiled(self) -> OperatorBolt:
         """The bolt. Its functions run input by input as far as the rows have one reader."""
         node, steps = self.input, list[RowOperator]()
+        if self.window is None:
+            node = node.compiled(arrive=self.reads_updates)
         while node.stream is None and len(node.readers) == 1:
             (reader,) = node.readers
             if not isinstance(reader.operator, RowOperator):

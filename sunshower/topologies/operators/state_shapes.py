@@ -20,7 +20,10 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Component
 
-_CODE = ("function", "reads", "schema", "out", "store", "slot", "calls", "limits")  # may change
+_CODE = (  # may change
+    *("function", "reads", "schema", "out", "store", "slot", "calls", "limits"),
+    "emits_updates",
+)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class RowOperator(Operator):
     by_row = True
     generator: Callable[[Any], Iterable[Any]] | None = None  # a generator function that does that
     makes: Schema | None = None  # what its rows are; None: no user code has made them
+    renames = False  # whether its rows are within others, so that they have no fields
 
     def expand(self, row: Any) -> Iterable[Any]:
         """What it makes of a row."""
@@ -173,6 +174,8 @@ class Map(RowFunction):
 class Filter(RowFunction):
     """Emits the rows for which a function returns a true value."""
 
+    keeps_values = True
+
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if self.calls is None:
             kept = [row for row in rows if self.function(row)]
@@ -188,6 +191,8 @@ class Filter(RowFunction):
 class Peek(RowFunction):
     """Emits all rows after a function was called with each."""
 
+    keeps_values = True
+
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit(self._all(rows))
 
@@ -198,6 +203,8 @@ class Peek(RowFunction):
 class NumberBranch(RowOperator):
     """Emits (number, row), with the number of the first predicate that is true for the row, or of
     the last one plus one."""
+
+    keeps_values = renames = True
 
     def __init__(self, predicates: Sequence[Callable[..., Any]]) -> None:
         self.filters = [Filter(predicate) for predicate in predicates]
@@ -225,6 +232,8 @@ class NumberBranch(RowOperator):
 class TakeBranch(RowOperator):
     """Emits the rows of (number, row) that have one number."""
 
+    keeps_values = True
+
     def __init__(self, number: int) -> None:
         self.number = number
 
@@ -238,6 +247,8 @@ class TakeBranch(RowOperator):
 
 class Project(RowOperator):
     """Emits some fields of each row, as plain tuples."""
+
+    keeps_values = True
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, tuple(fields)

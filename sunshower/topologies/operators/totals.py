@@ -7,7 +7,7 @@ epoch, so a state never takes a write for the repetition of another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sunshower.errors import TopologyError
@@ -33,6 +33,8 @@ from sunshower.topologies.operators.states import (
     StateFactory,
     Update,
 )
+
+_ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
 
 
 class TaskMemory:
@@ -91,9 +93,16 @@ def check_factory(factory: Any, where: str) -> None:
 class TotalsSlot:
     """The state of one task; `factory` None: in its memory."""
 
-    def __init__(self, factory: StateFactory | None, name: str, where: str) -> None:
+    def __init__(
+        self,
+        factory: StateFactory | None,
+        name: str,
+        where: str,
+        join: Callable[[Sequence[FoundPart]], Mapping[Key, Any]] | None = None,
+    ) -> None:
+        """`join`: as Moving.join; None: there is nothing beside the totals."""
         check_factory(factory, where)
-        self.factory, self.name = factory, name
+        self.factory, self.name, self._join = factory, name, join or _nothing_else
         self._state: MapState | None = None
         self._number = 0  # of the last write
         self._epoch = 1
@@ -101,22 +110,27 @@ class TotalsSlot:
 
     def open(self, context: Context) -> None:
         """Open the state. Raises what the factory raises, such as StoreUnreachable."""
+        self._epoch = int(context.clock.now() * 1e6)
         if self.factory is None:
             self._state = TaskMemory()
             return
-        moving = Moving(Spread.BY_KEY, _nothing_else, not self._was_open)
+        moving = Moving(Spread.BY_KEY, self._join, not self._was_open)
         place = Place(
             context.topology, self.name, context.index, context.parallelism, moving=moving
         )
         self._state = self.factory.make(place)
         self._was_open = True
-        self._epoch = int(context.clock.now() * 1e6)
         self._pass_others()
 
     @property
     def state(self) -> MapState:
         assert self._state is not None, f"state {self.name!r} is not open"
         return self._state
+
+    def number(self, attempt: Attempt) -> int:
+        """The number of the write that has begun: the time of the opening in microseconds, and one
+        more for each write, so those of a later life of the task are higher."""
+        return self._epoch + self._number
 
     def begin_commit(self, attempt: Attempt) -> None:
         """Begin a write, under the next number."""
@@ -142,6 +156,10 @@ class TotalsSlot:
         """The state, if it is in the memory of the task."""
         return self._state if isinstance(self._state, TaskMemory) else None
 
+    def pass_number(self, number: int) -> None:
+        """Let the numbers that follow be higher than this one."""
+        self._epoch = max(self._epoch, number - self._number)
+
     @property
     def _attempt(self) -> Attempt:
         return Attempt(self._number, 0, self._epoch)
@@ -166,17 +184,27 @@ class _InMemory(Persist):
     slot: TotalsSlot
 
     def snapshot(self) -> Any:
-        """The values, for another process."""
-        return None if self.slot.memory is None else self.slot.memory.values
+        """The values, for another process, and the number of the last update, if there are any."""
+        if (values := self._values) is None or not self.emits_updates:
+            return values
+        return [values, self.slot.number(_ANY)]
 
     def restore(self, state: Any) -> None:
         """Continue with what `snapshot` returned."""
-        if self.slot.memory is not None and state is not None:
-            self.slot.memory.values = state
+        if self.slot.memory is None or state is None:
+            return
+        if not isinstance(state, dict):
+            state, number = state
+            self.slot.pass_number(number)
+        self.slot.memory.values = state
 
     def result(self) -> Any:
         """The totals so far, if they are in memory: key → value."""
-        return self.snapshot()
+        return self._values
+
+    @property
+    def _values(self) -> dict[Key, Any] | None:
+        return None if self.slot.memory is None else self.slot.memory.values
 
     def stored(self, keys: Sequence[Key]) -> list[Any]:
         """The totals of groups as they are emitted; None where there is none."""
@@ -214,7 +242,7 @@ class CombinedTotals(_InMemory, PersistCombined):
         pairs = zip(batch.values(), state.multi_get(keys), strict=True)
         values = [value if old is None else combine(old, value) for value, old in pairs]
         state.multi_put(keys, values)
-        return self.records(keys, values)
+        return self.emitted(keys, self.records(keys, values), attempt)
 
 
 class ReducedTotals(_InMemory, PersistReduced):

@@ -8,12 +8,28 @@ from typing import Any, Protocol, TypedDict
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.aggregators import (
+    AnyAggregator,
+    CombinerAggregator,
+    ReducerAggregator,
+)
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import Declarations, StageRows
 from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals import TotalsSlot, single, totals_operators
+from sunshower.topologies.operators.updates.update_rows import (
+    Lineage,
+    check_replaces,
+    totals_lineage,
+)
+from sunshower.topologies.operators.updates.updated_totals import (
+    UpdatedTotals,
+    moved_origins,
+    updated_operators,
+)
 from sunshower.topologies.outputs import Columns
 
 
@@ -39,6 +55,9 @@ class AnyStream(Protocol):
 
     @property
     def schema(self) -> Schema: ...
+    @property
+    def lineage(self) -> Lineage | None: ...
+    def need_updates(self) -> None: ...
     def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
     def fields(self, *fields: str) -> Any: ...
     def global_(self) -> Any: ...
@@ -56,10 +75,45 @@ def totals_of(
     given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
     one = single(given, by, settings.get("parallelism", 1), where)
     id = free_id(stream.topology, settings, "-".join(one.emits), where)
+    if (lineage := stream.lineage) is not None:
+        check_replaces(lineage, where)
+        return _updated_totals(stream, by, one, out, id, settings, where)
     slot = TotalsSlot(settings.get("state"), id, where)
     combine, operator = totals_operators(slot, stream.schema, by, one, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
-    return grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
+    rows = grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
+    rows.lineage = totals_lineage(by)
+    return rows
+
+
+def _updated_totals(
+    stream: AnyStream,
+    by: Sequence[str],
+    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    out: Schema,
+    id: str,
+    settings: TotalsSettings,
+    where: str,
+) -> StageRows:
+    """The totals of rows that follow from other totals: of the last row of each of their groups."""
+    parallelism, lineage = settings.get("parallelism", 1), stream.lineage
+    assert lineage is not None
+    stream.topology.check_new(id, parallelism, where)
+    slot = TotalsSlot(settings.get("state"), id, where, moved_origins)
+    combiner, divide = updated_operators(stream.schema, by, one, lineage)
+    stream.need_updates()
+    if divide.places is not None:
+        parts = stream.then("parts", divide, divide.out)
+        inputs = [parts.fields("key") if by else parts.global_()]
+    else:
+        pairs = stream.then("parts", divide, PAIRS)
+        parts, groups = (pairs.then("parts", TakeBranch(n), divide.out) for n in (0, 1))
+        inputs = [parts.fields("key"), groups.all()]
+    resources = settings.get("resources", NOTHING)
+    rows = stream.topology.begin_stage(id, inputs, parallelism, resources)
+    made = rows.then(UpdatedTotals(slot, len(by), combiner, out), out)
+    made.lineage = totals_lineage(by)
+    return made
 
 
 def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:

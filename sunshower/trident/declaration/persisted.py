@@ -22,6 +22,7 @@ from sunshower.topologies.operators.schemas import (
     state_code_returns,
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_IN_BATCHES, refuse_updates
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group
@@ -108,6 +109,7 @@ def processed(
                 "have neither timers nor states of several ages or versions; leave it out"
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
+    refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
     given = settings.get("name")
     id = code_name(function) if given is None else given
     calls = keyed_process(

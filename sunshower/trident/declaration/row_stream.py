@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from sunshower.arguments import FUNCTION, check_names
@@ -20,6 +22,7 @@ from sunshower.topologies.operators.schemas import (
     check_fields,
     code_name,
 )
+from sunshower.topologies.operators.updates.update_rows import Lineage, TagUpdates, merged_lineage
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
@@ -68,6 +71,11 @@ class RowStream(RecordOperators[R_co]):
         """As RowSource.varies."""
         return any(source.varies for source in self.sources)
 
+    @property
+    def lineage(self) -> Lineage | None:
+        """If its rows follow from running totals: how."""
+        return merged_lineage([source.lineage for source in self.sources])
+
     # ---- some of the rows, or those of several streams -----------------------------------------
 
     def min_by(self, field: str) -> Self:
@@ -85,6 +93,11 @@ class RowStream(RecordOperators[R_co]):
         for other in others:
             check_equal(self.schema, other.schema, where)
         streams: tuple[RowStream[R_co], ...] = (self, *others)
+        if all(one.lineage is not None for one in streams):
+            streams = tuple(
+                RowStream(*one.add_to_each(partial(TagUpdates, number), one.schema))
+                for number, one in enumerate(streams)
+            )
         return self._of(*(source for one in streams for source in one.sources))
 
     def named(self, id: str) -> Self:
@@ -165,6 +178,8 @@ class RowStream(RecordOperators[R_co]):
         stage = self.new_stage(tasks)
         stage.name, stage.leaves = id, True
         stage.add(Operator(), schema, [stage.receive(self.sources, RoundRobin())])
+        if (lineage := self.lineage) is not None:
+            stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
 
     def apply(self, assembly: Callable[[Self], T]) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -20,16 +20,27 @@ from sunshower.config import NOTHING, RESOURCES, Resources
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.steps import EachTable, RowOperator
+from sunshower.topologies.operators.updates.update_rows import (
+    Lineage,
+    PlainRows,
+    merged_lineage,
+    of_updates,
+    update_schema,
+)
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.topology import Topology
 from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.stages.joining import Join
+from sunshower.trident.stages.persisting import QueryState, StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
@@ -42,7 +53,7 @@ from sunshower.trident.stages.plan import (
     StageOutput,
 )
 from sunshower.trident.stages.port import publishing
-from sunshower.trident.stages.sharing import RoundRobin
+from sunshower.trident.stages.sharing import ByFields, ByGrouping, RoundRobin, ToAll
 from sunshower.trident.states.counted import CountedIn
 
 
@@ -115,6 +126,8 @@ class RowSource:
     sharing: Sharing | None = None  # of rows that other stages send
     varies: bool = False  # whether another attempt may have other rows, all tasks together
     feeds: list[Feed] = field(default_factory=list)
+    lineage: Lineage | None = None  # if they follow from running totals
+    updates: bool = False  # whether something reads them as updates
 
     @property
     def is_uneven(self) -> bool:
@@ -128,11 +141,34 @@ class RowSource:
         """What `operator` emits for these rows, in the same stage."""
         return self.stage.add(operator, schema, [self])
 
+    def need_updates(self) -> None:
+        """Let these rows, which follow from running totals, be updates."""
+        if not self.updates:
+            self.updates = True
+            operator = None if self.node is None else self.stage.nodes[self.node][0]
+            for origin in () if isinstance(operator, Persist) else self.origins:
+                origin.need_updates()
+
+    def read_by(self, *, updates: bool) -> tuple[Feed, ...]:
+        """The inputs that get these rows as updates, or as they are."""
+        nodes = self.stage.nodes
+        return tuple(
+            feed
+            for feed in self.feeds
+            if updates == (self.updates and nodes[feed.node][1].reads_updates)
+        )
+
+    @property
+    def reads_updates(self) -> bool:
+        """Whether the operator that emits these rows reads updates, if there are any."""
+        assert self.node is not None
+        return self.updates or self.stage.nodes[self.node][0].reads_updates
+
 
 class _Passing(Operator):
     """Passes rows from one stage on to the next."""
 
-    by_row = True
+    by_row = keeps_values = True
 
 
 @dataclass(eq=False)
@@ -171,7 +207,8 @@ class StageBuilder:
                 source.feeds.append(Feed(node, number))
         origins = tuple(source for sources in inputs for source in sources)
         varies = any(one.varies or (one.is_uneven and not operator.by_row) for one in origins)
-        emitted = RowSource(self, schema, node, origins, varies=varies)
+        lineage = _lineage(operator, schema, origins)
+        emitted = RowSource(self, schema, node, origins, varies=varies, lineage=lineage)
         self.nodes.append((operator, emitted))
         return emitted
 
@@ -182,10 +219,13 @@ class StageBuilder:
             for one in rows
         )
         varies = any(one.varies for one in origins)
-        self.arrivals.append(
-            RowSource(self, rows[0].schema, origins=origins, sharing=sharing, varies=varies)
-        )
-        return self.arrivals[-1]
+        arrival = RowSource(self, rows[0].schema, origins=origins, sharing=sharing, varies=varies)
+        arrival.lineage = merged_lineage([one.lineage for one in origins])
+        if arrival.lineage is not None and isinstance(sharing, ToAll | ByGrouping):
+            word = "broadcast" if isinstance(sharing, ToAll) else "partition"
+            arrival.lineage = replace(arrival.lineage, blocked=f"{word}(…)")
+        self.arrivals.append(arrival)
+        return arrival
 
     def feeders(self) -> Iterator[StageBuilder]:
         """The stages that feed this one directly; a stage may occur several times."""
@@ -300,34 +340,124 @@ def _connections(stages: Sequence[StageBuilder], ids: dict[StageBuilder, str]) -
     return found
 
 
+class _Nodes:
+    """The nodes of a stage as they will be, with those that make rows of updates."""
+
+    def __init__(self, stage: StageBuilder) -> None:
+        self.nodes: list[tuple[Operator, RowSource, bool]] = []  # and whether PlainRows
+        self._places: dict[tuple[int, bool], int] = {}  # (id of rows, as updates) → node
+        self._numbers: dict[int, int] = {}  # node as declared → as it will be
+        arrivals = [*stage.arrivals, *([stage.spout_rows] if stage.spout_rows else [])]
+        for rows in arrivals:
+            if rows.updates and rows.read_by(updates=False):
+                self._add(PlainRows(), rows, plain=True)
+        for number, (operator, rows) in enumerate(stage.nodes):
+            self._numbers[number] = len(self.nodes)
+            self._add(_with_updates(operator, rows), rows, plain=not rows.updates)
+            if rows.updates:
+                self._add(PlainRows(), rows, plain=True)
+
+    def _add(self, operator: Operator, rows: RowSource, *, plain: bool) -> None:
+        self._places[id(rows), plain] = len(self.nodes)
+        self.nodes.append((operator, rows, plain))
+
+    def frozen(self) -> tuple[StageNode, ...]:
+        """The nodes of the plan."""
+        made = []
+        for operator, rows, plain in self.nodes:
+            feeds = self.feeds(rows, updates=not plain)
+            more = self._places.get((id(rows), True))
+            if not plain and more is not None:
+                feeds = (*feeds, Feed(more, 0))
+            made.append(StageNode(operator, feeds))
+        return tuple(made)
+
+    def feeds(self, rows: RowSource, *, updates: bool) -> tuple[Feed, ...]:
+        """The inputs that read rows so."""
+        found = rows.read_by(updates=updates)
+        return tuple(Feed(self._numbers[feed.node], feed.source) for feed in found)
+
+    def of_arrival(self, rows: RowSource) -> tuple[Feed, ...]:
+        """The inputs that read what arrives."""
+        if not rows.updates:
+            return self.feeds(rows, updates=False)
+        more = self._places.get((id(rows), True))
+        feeds = self.feeds(rows, updates=True)
+        return feeds if more is None else (*feeds, Feed(more, 0))
+
+    def of_output(self, rows: RowSource, *, updates: bool) -> int | None:
+        """The node that emits rows for another stage."""
+        return None if rows.node is None else self._places[id(rows), not updates]
+
+
+def _with_updates(operator: Operator, rows: RowSource) -> Operator:
+    """An operator, or what does the same with updates if these are what it emits."""
+    if not rows.updates:
+        return operator
+    if isinstance(operator, Persist):
+        operator.emits_updates = True
+        return operator
+    return of_updates(operator, rows.schema)
+
+
+def _lineage(operator: Operator, schema: Schema, origins: Sequence[RowSource]) -> Lineage | None:
+    """The lineage of what an operator emits. What user code makes of many rows has none."""
+    lineage = merged_lineage([one.lineage for one in origins]) if origins else None
+    if lineage is None or isinstance(operator, RowOperator | EachTable | _Passing):
+        return lineage and lineage.behind(operator, schema)
+    for kind, word in _OF_A_BATCH.items():
+        if isinstance(operator, kind):
+            return replace(lineage, blocked=word)
+    return None
+
+
+_OF_A_BATCH: dict[type[Operator], str] = {
+    Join: "a join within a batch",
+    AggregatorOperator: "an aggregate of one batch",
+    ExtremeRow: "min_by or max_by",
+    QueryState: "a state_query",
+}
+
+
+def _of_updates(sharing: Sharing, schema: Schema) -> Sharing:
+    """How updates are distributed instead of their rows, on the way to the tasks of their
+    groups."""
+    return ByFields(schema, ("origin",)) if isinstance(sharing, ByFields) else copy(sharing)
+
+
 def _frozen(
     stage: StageBuilder, ids: dict[StageBuilder, str], connections: Sequence[_Connection]
 ) -> Stage:
-    source = None
+    source, nodes = None, _Nodes(stage)
     if stage.spout is not None and (rows := stage.spout_rows) is not None:
-        source = Source(ids[stage], stage.spout, rows.schema, tuple(rows.feeds))
+        source = Source(ids[stage], stage.spout, rows.schema, nodes.of_arrival(rows))
+    inputs, outputs = list[StageInput](), list[StageOutput]()
+    for origin, arrival, stream in connections:
+        updates = arrival.updates
+        if arrival.stage is stage:
+            schema = update_schema(arrival.schema) if updates else arrival.schema
+            feeds = nodes.of_arrival(arrival)
+            inputs.append(StageInput(ids[origin.stage], stream, schema, feeds))
+        if origin.stage is stage and arrival.sharing is not None:
+            schema = update_schema(origin.schema) if updates else origin.schema
+            sharing = _of_updates(arrival.sharing, schema) if updates else copy(arrival.sharing)
+            outputs.append(
+                StageOutput(
+                    nodes.of_output(origin, updates=updates),
+                    stream,
+                    target=ids[arrival.stage],
+                    schema=schema,
+                    sharing=sharing,  # each output distributes its rows by itself
+                    counted=not arrival.stage.leaves,
+                )
+            )
     return Stage(
         ids[stage],
         stage.parallelism,
-        tuple(StageNode(operator, tuple(rows.feeds)) for operator, rows in stage.nodes),
+        nodes.frozen(),
         source,
-        inputs=tuple(
-            StageInput(ids[origin.stage], stream, arrival.schema, tuple(arrival.feeds))
-            for origin, arrival, stream in connections
-            if arrival.stage is stage
-        ),
-        outputs=tuple(
-            StageOutput(
-                origin.node,
-                stream,
-                target=ids[arrival.stage],
-                schema=origin.schema,
-                sharing=copy(arrival.sharing),  # each output distributes its rows by itself
-                counted=not arrival.stage.leaves,
-            )
-            for origin, arrival, stream in connections
-            if origin.stage is stage and arrival.sharing is not None
-        ),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
         leaves=stage.leaves,
         resources=stage.resources,
     )

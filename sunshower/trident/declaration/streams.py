@@ -10,6 +10,7 @@ org.apache.storm.trident.fluent.GroupedStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from sunshower.errors import TopologyError
@@ -21,6 +22,7 @@ from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAg
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
@@ -33,6 +35,14 @@ from sunshower.topologies.operators.schemas import (
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import check_one_task, single
+from sunshower.topologies.operators.updates.update_rows import (
+    INSTEAD_OF_WINDOW,
+    PartsOfUpdates,
+    check_replaces,
+    refuse_updates,
+    totals_lineage,
+)
+from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
@@ -49,7 +59,7 @@ from sunshower.trident.declaration.stage_builder import RowSource, TaskSettings
 from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, ToFirst
+from sunshower.trident.stages.sharing import ByBatch, ByFields, ToAll, ToFirst
 from sunshower.trident.stages.windowing import Windows
 
 R_co = TypeVar("R_co", covariant=True)
@@ -155,14 +165,23 @@ class Aggregations(Generic[R_co]):
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
         one = single(given, by, tasks.get("parallelism", 1), where)
+        result: Callable[[Any], Any] | None
         id = "-".join(one.emits) if name is None else name
         slot = new_state(state, id, stream, where, not_exactly_once, by=by)
-        if isinstance(one, CombinerAggregator):
-            operator: Persist = PersistCombined(slot, len(by), one, out)
-            rows = stream.combined([one], by).send_groups(by, tasks)
-            return _written(rows.then(operator, out), slot, by, one.result)
-        operator = PersistReduced(slot, stream.schema, by, one, out)
-        return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
+        if stream.lineage is not None:
+            check_replaces(stream.lineage, where)
+            combiner, divide = updated_operators(stream.schema, by, one, stream.lineage)
+            operator: Persist = UpdatedTotals(slot, len(by), combiner, out)
+            rows, result = _parts_of_updates(stream, divide, by, tasks), combiner.result
+        elif isinstance(one, CombinerAggregator):
+            operator = PersistCombined(slot, len(by), one, out)
+            rows, result = stream.combined([one], by).send_groups(by, tasks), one.result
+        else:
+            operator = PersistReduced(slot, stream.schema, by, one, out)
+            rows, result = stream.send_groups(by, tasks), None
+        totals = rows.then(operator, out)
+        totals.lineage = totals_lineage(by)
+        return _written(totals, slot, by, result)
 
     def window(
         self,
@@ -181,12 +200,13 @@ class Aggregations(Generic[R_co]):
         where = self._location("window")
         if not isinstance(window, Window):
             raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
+        refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
         if window.field is not None:
             stream.schema.check_field(window.field, where)
         more = ("window",)
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
-        operator = Windows(slot, window, stream.schema, by, given, out)
+        operator = Windows(slot, window, stream.schema, by, given, out, stream.stage.root)
         check_one_task(by, tasks.get("parallelism", 1), where)
         return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
 
@@ -386,6 +406,23 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
 
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self, ()
+
+
+def _parts_of_updates(
+    stream: RowStream[Any], divide: PartsOfUpdates, by: tuple[str, ...], tasks: TaskSettings
+) -> RowSource:
+    """The parts of the updates of a stream, in a new stage with the tasks of their groups."""
+    for source in stream.sources:
+        source.need_updates()
+    schema = divide.out
+    sharing = ByFields(schema, ("key",)) if by else ToFirst()
+    if divide.places is not None:
+        return RowStream(*stream.add_to_each(lambda: divide, schema)).send(sharing, tasks)
+    pairs = RowStream[Any](*stream.add_to_each(lambda: divide, PAIRS))
+    stage = stream.new_stage(tasks)
+    parts, groups = (pairs.add_to_each(partial(steps.TakeBranch, n), schema) for n in (0, 1))
+    arrivals = [stage.receive(parts, sharing), stage.receive(groups, ToAll())]
+    return stage.add(Operator(), schema, arrivals)
 
 
 def _written(

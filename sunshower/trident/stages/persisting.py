@@ -69,6 +69,10 @@ class StateSlot:
         assert self._state is not None, f"state {self.name!r} is not open"
         return self._state
 
+    def number(self, attempt: Attempt) -> int:
+        """The number of a batch: a later one of a group is higher."""
+        return attempt.txid
+
     def entry_count(self) -> int | None:
         """How many entries the state has; None: not known."""
         return count_of(self._state)

@@ -9,9 +9,9 @@ org.apache.storm.trident.windowing.WindowTridentProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from math import floor, inf
+from math import inf
 from typing import Any
 
 from sunshower.records import Schema
@@ -22,12 +22,21 @@ from sunshower.topologies.operators.keyed.stored_texts import hashable, listed
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import MapState
+from sunshower.topologies.operators.windows.event_times import (
+    Panes,
+    Time,
+    TimeField,
+    TimeReader,
+    highest,
+    length_of,
+    minus,
+)
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.trident.stages.persisting import StateSlot
 
 KEY = "$windows"
-Panes = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
+Contents = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
 
 
 class WindowContents:
@@ -35,9 +44,9 @@ class WindowContents:
 
     def __init__(self, stored: Any) -> None:
         stored = stored or {"time": None, "late": 0, "groups": []}
-        self.time: float | None = stored["time"]  # of the latest row, or batch
+        self.time: Time | None = stored["time"]  # of the latest row, or batch
         self.late: int = stored["late"]  # rows that arrived after their windows had ended
-        self.groups: dict[Any, tuple[int, Panes]] = {  # group → (rows so far, panes)
+        self.groups: dict[Any, tuple[int, Contents]] = {  # group → (rows so far, panes)
             hashable(key): (
                 rows,
                 {pane: [*values] for pane, values in panes},  # a copy: `stored` must not change
@@ -65,20 +74,26 @@ class Windows(Persist):
         by: Sequence[str],
         aggregators: Sequence[AnyAggregator],
         out: Schema,
+        spout: str,
     ) -> None:
+        """`spout`: the one whose rows these are, for errors."""
         super().__init__(slot)
         self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
         self.contents = PaneValues(schema, aggregators)
-        self.time = schema.key([window.field]) if window.field else None
+        self.panes, self._late = Panes(window.every), length_of(window.late)
+        self.reader: TimeReader | None = None
+        if window.field is not None:
+            self.reader = TimeField(window.field, window.zone).reader(schema)
+            self.reader.what += f" of a row of spout {spout!r}"
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         self._clock = context.clock
         self._shift: float | None = None  # a new life's clock may be behind the old one's
-        self._next_end = -inf  # no window ends before this batch time
+        self._next_end: Time = -inf  # no window ends before this batch time
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        by_batch = self.time is None and not self.window.by_count
+        by_batch = self.reader is None and not self.window.by_count
         again = attempt.attempt > 0  # an earlier attempt may have fired and moved the next end
         if not batch and by_batch and (again or self._now() >= self._next_end):
             batch = _Nothing()  # windows may end without a row, because time has passed
@@ -87,6 +102,10 @@ class Windows(Persist):
         except BaseException:
             self._next_end = -inf  # the computed end was not stored
             raise
+
+    def figures(self) -> Mapping[str, float]:
+        """How many times were read that occur twice in their zone, or never."""
+        return {} if self.reader is None else self.reader.figures()
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         if self.window.by_count:
@@ -127,11 +146,10 @@ class Windows(Persist):
     def _by_time(
         self, contents: WindowContents, rows: Sequence[Any], attempt: Attempt
     ) -> list[Any]:
-        every, late = self.window.every, self.window.late
-        before = -inf if contents.time is None else floor((contents.time - late) / every) - 1
+        before = -inf if contents.time is None else self._last_ended(contents.time)
         times = self._times(contents, rows)
         keys = group_keys(self.schema, self.by, rows)
-        places = [(key, floor(time / every)) for key, time in zip(keys, times, strict=False)]
+        places = [*zip(keys, self.panes.of_times(times), strict=False)]
         last = before - self.window.panes + 1  # no open window has panes up to here
         on_time = [place[1] > last for place in places]
         if not all(on_time):
@@ -139,8 +157,8 @@ class Windows(Persist):
             places = [place for place, good in zip(places, on_time, strict=True) if good]
             rows = [row for row, good in zip(rows, on_time, strict=True) if good]
         self._add(contents, places, rows, attempt)
-        contents.time = max([*times, -inf if contents.time is None else contents.time])
-        ended = floor((contents.time - late) / every) - 1
+        contents.time = highest([*times, -inf if contents.time is None else contents.time])
+        ended = self._last_ended(contents.time)
         fired = []
         for key in list(contents.groups):
             panes = contents.groups[key][1]
@@ -148,14 +166,18 @@ class Windows(Persist):
             if not panes:
                 del contents.groups[key]
         first = min((min(panes) for _, panes in contents.groups.values()), default=None)
-        self._next_end = inf if first is None else (max(first, ended + 1) + 1) * every
+        self._next_end = inf if first is None else self.panes.start(max(first, ended + 1) + 1)
         return fired
 
-    def _times(self, contents: WindowContents, rows: Sequence[Any]) -> list[Any]:
-        if self.time is not None:
-            return list(map(self.time, rows))
+    def _last_ended(self, time: Time) -> int:
+        """The last pane that has ended when a row of this time is read."""
+        return self.panes.of_time(minus(time, self._late)) - 1
+
+    def _times(self, contents: WindowContents, rows: Sequence[Any]) -> list[Time]:
+        if self.reader is not None:
+            return self.reader.times(rows)
         if self._shift is None:
-            behind = 0.0 if contents.time is None else contents.time - self._clock.now()
+            behind = 0.0 if contents.time is None else float(contents.time) - self._clock.now()
             self._shift = max(0.0, behind)
         return [self._now()] * max(1, len(rows))
 
@@ -171,11 +193,11 @@ class Windows(Persist):
             panes = self._panes(contents, key)
             panes[pane] = self.contents.merged(panes[pane], content) if pane in panes else content
 
-    def _panes(self, contents: WindowContents, key: Any) -> Panes:
+    def _panes(self, contents: WindowContents, key: Any) -> Contents:
         return contents.groups.setdefault(key, (0, {}))[1]
 
     def _fire(
-        self, key: Any, panes: Panes, before: float, ended: float, attempt: Attempt
+        self, key: Any, panes: Contents, before: float, ended: float, attempt: Attempt
     ) -> list[Any]:
         """The rows of windows that have ended; panes that no window needs are removed."""
         count = self.window.panes
@@ -183,7 +205,7 @@ class Windows(Persist):
         fired: list[Any] = []
         for last in sorted(last for last in lasts if before < last <= ended):
             within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
-            name = last if self.window.by_count else (last + 1) * self.window.every
+            name = last if self.window.by_count else self.panes.start(last + 1)
             head = (*map(listed, values_of_key(key, len(self.by))), name)
             content = reduce(self.contents.merged, within)
             fired += [[*head, *row] for row in self.contents.results(key, content, attempt)]

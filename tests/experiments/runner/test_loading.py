@@ -77,7 +77,7 @@ def test_modules_of_another_folder_are_shipped_with_the_file_if_the_folder_is_gi
     names = {module.__name__ for module in load(path, folder=tmp_path).modules}
     assert names == {"its_topology", "module_above_it"}
     del sys.modules["module_above_it"]
-    assert {module.__name__ for module in load(path).modules} == {"its_topology_"}
+    assert {module.__name__ for module in load(path).modules} == {"its_topology"}
 
 
 # ---- error messages -----------------------------------------------------------------------------

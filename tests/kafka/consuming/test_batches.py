@@ -186,9 +186,9 @@ def test_no_record_is_lost_while_the_broker_is_unavailable(kafka: Kafka) -> None
     with open_drive(spout(kafka, topic, records=100, answer_s=0.5, seconds=0.5)) as drive:
         txid, rows = first_rows(drive.batch)
         before, txid = len(rows), txid + 1
+        second = drive.emit(txid)
         kafka.kill(1)
         try:
-            second = drive.emit(txid)  # messages that the client has fetched already
             drive.restart()
             with pytest.raises(KafkaUnreachable, match="could not be read again within"):
                 drive.emit(txid, 1)

@@ -114,7 +114,7 @@ def test_message_numbers_survive_a_restart_and_identify_partition_and_offset() -
     first.take(Partition("a", 0), 0)
     number = first.take(Partition("b", 3), 0).number(17)
     assert second.take(Partition("b", 3), 5).number(17) == number
-    assert second.name(number) == (Partition("b", 3), 17)
+    assert second.name(number) == ("b", 3, 17)
     assert 0 < number < 1 << 63
     assert number & ((1 << OFFSET_BITS) - 1) == 17
 

@@ -18,7 +18,7 @@ from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.ports import Directory, Partition
 from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
 from sunshower.state.zookeeper_tree import ZooKeeperTree
-from tests.kafka.topics import admin, new_topic
+from tests.kafka.topics import admin, new_topic, recreate
 
 WITHIN_S = 60.0
 
@@ -96,6 +96,20 @@ def test_unknown_topic_is_an_error_and_is_not_created(rig: DirectoryRig) -> None
         with pytest.raises(UnknownTopic, match=missing):
             ask(missing)
     assert missing not in rig.directory.topics()
+
+
+@every_directory
+def test_a_topic_that_is_created_again_has_another_id(rig: DirectoryRig) -> None:
+    topic, other = rig.create(1), rig.create(1)
+    first = rig.directory.topic_ids([topic, other, "none"])
+    assert first.keys() == {topic, other}
+    assert len({*first.values()} - {""}) == 2
+    recreate(rig.kafka.bootstrap, topic)
+    until(lambda: rig.directory.topic_ids([topic]).get(topic) not in (None, first[topic]))
+    assert rig.directory.topic_ids([other]) == {other: first[other]}
+    if isinstance(rig.directory, ZooKeeperDirectory):
+        by_brokers = KafkaDirectory({"bootstrap.servers": rig.kafka.bootstrap})
+        assert by_brokers.topic_ids([topic, other]) == rig.directory.topic_ids([topic, other])
 
 
 @every_directory

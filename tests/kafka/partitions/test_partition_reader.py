@@ -42,7 +42,7 @@ def test_removed_messages_are_reported_and_the_first_existing_one_is_emitted() -
     assert [one[1:3] for _, one in reader.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
     _, numbers = reader.sort([message(10), message(11)])
-    assert [reader.places.name(number) for number in numbers] == [(A0, 10), (A0, 11)]
+    assert [reader.places.name(number) for number in numbers] == [("a", 0, 10), ("a", 0, 11)]
     assert reader.settled()[A0].offset == 3, "the skipped range has not been reported yet"
 
 
@@ -78,7 +78,7 @@ def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
         taken, reader.ahead = reader.ahead, []
         assert refusal not in taken
     _, numbers = reader.sort([*taken, message(9, 1, error=EOF)])
-    assert [reader.places.name(number) for number in numbers] == [(A1, 0)]
+    assert [reader.places.name(number) for number in numbers] == [("a", 1, 0)]
     assert reader.places[A1].progress.emitted == 9, "the end of the partition was noted"
     reader.look_up_positions(lambda: 0.0)
     assert client.reads[A0] == 10, "it continues at the first message that exists"
@@ -193,7 +193,7 @@ def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     reader.assigned([A0])
     reader.sort([message(50), message(51, error=RESET)])
     reader.look_up_positions(lambda: 0.0)
-    assert len(reader.gone) == 1
+    assert not reader.gone, "what was read of the former topic is still processed"
     from_end = first is StartPosition.LATEST
     assert client.reads == {A0: 9 if from_end else 2}
     assert [one[1:3] for _, one in reader.skipped] == ([(2, 9)] if from_end else [])

@@ -21,7 +21,7 @@ from sunshower import (
     Retry,
     Spout,
     Topology,
-    count,
+    batch,
     run_inline,
 )
 from sunshower.clock import ManualClock
@@ -266,7 +266,7 @@ def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> None:
-    """Rows of an aggregation are one batch: if one row fails, all fail."""
+    """Rows of a @batch function are one batch: if one row fails, all fail."""
     state = MemoryState()
 
     def once(total: Any, seen: KeyState[int]) -> list[tuple[str, int]]:
@@ -275,8 +275,13 @@ def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> 
             raise ValueError("poison")
         return [total]
 
+    @batch
+    def counted(table: Any) -> Any:
+        totals = table.group_by("second").aggregate([([], "count_all")])
+        return totals.rename_columns(["second", "count"])
+
     def assemble(clicks: GroupedRecords[Click]) -> Any:
-        totals = clicks.stream.group_by("second").aggregate(count())
+        totals = clicks.stream.flat_map(counted, fields=["second", "count"])
         return totals.group_by("second").process(once, state=state, fields=["second", "count"])
 
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +20,11 @@ from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
-from sunshower.runtime.tracking.pending import F64, Pending
+from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.topologies.operators.windows.event_times import Time, is_before
 
 
 class _Owner(Protocol):
@@ -132,17 +134,19 @@ class SpoutOutput:
         if roots is not None:
             self.start(roots, made, errors, now)
 
-    def lowest_times(self, streams: Mapping[str, MessageRecords], count: int) -> F64 | None:
+    def lowest_times(self, streams: Mapping[str, MessageRecords], count: int) -> list[Time] | None:
         """The lowest event time of each message, inf for one without records; None: nobody asks
         for it."""
         marks = self._owner.watermarks
         if not marks.on:
             return None
-        lowest = np.full(count, np.inf)
+        found: list[Time] = [inf] * count
         for stream, own in streams.items():
             times = marks.times(stream, own.records, self.schema(stream))
-            np.minimum.at(lowest, own.messages, times)
-        return lowest
+            for message, time in zip(own.messages, times, strict=True):
+                if is_before(time, found[message]):
+                    found[message] = time
+        return found
 
     def take(
         self,
@@ -151,7 +155,7 @@ class SpoutOutput:
         attempts: Any,
         now: float,
         message_ids: list[Any] | None = None,
-        times: F64 | None = None,
+        times: list[Time] | None = None,
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `lowest_times`."""

@@ -7,7 +7,6 @@ record has.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
@@ -26,17 +25,24 @@ from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
-from sunshower.runtime.tracking.pending import F64, Pending, Released
+from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    TimeReader,
+    as_float,
+    highest,
+    is_before,
+    lowest,
+)
 from sunshower.topologies.operators.windows.watermarks import (
     IDLE_S,
     WATERMARKS,
     PartitionTime,
     PartitionTimes,
     Watermark,
-    event_time,
 )
 
 WATERMARK = 1 << 62  # the message number of a watermark
@@ -79,7 +85,7 @@ class WatermarkSender:
         self.next_s = inf  # when to send the next one
         self.stops = False  # the source is not read on, though it has not ended
         self.lags = False  # whether the rows of windows are read so slowly that the spout must wait
-        self.queued: dict[int, float] = {}  # message in the retry queue → its event time
+        self.queued: dict[int, Time] = {}  # message in the retry queue → its event time
         self.partitions_of: Callable[[I64], I64] = np.zeros_like  # message numbers
         self.partitions_read: Callable[[], Collection[int] | None] = lambda: (0,)
         self.partitions_at_end: Callable[[], Mapping[int, float] | None] = lambda: None
@@ -87,9 +93,10 @@ class WatermarkSender:
         self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
-        self._fields: Mapping[str, str] = {}
-        self._times = np.full(0, inf)  # by slot of the pending table
-        self._queued_lowest = inf
+        self._fields: Mapping[str, tuple[str, str | None]] = {}
+        self._readers: dict[str, TimeReader] = {}  # of streams
+        self._times = np.full(0, inf, object)  # by slot of the pending table
+        self._queued_lowest: Time = inf
         self._scan_s = 0.0
         self._partitions = PartitionTimes()
         self._is_known = False  # which partitions the task reads
@@ -103,9 +110,9 @@ class WatermarkSender:
         self._last_ones = 0  # complete ones since the last record was
         self._windows = 0
 
-    def watch(self, fields: Mapping[str, str], windows: int) -> None:
-        """Send watermarks from now on. `fields`: stream → the field with the event time; `windows`:
-        how many are downstream."""
+    def watch(self, fields: Mapping[str, tuple[str, str | None]], windows: int) -> None:
+        """Send watermarks from now on. `fields`: stream → the field with the event time, and the
+        zone of times without one; `windows`: how many are downstream."""
         self.on, self.next_s, self._fields, self._windows = True, 0.0, fields, windows
 
     @property
@@ -119,8 +126,8 @@ class WatermarkSender:
         if not self.on:
             return None
         last = self._mark or _NONE
-        time = inf if last.ended else min(last.pending, last.reached)
-        return EventTime(time, self._partitions.newest, holds=self._holds)
+        time = inf if last.ended else as_float(lowest([last.pending, last.reached]))
+        return EventTime(time, as_float(self._partitions.newest), holds=self._holds)
 
     @property
     def done(self) -> bool:
@@ -130,36 +137,51 @@ class WatermarkSender:
             return True
         return self.stops and self._owner.exhausted and not self._owner.is_open
 
-    def times(self, stream: str, records: Any, schema: Schema) -> F64:
-        """The event times of records; inf for those without one."""
-        field = self._fields.get(stream)
-        if field is None:
-            return np.full(len(records), inf)
+    def times(self, stream: str, records: Any, schema: Schema) -> list[Time]:
+        """The event times of records; inf for those without one. Raises TopologyFailed for a
+        datetime without a zone, if the windows give none."""
+        if stream not in self._fields:
+            return [inf] * len(records)
+        field, zone = self._fields[stream]
+        reader = self._readers.get(stream)
+        if reader is None:
+            if self.function is None:
+                what, get = f"field {field!r}", schema.key([field])
+            else:
+                what, get = "event_time()", self._time_by_method
+            reader = TimeReader(f"{what} of spout {self._owner.task.component!r}", get, zone)
+            self._readers[stream] = reader
         if isinstance(records, pa.Table):
-            columns = (column.to_pylist() for column in records.columns)
-            records = schema.build(zip(*columns, strict=True))
-        get = schema.key([field]) if self.function is None else self.function
-        return np.fromiter((_time_or_none(get, one) for one in records), np.float64, len(records))
+            if self.function is None:
+                values = records.column(field).to_pylist()
+                return _times_or_none(reader.of_values, reader.of_value, values)
+            records = schema.rows_of_table(records)
+        return _times_or_none(reader.times, reader.time, records)
 
-    def emitted(self, roots: U64, numbers: Sequence[int] | I64, times: F64, now: float) -> None:
+    def emitted(
+        self, roots: U64, numbers: Sequence[int] | I64, times: list[Time], now: float
+    ) -> None:
         """Note messages that are emitted now."""
         numbers = np.asarray(numbers, np.int64)
         # A replayed letter comes late in any case, and does not hold windows back.
-        times = np.where(numbers < LETTERS_END, inf, times)
+        for index in (numbers < LETTERS_END).nonzero()[0].tolist():
+            times[index] = inf
         if self.queued:
             for index, number in enumerate(numbers.tolist()):
                 if (known := self.queued.pop(number, None)) is not None:
                     times[index] = known
         slots = slots_of(roots)
         if len(slots) and (most := int(slots.max())) >= len(self._times):
-            grown = np.full(max(1024, 2 * most), inf)
+            grown = np.full(max(1024, 2 * most), inf, object)
             grown[: len(self._times)] = self._times
             self._times = grown
         self._times[slots] = times
-        timed = times < inf
-        parts = self.partitions_of(numbers[timed])
-        for part in np.unique(parts).tolist():
-            self._partitions.emitted(part, float(times[timed][parts == part].max()), now)
+        by_partition: dict[int, list[Time]] = {}
+        for part, time in zip(self.partitions_of(numbers).tolist(), times, strict=True):
+            if time != inf:
+                by_partition.setdefault(part, []).append(time)
+        for part, own in by_partition.items():
+            self._partitions.emitted(part, highest(own), now)
 
     def dropped(self, released: Released, first: int, end: int, now: float) -> None:
         """Note messages that are dropped, because another task reads their partition: `released`,
@@ -167,10 +189,10 @@ class WatermarkSender:
         read them."""
         if not self.on:
             return
-        queued = (time for number, time in self.queued.items() if first <= number < end)
-        lowest = min(queued, default=inf)
-        lowest = min(lowest, float(self._times[slots_of(released.roots)].min(initial=inf)))
-        self._partitions.left(int(self.partitions_of(np.array([first]))[0]), lowest, now)
+        times = [time for number, time in self.queued.items() if first <= number < end]
+        times += self._times[slots_of(released.roots)].tolist()
+        partition = int(self.partitions_of(np.array([first]))[0])
+        self._partitions.left(partition, lowest(times), now)
 
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
@@ -193,7 +215,7 @@ class WatermarkSender:
         records = Released(*(values[~mine] for values in released)) if mine.any() else released
         times = self._times[slots_of(records.roots)]
         self.queued.update(zip(records.numbers.tolist(), times.tolist(), strict=True))
-        self._queued_lowest = min(self._queued_lowest, float(times.min(initial=inf)))
+        self._queued_lowest = lowest([self._queued_lowest, *times.tolist()])
         if mine.any():
             root = int(released.roots[mine][0])
             failure = why if isinstance(why, Failure) else why[root]
@@ -231,12 +253,16 @@ class WatermarkSender:
         self._mark = mark._replace(attempt=self._attempt)
         self._failure = None
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
-        self.emitted(roots, [WATERMARK], np.array([inf]), now)
+        self.emitted(roots, [WATERMARK], [inf], now)
         made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
         assert made is not None
         owner.deadlines.extend(roots)
         self._reports.start(roots, made)
         self._complete, self._sent_s = False, now
+
+    def _time_by_method(self, record: Any) -> Any:
+        assert self.function is not None
+        return self.function(record)  # of another object after a restart of the spout
 
     @property
     def _holds(self) -> str:
@@ -251,8 +277,8 @@ class WatermarkSender:
             return "the topology is inactive"
         if not self._complete and now - self._sent_s >= _HOLDS_S:
             return f"its last watermark has not been processed for {now - self._sent_s:.0f} s"
-        queued = min(self.queued.values(), default=inf)
-        if last.pending < last.reached and queued <= last.pending:
+        queued = lowest(self.queued.values())
+        if is_before(last.pending, last.reached) and not is_before(last.pending, queued):
             return f"{len(self._retries):,} failed records are to be emitted again"
         if not self._is_known:
             return "the task does not know yet which partitions it reads"
@@ -302,24 +328,24 @@ class WatermarkSender:
     def _next(self, now: float) -> Watermark:
         last = self._mark or _NONE
         number = last.number + 1
-        pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
+        pending = lowest([*self._pending.only_pending(self._times), self._lowest_queued(now)])
         ended = self._owner.exhausted and not self.stops and self._is_empty
         # A partition without a record yet holds windows back, as does a task that does not know its
         # partitions.
-        lowest, idle = (self._partitions.lowest if self._is_known else -inf), False
+        reached, idle = (self._partitions.lowest if self._is_known else -inf), False
         fetched = 0
         if self._is_known and self._partitions.is_idle:
             idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
         place = (task, life, number, 1, last.number)
-        return Watermark(*place, pending, lowest, idle, ended, fetched)
+        return Watermark(*place, pending, reached, idle, ended, fetched)
 
-    def _lowest_queued(self, now: float) -> float:
+    def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""
         if now >= self._scan_s:
             queued = {number: self.queued.get(number, inf) for number in self._retries.numbers}
             self.queued = queued
-            self._queued_lowest = min(queued.values(), default=inf)
+            self._queued_lowest = lowest(queued.values())
             self._scan_s = now + _SCAN_S * len(queued)
         return self._queued_lowest
 
@@ -327,8 +353,22 @@ class WatermarkSender:
 _NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
 
 
-def _time_or_none(get: Callable[[Any], Any], record: Any) -> float:
-    """The event time of a record; inf if it has none, then the window fails it."""
-    with suppress(*RAISED):
-        return event_time(get(record))
-    return inf
+def _times_or_none(
+    times: Callable[[Any], list[Time]], time: Callable[[Any], Time], records: Any
+) -> list[Time]:
+    """The event times of records; inf for one that has none: the window fails it."""
+    try:
+        return [*times(records)]  # a copy: it is changed
+    except TopologyFailed:
+        raise
+    except RAISED:
+        return [_time_or_none(time, record) for record in records]
+
+
+def _time_or_none(time: Callable[[Any], Time], record: Any) -> Time:
+    try:
+        return time(record)
+    except TopologyFailed:
+        raise
+    except RAISED:
+        return inf

@@ -15,8 +15,11 @@ from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_JOIN, refuse_updates
+from sunshower.topologies.operators.windows.event_times import TimeField, TimeReader, zone_named
 from sunshower.topologies.outputs import Columns
 
+INPUT = ("input", "time", "values")
 _TIME = Values(float, "a number", least=0)
 
 
@@ -30,6 +33,8 @@ class JoinSettings(TotalsSettings, total=False):
     - `field`: of both streams: the event time
     - `other_field`: that of the other stream, if it has another name
     - `late`: how much later than a record with a higher time a record may come, 0
+    - `zone`: the time zone of event times without one, such as "Europe/Berlin"
+    - `other_zone`: that of the other stream, if it is another one
     - `state`: where records wait; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "join"
@@ -42,6 +47,8 @@ class JoinSettings(TotalsSettings, total=False):
     field: Required[str]
     other_field: str | None
     late: float
+    zone: str | None
+    other_zone: str | None
 
 
 def joined_streams(
@@ -64,9 +71,17 @@ def joined_streams(
     _TIME.check(f"{where}: within", within, TopologyError)
     _TIME.check(f"{where}: late", late, TopologyError)
     field, other_field = settings["field"], settings.get("other_field")
-    times = field, field if other_field is None else other_field
+    zone, other_zone = settings.get("zone"), settings.get("other_zone")
+    times = (
+        TimeField(field, zone_named(zone, where)),
+        TimeField(
+            field if other_field is None else other_field,
+            zone if other_zone is None else zone_named(other_zone, f"{where}: other_zone"),
+        ),
+    )
     for stream, time in zip((left, right), times, strict=True):
-        stream.schema.check_field(time, where)
+        stream.schema.check_field(time.name, where)
+        refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
@@ -80,8 +95,8 @@ def joined_streams(
     keeps = how != "inner", how == "outer"
     operator = StreamJoin(store, ours, out, within=within, late=late, keeps=keeps, widths=widths)
     inputs = [
-        join_input(left, ours, 0, times[0], f"{name}-left"),
-        join_input(right, theirs, 1, times[1], f"{name}-right"),
+        join_input(left, ours, 0, times[0].reader(left.schema), f"{name}-left"),
+        join_input(right, theirs, 1, times[1].reader(right.schema), f"{name}-right"),
     ]
     grouped = [rows.fields(*key) for rows, key in inputs]
     rows = left.topology.begin_stage(name, grouped, parallelism, settings.get("resources", NOTHING))
@@ -89,9 +104,13 @@ def joined_streams(
 
 
 def join_input(
-    stream: AnyStream, on: Sequence[str], number: int, field: str | None, name: str
+    stream: AnyStream, on: Sequence[str], number: int, reader: TimeReader | None, name: str
 ) -> tuple[Any, list[str]]:
     """The records of a stream as rows for a join, and the fields of their key."""
-    key = [f"key-{place}" for place in range(len(on))]
-    schema = Schema((*key, "input", "time", "values"))
-    return stream.then(name, JoinInput(stream.schema, on, number, field), schema), key
+    operator, key = JoinInput(stream.schema, on, number, reader), key_names(on)
+    return stream.then(name, operator, Schema((*key, *INPUT))), key
+
+
+def key_names(on: Sequence[str]) -> list[str]:
+    """The fields of the key in rows for a join, whose further fields are INPUT."""
+    return [f"key-{place}" for place in range(len(on))]

@@ -9,15 +9,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from sunshower.arguments import FLAG, check_names
 from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
-from sunshower.records import Schema
+from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription
 from sunshower.topologies.logs import LogSpout
-from sunshower.topologies.operators.joins.joined_streams import join_input
+from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
+from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
@@ -26,7 +28,8 @@ from sunshower.topologies.operators.stages import Declarations, StageDraft, Stag
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
-from sunshower.topologies.operators.windows.watermarks import event_time
+from sunshower.topologies.operators.updates.update_rows import Lineage
+from sunshower.topologies.operators.windows.event_times import OrderReader
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
 
@@ -52,35 +55,76 @@ class TableSettings(TotalsSettings, total=False):
 
 class TableRows:
     """What a table makes of a row and the state of its key: the function of a KeyedProcess. Rows of
-    input 0 are changes; it makes (n, joined record) of those of input n, which is the n-th join."""
+    input 0 are changes; it makes (n, joined record) of those of input n, which is the n-th join.
+
+    `has_updates`: changes are updates of running totals. The state of a key is then a list of
+    [origin, number, record, or None if it was removed], and the record with the highest number is
+    the one in the table. A join in `updates` makes an update of the joined records of an update.
+    """
+
+    has_updates = False
 
     def __init__(self, schema: Schema, by: Sequence[str], field: str | None) -> None:
         rest = rest_of(schema, by)
         self.unmatched = 0  # rows without a partner in the table
         self.schema, self.width = schema, len(by)
         self.joins: list[tuple[Schema, bool]] = []  # its records, and whether all rows make one
+        self.updates: set[int] = set()
         self._order = [(*by, *rest).index(name) for name in schema.fields]
         self._values = [schema.key([name]) for name in rest]
         self._content = [schema.key([name]) for name in rest if name != field]
-        self._time = None if field is None else schema.key([field])
+        self.reader = _reader(schema, field)
 
     def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[int, Any]]:
         key, (number, time, values) = row[: self.width], row[self.width :]
-        now = state.value
-        if not number:
-            (change,) = self.schema.build([[(*key, *values)[place] for place in self._order]])
-            if self._time is None:
-                state.value = None if self._is_removed(change) else change
-            elif now is None or event_time(self._time(now)) <= time:
-                state.value = change  # a removed key keeps its time
+        if not number and self.has_updates:
+            self._update(key, values, state)
             return
+        now = self.current(state.value)
+        if not number:
+            change = self._change(key, values)
+            if self.reader is None:
+                state.value = None if self._is_removed(change) else change
+            elif now is None or not self.reader.is_before(time, self.reader.time(now)):
+                state.value = change  # a removed key keeps its time
+        elif number in self.updates:
+            origin, count, rows = values
+            made = [one for some in rows for one in self._joined(number, key, some, now)]
+            yield number, (origin, count, made)
+        else:
+            yield from ((number, one) for one in self._joined(number, key, values, now))
+
+    def current(self, state: Any) -> Any:
+        """The record in the table, from the state of its key; None: there is none."""
+        if not self.has_updates or not isinstance(state, list):
+            return state
+        there = [(number, change) for _, number, change in state if change is not None]
+        return max(there, key=itemgetter(0))[1] if there else None
+
+    def _update(self, key: Any, update: Any, state: KeyState[Any]) -> None:
+        origin, number, rows = update
+        origin, known = key_of(origin), state.value
+        if not isinstance(known, list):  # None, or the record of an earlier version
+            known = [] if known is None else [[None, -1, known]]
+        last = next((entry[1] for entry in known if key_of(entry[0]) == origin), number)
+        if last > number:
+            return
+        change = self._change(key, rows[0]) if rows else None
+        if change is not None and self._is_removed(change):
+            change = None
+        others = [one for one in known if one[0] is not None and key_of(one[0]) != origin]
+        state.value = [*others, [origin, number, change]]
+
+    def _change(self, key: Any, values: Any) -> Any:
+        return self.schema.build([[(*key, *values)[place] for place in self._order]])[0]
+
+    def _joined(self, number: int, key: Any, values: Any, now: Any) -> list[Any]:
+        """The record of a join, if there is one."""
         out, keeps = self.joins[number - 1]
         if now is not None and not self._is_removed(now):
-            yield number, out.make([(*key, *values, *(get(now) for get in self._values))])[0]
-            return
+            return out.make([(*key, *values, *(get(now) for get in self._values))])
         self.unmatched += 1
-        if keeps:
-            yield number, out.make([(*key, *values, *(None for _ in self._values))])[0]
+        return out.make([(*key, *values, *(None for _ in self._values))]) if keeps else []
 
     def figures(self) -> dict[str, float]:
         """How many rows found no partner."""
@@ -88,6 +132,24 @@ class TableRows:
 
     def _is_removed(self, change: Any) -> bool:
         return all(get(change) is None for get in self._content)
+
+
+class TableOfTotals(KeyedProcess):
+    """The calls of TableRows for changes that are updates. Queries see the records."""
+
+    def result(self) -> Any:
+        values = super().result()
+        return None if values is None else {key: self._seen(one) for key, one in values.items()}
+
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        return list(map(self._seen, super().stored(keys)))
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        pairs = ((key, self._seen(value)) for key, value in super().stored_items())
+        return (pair for pair in pairs if pair[1] is not None)
+
+    def _seen(self, state: Any) -> Any:
+        return self.function.current(state)
 
 
 class KeyedTable:
@@ -101,13 +163,17 @@ class KeyedTable:
         rows: StageRows,
         store: KeyedStore,
         settings: TableSettings,
+        *,
+        has_updates: bool = False,
     ) -> None:
-        """`rows`: the input of its stage."""
+        """`rows`: the input of its stage. `has_updates`: as that of TableRows."""
         self._topology, self.schema, self.by = topology, schema, tuple(by)
         self._broadcast = settings.get("broadcast", False)
         function = TableRows(schema, by, settings.get("field"))
         key = rows.schema.fields[: len(by)]
-        operator = KeyedProcess(function, key, rows.schema, PAIRS, store)
+        function.has_updates = has_updates
+        kind = TableOfTotals if has_updates else KeyedProcess
+        operator = kind(function, key, rows.schema, PAIRS, store)
         self._own: Any = operator.function  # a copy
         self._pairs = rows.then(operator, PAIRS)
         rows.stage.silent_inputs = 1
@@ -144,10 +210,49 @@ class KeyedTable:
         )
         self._own.joins.append((out, how == "left"))
         number, bolt = len(self._own.joins), self._pairs.stage.id
-        rows, key = join_input(stream, ours, number, None, f"{bolt}-input")
+        divide, key = JoinInput(stream.schema, ours, number, None), key_names(ours)
+        rows = stream.then(f"{bolt}-input", divide, Schema((*key, *INPUT)))
         grouped = rows.local_or_shuffle() if self._broadcast else rows.fields(*key)
         stream.topology.add_input(bolt, grouped)
-        return self._pairs.then(TakeBranch(number), out)
+        made = self._pairs.then(TakeBranch(number), out)
+        if (lineage := stream.lineage) is not None:
+            made.lineage = _joined_lineage(lineage, stream.schema, ours, out)
+            places = lineage.keys_places(ours)
+
+            def read_updates() -> None:
+                if places is not None:
+                    stream.need_updates()
+                    divide.read_updates(lineage.width, places)
+                    self._own.updates.add(number)
+                    made.makes_updates = True
+
+            self._pairs.stage.on_updates.append(read_updates)
+        return made
+
+
+def _joined_lineage(lineage: Lineage, schema: Schema, on: Sequence[str], out: Schema) -> Lineage:
+    """The lineage of records of `schema` that are joined with a table to records of `out`."""
+    if lineage.keys_places(on) is None:
+        blocked = f"a join with a table by {', '.join(on)}, which may change in a group,"
+        return replace(lineage, blocked=lineage.blocked or blocked)
+    names = zip(out.fields, (*on, *rest_of(schema, on)), strict=False)
+    places = {new: lineage.places[name] for new, name in names if name in lineage.places}
+    return replace(lineage, places=places)
+
+
+def _check_table(lineage: Lineage, by: Sequence[str], field: str | None, where: str) -> list[int]:
+    """The places of the key of a table in the groups of running totals. Raises TopologyError if a
+    group may have other keys later."""
+    places = lineage.keys_places(by)
+    if places is None or field is not None:
+        problem = "field= is given" if field is not None else "its key is not made of their fields"
+        raise TopologyError(
+            f"{where}: its records are running totals, or follow from them: each replaces the "
+            f"earlier one of its group, also if that had another key, and {problem}. Leave out "
+            "field=; group by fields of the totals' own groups, which filter, project and joins "
+            "pass on, and call .map behind the join with the table"
+        )
+    return places
 
 
 def keyed_table(
@@ -171,12 +276,25 @@ def keyed_table(
     broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
     store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
-    changes, key = join_input(stream, by, 0, field, f"{name}-changes")
+    divide, key = JoinInput(schema, by, 0, _reader(schema, field)), key_names(by)
+    if (lineage := stream.lineage) is not None:
+        divide.read_updates(lineage.width, _check_table(lineage, by, field, where))
+        stream.need_updates()
+    changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
     grouped = changes.all() if broadcast else changes.fields(*key)
     rows = stream.topology.begin_stage(
         name, [grouped], parallelism, settings.get("resources", NOTHING)
     )
-    return KeyedTable(stream.topology, schema, by, rows, store, settings)
+    return KeyedTable(
+        stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
+    )
+
+
+def _reader(schema: Schema, field: str | None) -> OrderReader | None:
+    """Reads what orders the changes of a key; None: they are in the order of their arrival."""
+    if field is None:
+        return None
+    return OrderReader(f"field {field!r} of a table", schema.key([field]), None)
 
 
 # ---- spouts that wait until the tables are filled -----------------------------------------------

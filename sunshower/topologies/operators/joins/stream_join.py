@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from math import floor, inf, nextafter
+from math import inf, nextafter
 from types import NoneType
 from typing import Any
 
@@ -24,11 +24,23 @@ from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark, event_time
+from sunshower.topologies.operators.updates.update_rows import key_of_origin
+from sunshower.topologies.operators.windows.event_times import (
+    Panes,
+    Time,
+    TimeReader,
+    excess,
+    highest,
+    is_before,
+    length_of,
+)
+from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _BUCKET = "bucket"
-_NEAR = 1.001  # in buckets: how far away partners are, and what rounding may add
+# In buckets: how much farther away a partner's bucket may be than `within`, because former versions
+# computed it with rounding.
+_SLACK = 0.001
 _JOINED, _LATE = 0, 1
 _SAME = {str, int, bool, bytes, NoneType}  # types of values that are their own keys
 # Of either side: [event time, other values, had a partner, values of the key if they are not in it]
@@ -37,19 +49,37 @@ Bucket = list[list[list[Any]]]
 
 class JoinInput(RowOperator):
     """Emits (fields of the key, number of the input, event time, other values) of each record. The
-    time is None without a field for it."""
+    time is None without a reader for it.
 
-    def __init__(self, schema: Schema, on: Sequence[str], number: int, field: str | None) -> None:
+    Once `read_updates` was called, it reads updates, with their key in the group, and emits (fields
+    of the key, number of the input, None, [origin, number, other values of each row])."""
+
+    ends_lineage = True
+
+    def __init__(
+        self, schema: Schema, on: Sequence[str], number: int, reader: TimeReader | None
+    ) -> None:
+        self._width, self._places = 0, list[int]()
         rest = rest_of(schema, on)
-        self.number, self._time = number, None if field is None else schema.key([field])
+        self.number, self.reader = number, reader
         self._key = [schema.key([name]) for name in on]
         self._rest = [schema.key([name]) for name in rest]
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit([made for row in rows for made in self.expand(row)])
 
+    def read_updates(self, width: int, places: Sequence[int]) -> None:
+        """Read updates, whose groups have `width` values in their key, and the fields of the key of
+        the join at `places`."""
+        self.reads_updates, self._width, self._places = True, width, list(places)
+
     def expand(self, row: Any) -> Iterable[Any]:
-        time = None if self._time is None else event_time(self._time(row))
+        if self.reads_updates:
+            origin, number, rows = row
+            key = key_of_origin(origin, self._width, self._places)
+            others = [[get(one) for get in self._rest] for one in rows]
+            return ((*key, self.number, None, [origin, number, others]),)
+        time = None if self.reader is None else self.reader.time(row)
         key, rest = [get(row) for get in self._key], [get(row) for get in self._rest]
         return ((*key, self.number, time, rest),)
 
@@ -80,11 +110,11 @@ class StreamJoin(WindowOperator, RowOperator):
         """`keeps`: whether records of either side are emitted without a partner; `widths`: how many
         values they have beside the key."""
         super().__init__(store, by, out)
-        self.within, self.late, self.keeps = within, late, keeps
+        self.within, self.late, self.keeps = length_of(within), length_of(late), keeps
         self._nothing = [(None,) * width for width in widths]
-        self._length = within or 1.0  # of a bucket
+        self._buckets_of = Panes(within or 1)
         self._announced: Sequence[Any] = ()
-        self._latest = -inf
+        self._latest: Time = -inf  # a time after that of all records that were removed
         self.discard()
 
     # ---- records ---------------------------------------------------------------------------------
@@ -98,14 +128,14 @@ class StreamJoin(WindowOperator, RowOperator):
             self._read()
         own_key, (side, time, values) = row[: self.width], row[self.width :]
         (group,) = keys_of_partial(self.width, [row])
-        if time < self._time:
+        if is_before(time, self._time):
             yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
             return
         found = [
             (number, place)
             for number in self._near(time)
             for place, other in enumerate(self._bucket(group, number)[1 - side])
-            if abs(other[0] - time) <= self.within
+            if excess(other[0], time, self.within) <= 0 and excess(time, other[0], self.within) <= 0
         ]
         for number, place in found:
             other = self._bucket(group, number)[1 - side][place]
@@ -114,7 +144,7 @@ class StreamJoin(WindowOperator, RowOperator):
         if self.keeps[side] and not {*map(type, own_key)} <= _SAME:
             kept.append(list(own_key))
         self.store.check(kept)
-        own = floor(time / self._length)
+        own = self._buckets_of.of_time(time)
         self._bucket(group, own)[side].append(kept)
         self._changed[group, own] = self._open[own][group] = None
         for number, place in found if self.keeps[1 - side] else ():
@@ -151,14 +181,17 @@ class StreamJoin(WindowOperator, RowOperator):
         _, group, number = key
         self._open[number][group] = None
 
-    def time(self, reached: ReachedTime) -> float:
+    def time(self, reached: ReachedTime) -> Time:
         return reached.time(self.late)
 
-    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
-        ended = sorted(one for one in self._open if (one + 1 + _NEAR) * self._length <= time)
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        ended = sorted(self._open)
+        if time != inf:
+            reached = (-inf, 0.0) if time == -inf else self._buckets_of.split(time)
+            ended = [bucket for bucket in ended if (bucket + 2, _SLACK) <= reached]
         places = [(group, number) for number in ended for group in self._open.pop(number)]
         keys = [(_BUCKET, *place) for place in places]
         self.store.fetch(keys)
@@ -166,13 +199,13 @@ class StreamJoin(WindowOperator, RowOperator):
         for (group, _), key in zip(places, keys, strict=True):
             for side, kept in enumerate(self.store.get(key) or ()):  # None: its batch has failed
                 for at, values, had_partner, *own_key in kept:
-                    self._latest = max(self._latest, nextafter(at, inf))
+                    self._latest = highest([self._latest, _time_after(at)])
                     if self.keeps[side] and not had_partner:
                         first = own_key[0] if own_key else values_of_key(group, self.width)
                         made.append(self._row(first, side, values, self._nothing[1 - side]))
             self.store.remove(key)
         if ended:  # who comes now is late, also after a restart: its partners are gone
-            self.store.put((TIME,), time if time < inf else max(before, self._latest))
+            self.store.put((TIME,), time if time != inf else highest([before, self._latest]))
         return made
 
     def _read(self) -> None:
@@ -184,10 +217,10 @@ class StreamJoin(WindowOperator, RowOperator):
             self.store.fetch((_BUCKET, *place) for place in places)
         self._announced = ()
 
-    def _near(self, time: float) -> range:
+    def _near(self, time: Time) -> range:
         """The buckets where partners are."""
-        place = time / self._length
-        return range(floor(place - _NEAR), floor(place + _NEAR) + 1)
+        bucket, part = self._buckets_of.split(time)
+        return range(bucket - 1 - (part < _SLACK), bucket + 2 + (part > 1 - _SLACK))
 
     def _bucket(self, group: Any, number: int) -> Bucket:
         place = (group, number)
@@ -204,3 +237,8 @@ class StreamJoin(WindowOperator, RowOperator):
     def _record(self, *about: Any) -> Any:
         (made,) = self.out.make([self._row(*about)])
         return made
+
+
+def _time_after(time: Time) -> Time:
+    """A time that is later, by little."""
+    return time + 1 if type(time) is int and abs(time) >= 2**53 else nextafter(time, inf)

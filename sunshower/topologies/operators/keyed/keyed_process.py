@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from datetime import datetime
+from datetime import date
 from typing import Any, Generic, Self, TypeVar
 
 from sunshower.errors import TopologyError, Unserialisable
@@ -19,9 +19,10 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.grouping import group_keys
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
-from sunshower.topologies.operators.windows.watermarks import event_time
+from sunshower.topologies.operators.windows.event_times import Time, TimeReader
 
 V = TypeVar("V")
+_TIMERS = TimeReader("the timer of a state", lambda value: value, None)
 
 
 class KeyState(Generic[V]):
@@ -35,18 +36,22 @@ class KeyState(Generic[V]):
     a timer that is always set again stops there.
     """
 
-    __slots__ = ("_timer", "_value", "assigned", "ended", "time")
+    __slots__ = ("_reader", "_timer", "_value", "assigned", "ended", "time")
 
     def __init__(
         self,
         value: V | None,
-        time: float = 0.0,
-        timer: float | None = None,
+        time: Any = 0.0,
+        timer: Time | None = None,
         *,
         ended: bool = False,
+        reader: TimeReader = _TIMERS,
     ) -> None:
-        self._value, self.time, self._timer = value, time, timer
+        """`reader`: reads the times that the timer is set to."""
+        self._value, self._reader = value, reader
         self.assigned, self.ended = False, ended
+        self.time: float = time
+        self._timer: Any = timer
 
     @property
     def value(self) -> V | None:
@@ -60,11 +65,12 @@ class KeyState(Generic[V]):
     @property
     def timer(self) -> float | None:
         """The time at which `on_timer` is called for the key. A key has one timer."""
-        return self._timer
+        timer: float | None = self._timer
+        return timer
 
     @timer.setter
-    def timer(self, time: float | datetime | None) -> None:
-        self._timer = None if time is None else event_time(time)
+    def timer(self, time: Time | date | None) -> None:
+        self._timer = None if time is None else self._reader.of_value(time)
 
 
 class KeyedProcess(FunctionOperator, RowOperator):

@@ -13,6 +13,9 @@ ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
 _OWN = "__sunshower:"  # begins the first text of other keys of its own
 OWED, TIME, TIMER = _OWN + "owed", _OWN + "time", _OWN + "timer"
 BEHIND = _OWN + "behind"  # up to where windows of a group have ended, if that is before TIME
+# Of totals of totals: what an origin has in this task, the slots of a group, and a node of its tree
+ORIGIN, SLOTS, NODE = _OWN + "origin", _OWN + "slots", _OWN + "node"
+_OF_A_KEY = (TIMER, BEHIND, SLOTS, NODE)
 _NOBODY = -1  # the spout task of rows that the next watermark brings, of whichever task
 
 
@@ -26,7 +29,7 @@ def is_own(key: Key) -> bool:
 def group_of(key: Key, spread: Spread) -> tuple[Key] | None:
     """(the key of the records for which an entry is stored,); None: it is of its task alone."""
     if is_own(key):
-        is_of_key = type(key) is tuple and len(key) == 2 and key[0] in (TIMER, BEHIND)
+        is_of_key = type(key) is tuple and len(key) > 1 and key[0] in _OF_A_KEY
         return (key[1],) if is_of_key else None  # type: ignore[index]
     if spread is not Spread.BY_GROUP:
         return (key,)

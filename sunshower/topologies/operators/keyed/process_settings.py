@@ -18,6 +18,8 @@ from sunshower.topologies.operators.schemas import check_equal, code_name, keyed
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals_stage import AnyStream, free_id
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_PROCESS, refuse_updates
+from sunshower.topologies.operators.windows.event_times import zone_named
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -51,6 +53,7 @@ class ProcessSettings(StateSettings, total=False):
     - `resources`: what each task requests of its node
     - `event_time`: the field with the time of a record, for timers; None: they are by the clock
     - `late`: how much later than a record with a higher time a record may come, 0
+    - `zone`: the time zone of event times and timers without one, such as "Europe/Berlin"
     """
 
     name: str | None
@@ -58,6 +61,7 @@ class ProcessSettings(StateSettings, total=False):
     resources: Resources
     event_time: str | None
     late: float
+    zone: str | None
 
 
 class BoltOptions(Outputs, StateSettings, total=False):
@@ -77,6 +81,7 @@ def process_of(
     be, and RecordMismatch for annotations that do not fit."""
     name = code_name(function)
     where = f"{stream}, group_by({', '.join(by)}), process({name})"
+    refuse_updates(stream.lineage, where, "process", INSTEAD_OF_PROCESS)
     id = free_id(stream.topology, settings, "process" if name == "lambda" else name, where)
     operator = keyed_process(
         function,
@@ -112,9 +117,12 @@ def keyed_process(
     classes = _classes(annotation, where)
     field, late = settings.get("event_time"), settings.get("late", 0.0)
     _LATE.check(f"{where}: late", late, TopologyError)
+    zone = zone_named(settings.get("zone"), where)
     if not timed:
-        if field is not None or late:
-            raise TopologyError(f"{where}: event_time= and late= are for timers; give on_timer=")
+        if field is not None or late or zone:
+            raise TopologyError(
+                f"{where}: event_time= and late= are for timers, as is zone=; give on_timer="
+            )
         return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
     place = f"{where}, on_timer={code_name(on_timer)}"
     own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
@@ -133,7 +141,8 @@ def keyed_process(
             f"{where}: late= needs event_time=, the field with the time of a record"
         )
     store = _store(settings, id, (*classes, *makes.classes), where)
-    return TimedProcess(function, on_timer, by, reads, makes, store, field=field, late=late)
+    times: Any = {"field": field, "late": late, "zone": zone}
+    return TimedProcess(function, on_timer, by, reads, makes, store, **times)
 
 
 def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> KeyedStore | None:

@@ -117,6 +117,15 @@ class StoredValues:
             return {"(Counter)": self._pairs(value)}
         if kind is bytearray or kind is memoryview:
             return bytes(value)
+        return self._other(kind, value)
+
+    def _other(self, kind: type[Any], value: Any) -> Any:
+        """A scalar of NumPy, as it would be after a journey between workers; an Enum or a record as
+        {its mark: its content}."""
+        if kind.__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            plain = value.item()
+            if type(plain) in _TEXT_OR_ITSELF and value.dtype.kind in "biufSU":
+                return self._plain(plain)
         return {self._mark_of(kind): self._content(kind, value)}
 
     def _pairs(self, value: dict[Any, Any]) -> list[Any]:

@@ -9,8 +9,8 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.event_times import Time, TimeField, length_of
 from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
-from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
@@ -31,11 +31,12 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     ) -> None:
         super().__init__(store, by, out)
         self.window, self.contents = window, contents
-        field = window.field
-        self._event_time = None if field is None else contents.schema.key([field])
+        self.late = length_of(window.late)
+        if window.field is not None:
+            self.reader = TimeField(window.field, window.zone).reader(contents.schema)
 
-    def place_of(self, time: float) -> Any:
-        """Which part of a window has rows of this event time."""
+    def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
+        """Which parts of a window have rows of these event times."""
         raise NotImplementedError
 
     def place_now(self) -> Any:
@@ -45,13 +46,13 @@ class AggregatedWindows(WindowOperator, Generic[W]):
     def parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, Any], Content]:
         """The contents of these rows, by group and place. If the aggregators combine, the rows come
         from CombinePanes with their places, or without event time from Combine."""
-        timed = self._event_time is not None
+        timed = self.reader is not None
         now = None if timed else self.place_now()
         if not self.contents.combines:
             groups = group_keys(self.contents.schema, self.by, rows)
-            places = [now] * len(rows)
-            if (get := self._event_time) is not None:
-                places = [self.place_of(event_time(get(row))) for row in rows]
+            places: Sequence[Any] = [now] * len(rows)
+            if self.reader is not None:
+                places = self.places_of(self.reader.times(rows))
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
         found: dict[tuple[Any, Any], Content] = {}

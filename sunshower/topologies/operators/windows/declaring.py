@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date
+from decimal import Decimal
 from itertools import cycle
 from typing import Any, get_type_hints
 
@@ -26,6 +27,8 @@ from sunshower.topologies.operators.totals_stage import (
     grouped_stage,
     location,
 )
+from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
     CombinePanes,
@@ -58,6 +61,7 @@ def windows_of(
         raise TopologyError(
             f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
         )
+    refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if window.field is not None:
         schema.check_field(window.field, where)
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more=("window",))
@@ -78,7 +82,8 @@ def windows_of(
         operator = kind(store, window, contents, by, out)
     combined = _combiner(window, schema, by, given) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    return rows.stage.end_by(window.field, operator, out)
+    field = None if window.field is None else TimeField(window.field, window.zone)
+    return rows.stage.end_by(field, operator, out)
 
 
 def _combiner(
@@ -89,7 +94,8 @@ def _combiner(
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
     if window.field is not None:
         every = window.every if isinstance(window, Window) else None
-        combine = CombinePanes(schema, by, aggregators, window.field, every)
+        reader = TimeField(window.field, window.zone).reader(schema)
+        combine = CombinePanes(schema, by, aggregators, reader, every)
         return combine, Schema((*by, "pane-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
@@ -128,20 +134,23 @@ def with_watermarks(
 
 
 def _upstream(
-    components: Mapping[str, Component], window: str, fields: Sequence[str | None], where: str
-) -> dict[str, set[tuple[str, str | None]]]:
+    components: Mapping[str, Component],
+    window: str,
+    fields: Sequence[TimeField | None],
+    where: str,
+) -> dict[str, dict[tuple[str, TimeField | None], None]]:
     """The spouts whose records reach a window; of each, its streams on the way, and the field with
     their event time. `fields`: that of each input of the window."""
-    spouts: dict[str, set[tuple[str, str | None]]] = {}
+    spouts: dict[str, dict[tuple[str, TimeField | None], None]] = {}
     for first, field in zip(components[window].inputs, cycle(fields), strict=False):
         seen, waiting = {window}, [first]
         while waiting:
             read = waiting.pop()
             source = components[read.source]
             if source.level.is_spout:
-                streams = spouts.setdefault(source.id, set())
+                streams = spouts.setdefault(source.id, {})
                 if read.stream != DEAD_LETTERS:  # their times are those of their messages
-                    streams.add((read.stream, field))
+                    streams[read.stream, field] = None
             stage = source.implementation
             if not source.level.is_spout and source.id not in seen:
                 seen.add(source.id)
@@ -156,16 +165,26 @@ def _upstream(
     return spouts
 
 
-def _with_times(spout: Component, streams: set[tuple[str, str | None]], where: str) -> Component:
+def _with_times(
+    spout: Component, streams: Iterable[tuple[str, TimeField | None]], where: str
+) -> Component:
     times = dict(spout.event_times)
     own = getattr(spout.implementation, "event_time", None) is not None
-    for id, field in sorted((id, field) for id, field in streams if field is not None):
+    for id, field in streams:
+        if field is None:
+            continue
         if not own:
-            _check_time(spout, id, field, where)
-        if times.setdefault(id, field) != field and not own:
+            _check_time(spout, id, field.name, where)
+        name, zone = times.setdefault(id, field)
+        if name != field.name and not own:
             raise TopologyError(
-                f"{where}: its event time is {field!r}, that of another window downstream of "
-                f"spout {spout.id!r} is {times[id]!r}; give both the same field"
+                f"{where}: its event time is {field.name!r}, that of another window downstream of "
+                f"spout {spout.id!r} is {name!r}; give both the same field"
+            )
+        if zone != field.zone:
+            raise TopologyError(
+                f"{where}: its zone is {field.zone!r}, that of another window downstream of spout "
+                f"{spout.id!r} is {zone!r}; give both the same zone="
             )
     streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
     return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
@@ -178,12 +197,12 @@ def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
     if field not in schema.fields:
         problem = f"does not have; its fields are: {', '.join(schema.fields)}"
     elif _is_no_time(kind := _annotation(schema, field)):
-        problem = f"has as {name_of(kind)}, which is no time; a number or a datetime is one"
+        problem = f"has as {name_of(kind)}, which is no time; a number, a datetime and a date are"
     if problem:
         raise TopologyError(
             f"{where}: its event time is {field!r}, which stream {stream!r} of spout {spout.id!r} "
             f"{problem}. {hint}, or write `event_time` in the spout's class: "
-            "def event_time(self, record) → a number or a datetime"
+            "def event_time(self, record) → a number, a datetime or a date"
         )
 
 
@@ -199,4 +218,6 @@ def _is_no_time(kind: Any) -> bool:
     """Whether values of an annotation can be no event times."""
     if kind is Any:  # a class since Python 3.11
         return False
-    return isinstance(kind, type) and not issubclass(kind, int | float | datetime)
+    if kind.__module__ == "numpy":
+        return False
+    return isinstance(kind, type) and not issubclass(kind, int | float | Decimal | date)

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from math import floor, inf
+from math import inf
 from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, values_of_key
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.event_times import (
+    Panes,
+    Time,
+    TimeReader,
+    as_float,
+    lowest,
+)
+from sunshower.topologies.operators.windows.pane_values import PaneValues
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Window
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
@@ -29,17 +38,17 @@ class CombinePanes(AggregatorOperator):
         schema: Schema,
         by: Sequence[str],
         aggregators: Sequence[AnyAggregator],
-        field: str,
+        reader: TimeReader,
         every: float | None,
     ) -> None:
         """`every`: the length of a pane; None: each time is a pane of its own."""
         super().__init__(schema, by, aggregators)
-        self.time, self.every = schema.key([field]), every
+        self.reader, self.panes = reader, None if every is None else Panes(every)
 
     def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
         attempt, tables = batch
-        times = [event_time(self.time(row)) for row in rows]
-        panes = times if self.every is None else [floor(time / self.every) for time in times]
+        times = self.reader.times(rows)
+        panes = times if self.panes is None else self.panes.of_times(times)
         places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
         for aggregator, table in zip(self.aggregators, tables, strict=True):
             aggregator.gather(table, places, rows, attempt)
@@ -59,9 +68,20 @@ class PaneWindows(AggregatedWindows[Window]):
 
     _shift: float | None = None  # of the clock, once it is read
 
+    def __init__(
+        self,
+        store: KeyedStore,
+        window: Window,
+        contents: PaneValues,
+        by: Sequence[str],
+        out: Schema,
+    ) -> None:
+        super().__init__(store, window, contents, by, out)
+        self.panes = Panes(window.every)
+
     def forget(self) -> None:
         self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
-        self._behind: dict[Any, float] = {}  # group → up to where its windows have ended
+        self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
 
     def load(self, key: Any, value: Any) -> None:
         if is_own(key):
@@ -70,10 +90,10 @@ class PaneWindows(AggregatedWindows[Window]):
         _, group, pane = key
         self._open[pane][group] = None
 
-    def time(self, reached: ReachedTime) -> float:
-        if self.window.field is not None:
-            return reached.time(self.window.late)
-        return inf if reached.time(0.0) == inf else self._now()
+    def time(self, reached: ReachedTime) -> Time:
+        if self.reader is not None:
+            return reached.time(self.late)
+        return inf if reached.time(0) == inf else self._now()
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, merged = self.parts(rows, attempt), self.contents.merged
@@ -86,18 +106,19 @@ class PaneWindows(AggregatedWindows[Window]):
             self.store.put(key, parts[place] if old is None else merged(old, parts[place]))
             self._open[place[1]][place[0]] = None
         for group, pane in late:
-            end = (pane + self.window.panes) * self.window.every
+            end = self.panes.start(pane + self.window.panes)
             yield from self.results(group, end, parts[group, pane])
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         count, opened = self.window.panes, self._open
         ended = max(opened, default=0) + count if time == inf else self._last_ended(time)
         lasts = {pane + more for pane in opened for more in range(count)}
         behind, self._behind = self._behind, {}
-        first = min(before, *behind.values()) if behind else before
+        first = lowest([before, *behind.values()])
         due = sorted(last for last in lasts if self._last_ended(first) < last <= ended)
         made: list[Sequence[Any]] = []
         for last in due:
+            end = self.panes.start(last + 1)
             panes = [pane for pane in range(last - count + 1, last + 1) if pane in opened]
             groups = {
                 group: None
@@ -111,7 +132,7 @@ class PaneWindows(AggregatedWindows[Window]):
                     self.store.get((_PANE, group, pane)) for pane in panes if group in opened[pane]
                 ]
                 content = reduce(self.contents.merged, within)
-                made += self.results(group, (last + 1) * self.window.every, content)
+                made += self.results(group, end, content)
         for pane in [pane for pane in opened if pane + count - 1 <= ended]:
             for group in opened.pop(pane):
                 self.store.remove((_PANE, group, pane))
@@ -119,21 +140,22 @@ class PaneWindows(AggregatedWindows[Window]):
             self.store.remove((BEHIND, group))
         return made
 
-    def place_of(self, time: float) -> int:
-        return floor(time / self.window.every)
+    def places_of(self, times: Sequence[Time]) -> Sequence[int]:
+        return self.panes.of_times(times)
 
     def place_now(self) -> int:
-        return self.place_of(self._now())
+        return self.panes.of_time(self._now())
 
-    def _last_ended(self, time: float) -> float:
+    def _last_ended(self, time: Time) -> Time:
         """The last pane whose windows have ended at `time`."""
-        return time if abs(time) == inf else floor(time / self.window.every) - 1
+        return time if time in (inf, -inf) else self.panes.of_time(time) - 1
 
     def _now(self) -> float:
         """The time of the clock, but none before the time of a former life."""
         if self._shift is None:
-            known = max([self._time, *(pane * self.window.every for pane in self._open)])
-            self._shift = max(0.0, known - self.clock.now())
+            first = max(self._open, default=None)
+            known = -inf if first is None else as_float(self.panes.start(first))
+            self._shift = max(0.0, max(as_float(self._time), known) - self.clock.now())
         return self.clock.now() + self._shift
 
 
@@ -147,7 +169,7 @@ class CountWindows(AggregatedWindows[Window]):
         if key == (_FULL,):
             self._full = value
 
-    def time(self, reached: ReachedTime) -> float:
+    def time(self, reached: ReachedTime) -> Time:
         return -inf
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
@@ -179,7 +201,7 @@ class CountWindows(AggregatedWindows[Window]):
             store.put((_FULL,), self._full)
         return ()
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         ended, self._full = self._full, []
         if ended:
             self.store.remove((_FULL,))

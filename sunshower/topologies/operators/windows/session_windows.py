@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from functools import cached_property
+from heapq import heappop, heappush
 from itertools import count
-from operator import itemgetter
+from math import inf
 from typing import Any
 
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    exact,
+    excess,
+    is_before,
+    length_of,
+    plus,
+)
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 
@@ -20,17 +29,21 @@ Session = list[Any]  # the times of its first and its last row, and its content
 class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
 
+    @cached_property
+    def _gap(self) -> Time:
+        return length_of(self.window.gap)
+
     def forget(self) -> None:
-        self._ends: list[tuple[float, int, Any]] = []  # a heap: end, a tie-breaker, group
+        self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
+        self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
         self._order = count()
 
     def load(self, key: Any, value: Any) -> None:
         for _, last, _ in value:
-            self._ends.append((last + self.window.gap, next(self._order), key[1]))
-        heapify(self._ends)
+            self._expect(key[1], self._end_of(last))
 
-    def time(self, reached: ReachedTime) -> float:
-        return reached.time(self.window.late)
+    def time(self, reached: ReachedTime) -> Time:
+        return reached.time(self.late)
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
@@ -42,42 +55,59 @@ class SessionWindows(AggregatedWindows[Sessions]):
                 changed[group] = self.store.get(keys[group]) or []
             sessions = changed[group]
             near = [one for one in sessions if self._is_near(one, time)]
-            if not near and time + self.window.gap <= self._time:
-                yield from self.results(group, time + self.window.gap, content)
-                continue
+            if not near:
+                if not is_before(self._time, end := self._end_of(time)):
+                    yield from self.results(group, end, content)
+                    continue
+                self._expect(group, end)
             session: Session = [time, time, content]
             for one in near:
                 sessions.remove(one)
-                first, last = min(one[0], session[0]), max(one[1], session[1])
+                first = one[0] if is_before(one[0], session[0]) else session[0]
+                last = one[1] if is_before(session[1], one[1]) else session[1]
                 session = [first, last, self.contents.merged(one[2], session[2])]
             sessions.append(session)
-            end = session[1] + self.window.gap
-            heappush(self._ends, (end, next(self._order), group))
         for group, sessions in changed.items():
             if sessions:
                 self.store.put(keys[group], sessions)
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}
-        while self._ends and self._ends[0][0] <= time:
-            groups[heappop(self._ends)[2]] = None
+        while self._ends and not is_before(time, self._ends[0][0]):
+            at, _, group = heappop(self._ends)
+            if self._expected.get(group) == at:
+                del self._expected[group]
+                groups[group] = None
         self.store.fetch((_SESSIONS, group) for group in groups)
         made: list[Sequence[Any]] = []
         for group in groups:
             left = []
-            for session in sorted(self.store.get((_SESSIONS, group)) or [], key=itemgetter(0)):
-                if (end := session[1] + self.window.gap) <= time:
+            sessions = self.store.get((_SESSIONS, group)) or []
+            for session in sorted(sessions, key=lambda one: exact(one[0])):
+                if not is_before(time, end := self._end_of(session[1])):
                     made += self.results(group, end, session[2])
                 else:
                     left.append(session)
+                    self._expect(group, end)
             if left:
                 self.store.put((_SESSIONS, group), left)
             else:
                 self.store.remove((_SESSIONS, group))
         return made
 
-    def _is_near(self, session: Session, time: float) -> bool:
-        return bool(session[0] - self.window.gap < time < session[1] + self.window.gap)
+    def _expect(self, group: Any, time: Time) -> None:
+        """Look at the sessions of a group at `time`."""
+        if is_before(time, self._expected.get(group, inf)):
+            self._expected[group] = time
+            heappush(self._ends, (time, next(self._order), group))
 
-    def place_of(self, time: float) -> float:
-        return time
+    def _is_near(self, session: Session, time: Time) -> bool:
+        first, last, _ = session
+        return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
+
+    def _end_of(self, last: Time) -> Time:
+        """When a session ends, by the time of its last row."""
+        return plus(last, self._gap)
+
+    def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
+        return times

@@ -25,7 +25,14 @@ from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, Key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.keyed.moved_parts import TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    TimeField,
+    TimeReader,
+    is_before,
+    length_of,
+)
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _FIRINGS_MAX = 10_000  # of a key at the end of all sources; of timers set by timers, otherwise
@@ -50,25 +57,28 @@ class TimedProcess(KeyedProcess, WindowOperator):
         *,
         field: str | None,
         late: float,
+        zone: str | None,
     ) -> None:
-        """`field`: of event times; None: timers are by the clock."""
+        """`field`: of event times; None: timers are by the clock. `zone`: of times without one."""
         KeyedProcess.__init__(self, function, by, reads, makes, store)
         WindowOperator.__init__(self, store, by, makes)
-        self.field, self.late = field, late
+        self.field, self.zone, self.late = field, zone, length_of(late)
         self.on_timer = _with_object(on_timer, function, self.function)
 
     # ---- records ---------------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
         prepare_code(self.on_timer, context)
-        self._event_time = None if self.field is None else self.reads.key([self.field])
+        if self.field is not None:
+            self.reader = TimeField(self.field, self.zone).reader(self.reads)
+        self._timers = TimeReader("the timer of a state", lambda value: value, self.zone)
         WindowOperator.prepare(self, context)
 
     def state_of(self, key: Any, row: Any) -> KeyState[Any]:
         check_key(key)
-        get = self._event_time
-        time = self._now if get is None else event_time(get(row))
-        return KeyState(self.store.get(key), time, self.store.get((TIMER, key)))
+        time = self._now if self.reader is None else self.reader.time(row)
+        timer = self.store.get((TIMER, key))
+        return KeyState(self.store.get(key), time, timer, reader=self._timers)
 
     def keep(self, key: Any, state: KeyState[Any]) -> None:
         super().keep(key, state)
@@ -83,22 +93,22 @@ class TimedProcess(KeyedProcess, WindowOperator):
     # ---- watermarks ------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        self._times: list[tuple[float, int, Any]] = []  # a heap: time, a tie-breaker, key
-        self._expected: dict[Any, float] = {}  # key → its time in the heap
+        self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
+        self._expected: dict[Any, Time] = {}  # key → its time in the heap
         self._order = count()
 
     def load(self, key: Any, value: Any) -> None:
         if is_own(key):
             self._expect(key[1], value)
 
-    def time(self, reached: ReachedTime) -> float:
+    def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
         return time if self.field is not None or time == inf else self.clock.now()
 
-    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         """Fire the timers that are due, in the order of their times, and those that they set and
         that are due, too. At the end of all sources every timer is due."""
         keys, is_end = self._due(time), time == inf
@@ -107,13 +117,14 @@ class TimedProcess(KeyedProcess, WindowOperator):
             if (at := self.store.get((TIMER, key))) is not None:
                 self._expect(key, at)
         made: list[Sequence[Any]] = []
-        waiting: list[tuple[Any, float]] = []  # for the next watermark
+        waiting: list[tuple[Any, Time]] = []  # for the next watermark
         firings: dict[Any, int] = {}
-        last: dict[Any, float] = {}  # key → the time of its last timer
+        last: dict[Any, Time] = {}  # key → the time of its last timer
         room = len(keys) + _FIRINGS_MAX
         while (is_end or room > 0) and (due := self._next_due(time)) is not None:
             at, key = due
-            if not is_end and at <= last.get(key, -inf):  # without this it might fire for ever
+            is_later = is_before(last.get(key, -inf), at)
+            if not is_end and not is_later:  # without this it might fire for ever
                 waiting.append((key, at))
                 continue
             firings[key] = firings.get(key, 0) + 1
@@ -129,9 +140,9 @@ class TimedProcess(KeyedProcess, WindowOperator):
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self.out.build(rows)  # `on_timer` has made records already
 
-    def _fire(self, key: Any, at: float, *, is_end: bool) -> Iterable[Sequence[Any]]:
+    def _fire(self, key: Any, at: Time, *, is_end: bool) -> Iterable[Sequence[Any]]:
         """Call `on_timer` for a key. Returns its rows."""
-        state = KeyState(self.store.get(key), at, None, ended=is_end)
+        state = KeyState(self.store.get(key), at, None, ended=is_end, reader=self._timers)
         rows = list(self.on_timer(key, state) or ())
         check_rows(rows, self.out, self.on_timer)
         self.keep(key, state)
@@ -150,22 +161,22 @@ class TimedProcess(KeyedProcess, WindowOperator):
         made.on_timer = _with_object(self.on_timer, self.function, made.function)
         return made
 
-    def _expect(self, key: Any, time: float) -> None:
+    def _expect(self, key: Any, time: Time) -> None:
         """Look at the timer of a key at `time`."""
-        if time < self._expected.get(key, inf):
+        if is_before(time, self._expected.get(key, inf)):
             self._expected[key] = time
             heappush(self._times, (time, next(self._order), key))
 
-    def _due(self, time: float) -> list[Any]:
+    def _due(self, time: Time) -> list[Any]:
         """The keys to look at."""
         keys = []
         while (due := self._next_due(time)) is not None:
             keys.append(due[1])
         return keys
 
-    def _next_due(self, time: float) -> tuple[float, Any] | None:
+    def _next_due(self, time: Time) -> tuple[Time, Any] | None:
         """The next key to look at, and its time; None: no other up to `time`."""
-        while self._times and self._times[0][0] <= time:
+        while self._times and not is_before(time, self._times[0][0]):
             at, _, key = heappop(self._times)
             if self._expected.get(key) == at:
                 del self._expected[key]

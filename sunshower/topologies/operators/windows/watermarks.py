@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from math import inf, isfinite
+from math import inf
 from typing import NamedTuple
 
-from sunshower.errors import BadEmit
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    exact,
+    highest,
+    lowest,
+    minus,
+)
 
 WATERMARKS = "__watermarks"  # the stream that they are sent on
 IDLE_S = 30.0  # a partition is idle after so long without records
@@ -32,8 +37,8 @@ class Watermark(NamedTuple):
     number: int  # 1, 2, 3 … in this life; one that failed is sent again with its number
     attempt: int  # 1, 2, 3 … of this number
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
-    pending: float  # the lowest event time of a record that is not processed; inf: there is none
-    reached: float  # the highest event time emitted, of the partition where it is lowest
+    pending: Time  # the lowest event time of a record that is not processed; inf: there is none
+    reached: Time  # the highest event time emitted, of the partition where it is lowest
     idle: bool  # all partitions of this task are idle
     ended: bool  # there will be no further record
     fetched: int = 0  # if idle: this one was confirmed before the last empty fetch of any partition
@@ -43,25 +48,25 @@ class Watermark(NamedTuple):
 class PartitionTime:
     """How far one partition is in event time. Times ending in `_s` are of one clock."""
 
-    reached: float = -inf  # the highest event time emitted
-    passed: float = -inf  # what the others had reached at its last empty fetch, if it was idle
+    reached: Time = -inf  # the highest event time emitted
+    passed: Time = -inf  # what the others had reached at its last empty fetch, if it was idle
     emitted_s: float = -inf  # when the last record was emitted
     quiet_s: float = inf  # since when each fetch has ended at its end, without a record
     fetched_s: float = -inf  # when the last of these fetches began
 
     @property
-    def time(self) -> float:
+    def time(self) -> Time:
         """Windows may end up to this time, as far as this partition is concerned."""
-        return max(self.reached, self.passed)
+        return highest([self.reached, self.passed])
 
     @property
     def is_idle(self) -> bool:
         """Whether it is idle, as of its last fetch."""
         return self.fetched_s - self.quiet_s >= IDLE_S
 
-    def emitted(self, time: float, now: float) -> None:
+    def emitted(self, time: Time, now: float) -> None:
         """Note the event time of a record that is emitted now."""
-        self.reached, self.emitted_s = max(self.reached, time), now
+        self.reached, self.emitted_s = highest([self.reached, time]), now
         self.quiet_s = inf
 
     def fetched(self, begun_s: float) -> bool:
@@ -84,14 +89,14 @@ class _LeftPartition:
     """A partition that the task does not read any more."""
 
     until_s: float  # until when it holds windows back here
-    time: float  # up to where windows may end
+    time: Time  # up to where windows may end
 
 
 class _Moment(NamedTuple):
     """What was known at one time."""
 
     at_s: float
-    lowest: float  # the event time that all partitions had reached that were not idle
+    lowest: Time  # the event time that all partitions had reached that were not idle
     confirmed: int  # the number of the last watermark that was confirmed
 
 
@@ -103,17 +108,17 @@ class PartitionTimes:
         self._left: dict[int, _LeftPartition] = {}
         self._moments: deque[_Moment] = deque()
 
-    def emitted(self, partition: int, time: float, now: float) -> None:
+    def emitted(self, partition: int, time: Time, now: float) -> None:
         """Note the highest event time of records of a partition that are emitted now."""
         self._times.setdefault(partition, PartitionTime()).emitted(time, now)
 
-    def left(self, partition: int, lowest: float, now: float) -> None:
+    def left(self, partition: int, dropped: Time, now: float) -> None:
         """The task stops reading a partition, or reads it again from another position. It holds
-        windows back until its next reader has sent its time, for which that has IDLE_S. `lowest`:
+        windows back until its next reader has sent its time, for which that has IDLE_S. `dropped`:
         the lowest event time of the messages that were dropped."""
         before = self._left.get(partition, _LeftPartition(0.0, inf)).time
         known = self._times.pop(partition, PartitionTime(reached=inf))
-        time = min(before, known.time, lowest)
+        time = lowest([before, known.time, dropped])
         self._left[partition] = _LeftPartition(now + IDLE_S, time)
 
     def unknown(self, now: float) -> None:
@@ -140,12 +145,12 @@ class PartitionTimes:
             if partition not in fetches:
                 known.not_fetched()
             elif known.fetched(fetches[partition]) and known.is_idle:
-                known.passed = max(known.passed, self._before(known.fetched_s).lowest)
+                known.passed = highest([known.passed, self._before(known.fetched_s).lowest])
         while self._moments and self._moments[0].at_s < now - 2 * GAP_S:
             self._moments.popleft()
         active = [one.time for one in self._times.values() if not one.is_idle]
         active += [left.time for left in self._left.values()]
-        self._moments.append(_Moment(now, min(active, default=-inf), confirmed))
+        self._moments.append(_Moment(now, lowest(active, default=-inf), confirmed))
 
     @property
     def is_idle(self) -> bool:
@@ -153,20 +158,20 @@ class PartitionTimes:
         return not self._left and all(one.is_idle for one in self._times.values())
 
     @property
-    def lowest(self) -> float:
+    def lowest(self) -> Time:
         """The event time that all partitions have reached; -inf: there is none."""
         left = (one.time for one in self._left.values())
-        return min((*(one.time for one in self._times.values()), *left), default=-inf)
+        return lowest((*(one.time for one in self._times.values()), *left), default=-inf)
 
     @property
-    def newest(self) -> float:
+    def newest(self) -> Time:
         """The highest event time emitted."""
-        return max((one.reached for one in self._times.values()), default=-inf)
+        return highest(one.reached for one in self._times.values())
 
     @property
     def slowest(self) -> tuple[int, PartitionTime] | None:
         """The partition that has reached the lowest time; None: there is none."""
-        by_time = sorted(self._times.items(), key=lambda one: one[1].time)
+        by_time = sorted(self._times.items(), key=lambda one: exact(one[1].time))
         return by_time[0] if by_time else None
 
     @property
@@ -186,13 +191,13 @@ class _Source:
     """What a window knows of one spout task."""
 
     mark: Watermark  # the last one
-    passed: float = -inf  # what the others had reached at its last empty fetch, if it was idle
-    noted: dict[int, float] = field(default_factory=dict)  # number of a watermark → what the
+    passed: Time = -inf  # what the others had reached at its last empty fetch, if it was idle
+    noted: dict[int, Time] = field(default_factory=dict)  # number of a watermark → what the
     # others had reached when it arrived
 
     @property
-    def time(self) -> float:
-        return max(self.mark.reached, self.passed)
+    def time(self) -> Time:
+        return highest([self.mark.reached, self.passed])
 
 
 class ReachedTime:
@@ -212,7 +217,7 @@ class ReachedTime:
             return False
         known.mark = mark
         if mark.idle:
-            known.passed = max(known.passed, known.noted.get(mark.fetched, -inf))
+            known.passed = highest([known.passed, known.noted.get(mark.fetched, -inf)])
         known.noted[mark.number] = self._lowest_but(mark.task)
         for number in [*known.noted]:
             if number < mark.fetched or len(known.noted) > _NOTED_MAX:
@@ -224,7 +229,7 @@ class ReachedTime:
         """The spout tasks that have sent watermarks."""
         return tuple(self._known)
 
-    def time(self, late: float) -> float:
+    def time(self, late: Time) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
         after a record with a higher time; inf after the end of all sources."""
         if len(self._known) < self._sources:
@@ -233,9 +238,10 @@ class ReachedTime:
         running = [source.time for source in known if not source.mark.ended]
         if not running:
             return inf
-        return min(min(running) - late, *(source.mark.pending for source in known), inf)
+        reached = minus(lowest(running), late)
+        return lowest([reached, *(source.mark.pending for source in known)])
 
-    def _lowest_but(self, task: int) -> float:
+    def _lowest_but(self, task: int) -> Time:
         """What the sources had reached that have records, except this one; -inf if there is none.
 
         A source that has not sent a watermark yet may have reached nothing.
@@ -243,16 +249,4 @@ class ReachedTime:
         if len(self._known) < self._sources:
             return -inf
         others = [s for t, s in self._known.items() if t != task and not s.mark.ended]
-        return min((s.time for s in others if not s.mark.idle), default=-inf)
-
-
-def event_time(value: object) -> float:
-    """The event time of a record as a number: of a datetime, seconds since 1970.
-
-    Raises BadEmit for a value that is no time.
-    """
-    if isinstance(value, datetime):
-        return value.timestamp()
-    if isinstance(value, int | float) and isfinite(value):
-        return value
-    raise BadEmit(f"{value!r:.200} is no event time; give a finite number or a datetime")
+        return lowest((s.time for s in others if not s.mark.idle), default=-inf)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
+from sunshower.topologies.operators.windows.event_times import zone_named
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
@@ -24,7 +25,7 @@ class Window:
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
     unit of `field`, which holds the event time of each row, or in seconds of the topology's clock
     (of a stream of batches: at the commit). A window of event time waits until a row `late` after
-    its end was read; rows that come later are late.
+    its end was read; rows that come later are late. `zone`: of times without a time zone.
     """
 
     length: float
@@ -32,9 +33,11 @@ class Window:
     by_count: bool
     field: str | None = None
     late: float = 0.0
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
+        zone_named(self.zone, "window")
         unit = "count" if self.by_count else "seconds"
         whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
         if not whole or not 0 < self.every <= self.length:
@@ -42,7 +45,9 @@ class Window:
                 f"window: {unit}={self.length!r}, every={self.every!r}; give positive "
                 f"{'whole ' if self.by_count else ''}numbers, `every` the smaller one"
             )
-        if abs(self.panes * self.every - self.length) > 1e-9 * self.length:
+        is_whole = type(self.length) is int and type(self.every) is int
+        tolerance = 0.0 if is_whole else 1e-9 * self.length
+        if abs(self.panes * self.every - self.length) > tolerance:
             raise ConfigError(
                 f"window: {unit}={self.length!r} is not a multiple of every={self.every!r}; "
                 "a window slides by whole parts of itself"
@@ -61,10 +66,11 @@ def tumbling(
     seconds: float | None = None,
     field: str | None = None,
     late: float = 0.0,
+    zone: str | None = None,
 ) -> Window:
     """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
-    length = _length(count, seconds, field, late)
-    return Window(length, length, count is not None, field, late)
+    length = _length(count, seconds, field, late, zone)
+    return Window(length, length, count is not None, field, late, zone)
 
 
 @checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE)
@@ -75,20 +81,29 @@ def sliding(
     every: float,
     field: str | None = None,
     late: float = 0.0,
+    zone: str | None = None,
 ) -> Window:
     """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
     first windows start before the first row and have fewer rows."""
-    return Window(_length(count, seconds, field, late), every, count is not None, field, late)
+    length = _length(count, seconds, field, late, zone)
+    return Window(length, every, count is not None, field, late, zone)
 
 
-def _length(count: int | None, seconds: float | None, field: str | None, late: float) -> float:
+def _length(
+    count: int | None, seconds: float | None, field: str | None, late: float, zone: str | None
+) -> float:
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
         raise ConfigError("window: give either count=… rows or seconds=…")
-    if count is not None and (field is not None or late):
-        raise ConfigError("window: field= and late= are for windows of time, not of count=… rows")
-    if late and field is None:
-        raise ConfigError("window: late= needs field=, the one that holds the time of each row")
+    if count is not None and (field is not None or late or zone):
+        raise ConfigError(
+            "window: field=, late= and zone= are for windows of time, not of count=… rows"
+        )
+    for name, value in (("late", late), ("zone", zone)):
+        if value and field is None:
+            raise ConfigError(
+                f"window: {name}= needs field=, the one that holds the time of each row"
+            )
     return given[0]
 
 
@@ -99,13 +114,17 @@ class Sessions:
     gap: float
     field: str
     late: float = 0.0
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        zone_named(self.zone, "sessions")
 
 
 AnyWindow: TypeAlias = Window | Sessions
 
 
 @checked(gap=_GAP, late=_LATE)
-def sessions(*, gap: float, field: str, late: float = 0.0) -> Sessions:
+def sessions(*, gap: float, field: str, late: float = 0.0, zone: str | None = None) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
-    return Sessions(gap, field, late)
+    return Sessions(gap, field, late, zone)

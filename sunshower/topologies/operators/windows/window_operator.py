@@ -20,6 +20,12 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import OWED, TIME
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.windows.event_times import (
+    Time,
+    TimeReader,
+    as_float,
+    highest,
+)
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 
 T = TypeVar("T")
@@ -31,6 +37,7 @@ class WindowOperator(Operator):
 
     sources = 0
     word = "window"
+    reader: TimeReader | None = None  # of the event times of its rows, if it reads them itself
 
     def __init__(self, store: KeyedStore, by: Sequence[str], out: Schema) -> None:
         """`by`: the fields of the group, with which a row begins; its window follows."""
@@ -38,7 +45,7 @@ class WindowOperator(Operator):
         self.width = len(self.by)
         self._is_loaded = False
         self._inherits = True  # whether a former life may have owed rows that nobody asks for
-        self._time = -inf  # windows up to here have ended
+        self._time: Time = -inf  # windows up to here have ended
 
     # ---- what a kind of windows defines ----------------------------------------------------------
 
@@ -54,18 +61,18 @@ class WindowOperator(Operator):
         """Add rows to their windows. Returns what to emit for those that are late."""
         raise NotImplementedError
 
-    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         """Remove windows that have ended at `time`, and return their rows. At `before` others have
         ended already. inf: no row will follow."""
         raise NotImplementedError
 
-    def time(self, reached: ReachedTime) -> float:
+    def time(self, reached: ReachedTime) -> Time:
         """The time up to which windows end."""
         raise NotImplementedError
 
-    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         """The time of the last window of which these are the rows; -inf: there is none."""
-        return max((row[self.width] for row in ended), default=-inf)
+        return highest(row[self.width] for row in ended)
 
     # ---- the operator ----------------------------------------------------------------------------
 
@@ -101,7 +108,7 @@ class WindowOperator(Operator):
     def reached_time(self) -> tuple[float, tuple[int, ...]]:
         """The time up to which windows have ended, and the spout tasks whose watermarks it
         follows."""
-        return self._time, self._reached.spouts
+        return as_float(self._time), self._reached.spouts
 
     def snapshot(self) -> Any:
         """What is in memory, for another process."""
@@ -139,11 +146,11 @@ class WindowOperator(Operator):
             for other in [task for task in self._owed if task != mark.task]:
                 due += self._owed.pop(other)[2]
                 self.store.remove((OWED, other))
-        time = max(self.time(self._reached), self._time)
+        time = highest([self.time(self._reached), self._time])
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
-            time = max(self._time, self.last_time(ended))
+            time = highest([self._time, self.last_time(ended)])
         if ended:
             self.store.put((TIME,), time)
         if due:

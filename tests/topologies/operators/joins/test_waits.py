@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -238,11 +239,25 @@ class Stalled(LogSpout[User]):
 
     emits = User
 
+    end_s = inf  # when it returns one user after all
+
+    @classmethod
+    def until(cls, end_s: float) -> Stalled:
+        log = cls()
+        log.end_s = end_s
+        return log
+
+    def open(self, context: Context) -> None:
+        self.clock, self.is_read = context.clock, False
+
     def poll(self, limit: int) -> Polled[User] | None:
-        return None
+        if self.is_read or not limit or self.clock.now() < self.end_s:
+            return None
+        self.is_read = True
+        return Polled(np.array([0], np.int64), [User(1, "user 1")], ended=True)
 
     def has_read_first(self) -> bool:
-        return False
+        return self.is_read
 
 
 def test_a_drain_ends_the_wait() -> None:
@@ -281,6 +296,20 @@ def test_the_wait_is_once_per_run() -> None:
         assert ReadOnce.lives == 2
         last = run.results("kept")[0][-1]
     assert last == (19, 19, "user 19")
+
+
+def test_a_stream_that_waits_holds_the_windows_back() -> None:
+    """Another stream of the same window goes on meanwhile, for longer than an idle source has."""
+    topology = Topology("windows")
+    users = topology.spout("users", Stalled.until(100.0), fields=User)
+    first = topology.spout("first", Records([Click(1, n) for n in range(50)], type=Click))
+    named = first.join(users.group_by("user").table()).project("user", "at")
+    others = Slow([Click(1, n) for n in range(200)])
+    second = topology.spout("second", others, fields=Click).project("user", "at")
+    rows = named.merge(second).group_by("user").window(tumbling(seconds=10, field="at"), count())
+    rows.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sum(row[-1] for row in kept) == 250
 
 
 # ---- declarations -------------------------------------------------------------------------------

@@ -1,0 +1,306 @@
+"""Totals of the last row of each group of other totals: what an aggregate of an aggregate keeps.
+
+A group has a slot for the value of each origin (see update_rows.py) that has rows in it. The slots
+are the leaves of a tree of partly combined values:
+
+    value of a group        combined from the highest node, stored under the key of the group
+    node (level 1)          the combined values of 16 nodes of level 0
+    node (level 0)          the values of 16 slots; a free slot has the number of the next free one
+
+A later update of an origin replaces its values, and the nodes above them are combined again: no
+value is subtracted, so this suits every aggregator, and floats are exact. An update costs a few
+nodes, however many origins a group has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import reduce
+from typing import Any
+
+from sunshower.records import Schema, key_of
+from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
+from sunshower.topologies.operators.keyed.moved_parts import NODE, ORIGIN, SLOTS, is_own
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.states import FoundPart, Key, MapState
+from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot
+from sunshower.topologies.operators.updates.update_rows import Lineage, PartsOfUpdates
+
+_WIDTH = 16  # of a node
+_NO_SLOT = -1
+_LEFT_MAX = 8  # groups that an origin has left, of which it is known
+
+
+class AllRows(CombinerAggregator[Any, list[Any]]):
+    """A reducer as a combiner: its value is all rows, which are reduced anew for each result."""
+
+    def __init__(self, reducer: ReducerAggregator[Any, Any], schema: Schema) -> None:
+        self.reducer, self.schema = reducer, schema
+        self.fields = reducer.emits  # type: ignore[misc]
+
+    def init(self, record: Any) -> list[Any]:
+        return [tuple(row) for row in self.schema.rows([record])]
+
+    def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
+        return [*first, *second]
+
+    def zero(self) -> list[Any]:
+        return []
+
+    def result(self, value: list[Any]) -> Any:
+        return reduce(self.reducer.reduce, self.schema.build(value), self.reducer.init())
+
+
+def updated_operators(
+    schema: Schema,
+    by: Sequence[str],
+    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    lineage: Lineage,
+) -> tuple[CombinerAggregator[Any, Any], PartsOfUpdates]:
+    """The aggregator as a combiner, and what makes parts of updates of records of `schema`."""
+    combiner = one if isinstance(one, CombinerAggregator) else AllRows(one, schema)
+    return combiner, PartsOfUpdates(schema, by, combiner, lineage)
+
+
+class _Draft:
+    """What a batch reads of a state, and what it will write."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._known: dict[Key, Any] = {}
+        self.changed: dict[Key, Any] = {}
+
+    def fetch(self, keys: Iterable[Key]) -> None:
+        """Read many keys at once."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if missing:
+            self._known.update(zip(missing, self._state.multi_get(missing), strict=True))
+
+    def get(self, key: Key) -> Any:
+        """The value of a key; None if there is none."""
+        if key not in self._known:
+            self.fetch([key])
+        return self._known[key]
+
+    def put(self, key: Key, value: Any) -> None:
+        """Replace the value of a key; None: there is none."""
+        self._known[key] = self.changed[key] = value
+
+
+class _GroupTree:
+    """The values of one group, while a batch changes them."""
+
+    def __init__(self, key: Any, draft: _Draft, combiner: CombinerAggregator[Any, Any]) -> None:
+        self.key, self._draft, self._combiner = key, draft, combiner
+        size, free, count = draft.get((SLOTS, key)) or (0, _NO_SLOT, 0)
+        self._size, self._free, self.count = size, free, count
+        self._dirty: dict[int, list[Any]] = {}  # the nodes of level 0 that have changed
+
+    def put(self, slot: int, value: Any) -> int:
+        """Set the value of a slot, or of a new one. Returns the slot."""
+        if slot == _NO_SLOT:
+            slot = self._free
+            if slot == _NO_SLOT:
+                slot = self._size
+                self._size += 1
+            else:
+                self._free = self._leaf(slot)[slot % _WIDTH]
+            self.count += 1
+        self._leaf(slot)[slot % _WIDTH] = [value]
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """Free a slot."""
+        self._leaf(slot)[slot % _WIDTH] = self._free
+        self._free = slot
+        self.count -= 1
+
+    def write(self) -> Any:
+        """Combine what has changed and put it into the draft. Returns the value of the group."""
+        put, key = self._draft.put, self.key
+        if not self._dirty:
+            return self._draft.get(key) if self.count else self._combiner.zero()
+        if not self.count and self._size <= _WIDTH:
+            put((SLOTS, key), None)
+            put((NODE, key, 0, 0), None)
+            put(key, None)
+            return self._combiner.zero()
+        level, dirty = 0, self._dirty
+        for index, cells in dirty.items():
+            put((NODE, key, 0, index), cells)
+        while self._size > _WIDTH ** (level + 1):
+            above: dict[int, list[Any]] = {}
+            for index in dirty:
+                place = index // _WIDTH
+                if place not in above:
+                    above[place] = self._node(level + 1, place)
+                above[place][index % _WIDTH] = self._combined(dirty[index])
+            level, dirty = level + 1, above
+            for index, cells in dirty.items():
+                put((NODE, key, level, index), cells)
+        top = self._combined(dirty[0] if 0 in dirty else self._draft.get((NODE, key, level, 0)))
+        put((SLOTS, key), [self._size, self._free, self.count])
+        put(key, None if top is None else top[0])
+        return self._combiner.zero() if top is None else top[0]
+
+    def _leaf(self, slot: int) -> list[Any]:
+        index = slot // _WIDTH
+        if index not in self._dirty:
+            cells = self._draft.get((NODE, self.key, 0, index))
+            self._dirty[index] = [None] * _WIDTH if cells is None else [*cells]
+        return self._dirty[index]
+
+    def _node(self, level: int, index: int) -> list[Any]:
+        """A node above others; a new one has the first of these, which was there before."""
+        cells = self._draft.get((NODE, self.key, level, index))
+        if cells is not None:
+            return [*cells]
+        first = self._draft.get((NODE, self.key, level - 1, index * _WIDTH))
+        return [None if first is None else self._combined(first)] + [None] * (_WIDTH - 1)
+
+    def _combined(self, cells: Sequence[Any]) -> list[Any] | None:
+        """The combined values of a node, in a list; None if there are none."""
+        values = [cell[0] for cell in cells if isinstance(cell, list | tuple)]
+        return [reduce(self._combiner.combine, values)] if values else None
+
+
+class UpdatedTotals(CombinedTotals):
+    """Combines the last rows of all origins of a group: reads PARTS of updates.
+
+    Of each origin it stores the number of its last update and the slots that it has; a lower number
+    is ignored. A task gets all updates that may have been in one of its groups. Of the groups that
+    an origin has left, the last ones are emitted again with its next update: the update with which
+    it left them may be lost behind this task. A batch is repeated as a whole, so there it is those
+    that the same update has left.
+    """
+
+    takes_tables = False
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether the rows of an update may be lost though it is written here."""
+        return isinstance(self.slot, TotalsSlot)
+
+    def start(self, attempt: Attempt) -> Any:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        batch.extend(rows)
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        draft = _Draft(state)
+        self._fetch(draft, batch)
+        trees: dict[Any, _GroupTree] = {}  # of the groups to emit
+        for key, origin, number, value, groups in batch:
+            self._apply(draft, trees, key_of(key), _entry(origin), number, value, groups)
+        values = [tree.write() for tree in trees.values()]
+        state.multi_put(list(draft.changed), list(draft.changed.values()))
+        records = self.records(trees, values)
+        if not self.emits_updates:
+            return records
+        updates = self.emitted(trees, records, attempt)
+        return [
+            update if tree.count else (*update[:2], [])
+            for tree, update in zip(trees.values(), updates, strict=True)
+        ]
+
+    def stored_items(self) -> Iterator[tuple[Key, Any]]:
+        items = self.slot.state.items()
+        return ((key, self.shown(value)) for key, value in items if not is_own(key))
+
+    def result(self) -> Any:
+        values = super().result()
+        if values is None:
+            return None
+        return {key: value for key, value in values.items() if not is_own(key)}
+
+    def _fetch(self, draft: _Draft, batch: Sequence[Any]) -> None:
+        """Read what the batch needs, in three calls."""
+        draft.fetch(_entry(row[1]) for row in batch)
+        places: dict[Any, list[int]] = {key_of(row[0]): [] for row in batch if row[4] is None}
+        for row in batch:
+            slots, left = (draft.get(_entry(row[1])) or (0, (), ()))[1:]
+            for key, slot in slots:
+                places.setdefault(key_of(key), []).append(slot)
+            for key in left:
+                places.setdefault(key_of(key), [])
+        draft.fetch(name for key in places for name in ((SLOTS, key), key))
+        nodes: list[Key] = []
+        for key, slots in places.items():
+            size, free, _ = draft.get((SLOTS, key)) or (0, _NO_SLOT, 0)
+            indices = {slot // _WIDTH for slot in (*slots, size, max(free, 0))}
+            level = 0
+            while True:
+                nodes += [(NODE, key, level, index) for index in indices]
+                if size <= _WIDTH ** (level + 1):
+                    break
+                level, indices = level + 1, {index // _WIDTH for index in indices}
+        draft.fetch(nodes)
+
+    def _apply(
+        self,
+        draft: _Draft,
+        trees: dict[Any, _GroupTree],
+        key: Any,
+        entry: Any,
+        number: int,
+        value: Any,
+        groups: Any,
+    ) -> None:
+        last, slots, left = draft.get(entry) or (number, (), ())
+        if number < last:
+            return
+        held = {key_of(group): slot for group, slot in slots}
+        is_known = self._repeats or number == last
+        gone = {key_of(group): None for group in left if is_known}
+        if groups is None:
+            tree = self._tree(draft, trees, key)
+            if value is not None:
+                held[key] = tree.put(held.get(key, _NO_SLOT), value[0])
+                gone.pop(key, None)
+            elif key in held:
+                tree.remove(held.pop(key))
+        else:
+            current = set(map(key_of, groups))
+            for group in [*held, *gone]:
+                tree = self._tree(draft, trees, group)
+                if group in held and group not in current:
+                    tree.remove(held.pop(group))
+                    gone = {group: None, **gone}
+        left = [*gone][:_LEFT_MAX] if self._repeats else [*gone]
+        draft.put(entry, [number, [[*pair] for pair in held.items()], left])
+
+    def _tree(self, draft: _Draft, trees: dict[Any, _GroupTree], key: Any) -> _GroupTree:
+        if key not in trees:
+            trees[key] = _GroupTree(key, draft, self.combiner)
+        return trees[key]
+
+
+def _entry(origin: Any) -> Any:
+    """The key of what is stored of an origin. No state has Enums in its keys, and totals in memory
+    may be grouped by them."""
+    return ORIGIN, _without_enums(key_of(origin))
+
+
+def _without_enums(key: Any) -> Any:
+    if isinstance(key, Enum):
+        return type(key).__qualname__, key.name
+    return tuple(map(_without_enums, key)) if type(key) is tuple else key
+
+
+def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
+    """What a new task has of the origins in other tasks: those with slots in its own groups. Later
+    updates have higher numbers than all that were on the way before."""
+    found: dict[Key, Any] = {}
+    for part in parts:
+        groups = {key[1] for key, _ in part.items() if type(key) is tuple and key[0] == SLOTS}
+        for name, value in part.beside.items():
+            if type(name) is not tuple or name[0] != ORIGIN or value is None:
+                continue
+            number, slots, _ = value
+            own = [pair for pair in slots if key_of(pair[0]) in groups]
+            if own:
+                last, others, _ = found.get(name, (number, [], []))
+                found[name] = [max(last, number), [*others, *own], []]
+    return found

@@ -1,0 +1,402 @@
+"""Event times: which values are times, and exact arithmetic with them for windows and joins.
+
+A time is an int, a float that stands for its shortest decimal (0.1 is a tenth), or a Decimal that
+no such float equals. A datetime is its seconds since 1970, exact to its microsecond. So a sum, a
+difference or a pane has no rounding, whatever the unit of a field.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, Inexact
+from math import floor, inf, isfinite
+from numbers import Integral
+from operator import attrgetter
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+from zoneinfo import ZoneInfo
+
+from sunshower.errors import BadEmit, ConfigError, TopologyFailed
+from sunshower.records import Schema
+
+Time: TypeAlias = int | float | Decimal
+
+_DIGITS = 1_000  # before and after the point
+_INT_MAX = 10**_DIGITS
+_WHOLE = 2.0**53  # floats from here on are whole, and their shortest decimal is another integer
+# Up to here, in seconds, floats are closer to each other than microseconds: years 1697 to 2242.
+_MICROS_FIT = 2.0**33
+_EXACT = Context(prec=4 * _DIGITS, Emax=10 * _DIGITS, Emin=-10 * _DIGITS, traps=[Inexact])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+_MICROSECOND = timedelta(microseconds=1)
+_ZERO = timedelta(0)
+_TICKS = {  # the units of numpy.datetime64, in seconds
+    **{f"{unit}s": Decimal(1).scaleb(-3 * place) for place, unit in enumerate(("", *"munpfa"))},
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "D": Decimal(86400),
+    "W": Decimal(7 * 86400),
+}
+_tzinfo_of = attrgetter("tzinfo")
+_LOG = logging.getLogger("sunshower")
+
+
+def zone_named(name: str | None, where: str) -> str | None:
+    """`name`, if it is None or a time zone that zoneinfo knows. Raises ConfigError."""
+    if name is not None:
+        try:
+            ZoneInfo(name)
+        except (LookupError, ValueError, OSError, TypeError) as error:
+            raise ConfigError(
+                f"{where}: zone is {name!r:.100}, which is no time zone that this machine knows; "
+                'give a name such as "Europe/Berlin" or "UTC"'
+            ) from error
+    return name
+
+
+class TimeField(NamedTuple):
+    """The field with the event time of records, and the zone of its times that have none."""
+
+    name: str
+    zone: str | None
+
+    def reader(self, schema: Schema) -> TimeReader:
+        """Reads it from records of a schema."""
+        return TimeReader(f"field {self.name!r}", schema.key([self.name]), self.zone)
+
+
+class TimeReader:
+    """Reads the event times of records.
+
+    `what`: where values come from, for errors. `get`: of a record. `zone`: of datetimes without a
+    zone, and of dates; None: such a datetime ends the topology, and a date is midnight in UTC.
+    """
+
+    def __init__(self, what: str, get: Callable[[Any], Any], zone: str | None) -> None:
+        self.what, self._get = what, get
+        self._zone = None if zone is None else ZoneInfo(zone)
+        self._ambiguous = self._skipped = 0
+
+    def time(self, record: Any) -> Time:
+        """The event time of a record. Raises BadEmit for a value that is no time, and
+        TopologyFailed for a datetime without a zone."""
+        return self.of_value(self._get(record))
+
+    def times(self, records: Iterable[Any]) -> list[Time]:
+        """The event times of records. Raises as `time`."""
+        return self.of_values([*map(self._get, records)])
+
+    def of_values(self, values: list[Any]) -> list[Time]:
+        """The event times that values are. Raises as `time`."""
+        kinds = set(map(type, values))
+        if kinds == {int}:
+            if min(values) > -_INT_MAX and max(values) < _INT_MAX:
+                return values
+        elif kinds == {float}:
+            is_finite = isfinite(sum(values))
+            if is_finite and min(values) > -_WHOLE and max(values) < _WHOLE:
+                return values
+        elif kinds == {datetime} and None not in set(map(_tzinfo_of, values)):
+            try:
+                times = [value.timestamp() for value in values]
+            except TypeError:  # the zone gives no offset
+                times = [inf]
+            if min(times) > -_MICROS_FIT and max(times) < _MICROS_FIT:
+                return times
+        return [*map(self.of_value, values)]
+
+    def of_value(self, value: Any) -> Time:
+        """The event time that a value is. Raises as `time`."""
+        number: Time = value
+        kind = type(value)
+        if kind is float and -_WHOLE < number < _WHOLE:
+            return number
+        if kind is int and -_INT_MAX < number < _INT_MAX:
+            return number
+        if isinstance(value, datetime):
+            if value == value:  # noqa: PLR0124  # pandas.NaT is a datetime, too
+                return self._of_datetime(value)
+        elif isinstance(value, date):
+            return self._of_datetime(datetime.combine(value, time()), is_date=True)
+        elif hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+            return self._of_numpy(value)
+        elif (found := _of_number(value)) is not None:
+            return found
+        raise BadEmit(
+            f"{self.what}: {_shown(value)} is no event time; give a finite number of at most "
+            f"{_DIGITS:,} digits, a datetime or a date"
+        )
+
+    def figures(self) -> Mapping[str, float]:
+        """How many times were read that occur twice in their zone, or never."""
+        if self._zone is None:
+            return {}
+        return {"ambiguous times": self._ambiguous, "skipped times": self._skipped}
+
+    def _of_datetime(self, value: datetime, *, is_date: bool = False) -> Time:
+        nanos = getattr(value, "nanosecond", 0)  # of pandas, whose methods differ, too
+        if type(value) is not datetime:
+            day, clock = (value.year, value.month, value.day), (value.hour, value.minute)
+            seconds = value.second, value.microsecond
+            value = datetime(*day, *clock, *seconds, tzinfo=value.tzinfo, fold=value.fold)
+        try:
+            since = None if value.tzinfo is None else value - _EPOCH
+        except TypeError:  # the zone gives no offset
+            value, since = value.replace(tzinfo=None), None
+        if since is None:
+            since = value - _NAIVE_EPOCH - self._offset(value, is_utc=is_date)
+        result = _of_delta(since)
+        return plus(result, Decimal(nanos).scaleb(-9, _EXACT)) if nanos else result
+
+    def _offset(self, value: datetime, *, is_utc: bool) -> timedelta:
+        """The offset of a datetime without a zone. `is_utc`: without `zone` it is one of UTC."""
+        zone = self._zone
+        if zone is None:
+            return _ZERO if is_utc else self._refuse(value)
+        before = value.replace(tzinfo=zone, fold=0).utcoffset() or _ZERO
+        after = value.replace(tzinfo=zone, fold=1).utcoffset() or _ZERO
+        if before != after:
+            self._note_transition(value, is_twice=before > after)
+        return after if value.fold else before
+
+    def _refuse(self, value: datetime) -> NoReturn:
+        raise TopologyFailed(
+            f"{self.what} is {value!r}, which has no time zone, so its moment would depend on the "
+            'machine. Declare the zone that such times are in, as zone="Europe/Berlin" or '
+            'zone="UTC" (of the window, join or process), or make datetimes with a zone'
+        )
+
+    def _note_transition(self, value: datetime, *, is_twice: bool) -> None:
+        first = not (self._ambiguous if is_twice else self._skipped)
+        if is_twice:
+            self._ambiguous += 1
+        else:
+            self._skipped += 1
+        if first:
+            how = "occurs twice" if is_twice else "does not occur"
+            taken = "the first" if is_twice else "the offset before the change"
+            _LOG.warning(
+                "%s is %s, which %s in %s because the clock changes. It is taken as fold=%d says "
+                "(0: %s). Further ones are counted, not logged",
+                *(self.what, value, how, self._zone, value.fold, taken),
+            )
+
+    def _of_numpy(self, value: Any) -> Time:
+        import numpy as np
+
+        if value.dtype.kind != "M":
+            kinds: dict[str, Any] = {"b": int, "i": int, "u": int, "f": float}
+            convert = kinds.get(value.dtype.kind, str)  # a text is no time
+            return self.of_value(convert(value))
+        unit, count = np.datetime_data(value.dtype)
+        if unit in ("Y", "M"):
+            return self._of_numpy(value.astype("datetime64[D]"))
+        if np.isnat(value) or unit not in _TICKS:
+            return self.of_value(str(value))
+        ticks = Decimal(int(value.astype(np.int64)) * count)
+        seconds = _EXACT.multiply(ticks, _TICKS[unit])
+        if self._zone is None:  # NumPy counts from 1970 in UTC
+            return from_decimal(seconds)
+        try:
+            whole = _NAIVE_EPOCH + timedelta(seconds=floor(seconds))
+        except OverflowError:
+            return self.of_value(str(value))
+        return minus(from_decimal(seconds), _of_delta(self._offset(whole, is_utc=False)))
+
+
+def _of_number(value: Any) -> Time | None:
+    """A number of any other type, or of any size, as a time; None for a value that is none."""
+    if isinstance(value, int):  # also a bool, or a member of an IntEnum
+        return int(value) if -_INT_MAX < value < _INT_MAX else None
+    if isinstance(value, float) and isfinite(value):
+        value = Decimal(repr(float(value)))
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return None
+    fits = value.adjusted() < _DIGITS and int(value.as_tuple().exponent) > -_DIGITS
+    return from_decimal(value) if fits else None
+
+
+def _shown(value: Any) -> str:
+    is_long = isinstance(value, int) and not -_INT_MAX < value < _INT_MAX
+    return "an int" if is_long else f"{value!r:.200}"
+
+
+class OrderReader(TimeReader):
+    """Reads what orders records, and is nothing else: event times, or datetimes without a zone."""
+
+    def time(self, record: Any) -> Any:
+        """The event time of a record; a datetime without a zone as it is. Raises BadEmit."""
+        value = self._get(record)
+        is_moment = isinstance(value, datetime) and value == value  # noqa: PLR0124  # not NaT
+        if is_moment and value.utcoffset() is None:
+            return value.replace(tzinfo=None, fold=0)
+        return self.of_value(value)
+
+    def is_before(self, first: Any, second: Any) -> bool:
+        """Whether a time is lower than another one. Raises BadEmit if one of both has no zone."""
+        are_naive = isinstance(first, datetime), isinstance(second, datetime)
+        if all(are_naive):
+            return bool(first < second)
+        if any(are_naive):
+            naive = first if are_naive[0] else second
+            raise BadEmit(
+                f"{self.what} is {naive!r}, which has no time zone, in one record of a key, and a "
+                "number, or a datetime with a zone, in another one; give all of them a zone"
+            )
+        return is_before(first, second)
+
+
+def _of_delta(since: timedelta) -> Time:
+    seconds = since.total_seconds()  # rounded once
+    if -_MICROS_FIT < seconds < _MICROS_FIT or not since.microseconds:
+        return seconds
+    return from_decimal(Decimal(since // _MICROSECOND).scaleb(-6, _EXACT))
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------
+
+
+def from_decimal(value: Decimal, *, whole: type[int] | type[float] = int) -> Time:
+    """A finite Decimal as a time; `whole`: the type of a whole number, if it is not too large."""
+    if value == value.to_integral_value(context=_EXACT):
+        return float(value) if whole is float and value.copy_abs() < _WHOLE else int(value)
+    number = float(value)
+    return number if Decimal(repr(number)) == value else value
+
+
+def exact(number: Time) -> int | Decimal:
+    """The number that a time stands for, with which Python computes and compares exactly in the
+    context of this module."""
+    return Decimal(repr(number)) if isinstance(number, float) else number
+
+
+def plus(first: Time, second: Time) -> Time:
+    """The sum. `first` may be infinite."""
+    if type(first) is int and type(second) is int:
+        return first + second
+    if _is_plain(first) and _is_plain(second):
+        return first + second  # type: ignore[operator]
+    if first in (inf, -inf):
+        return first
+    whole = float if float in (type(first), type(second)) else int
+    return from_decimal(_EXACT.add(exact(first), exact(second)), whole=whole)
+
+
+def minus(first: Time, second: Time) -> Time:
+    """The difference. `first` may be infinite."""
+    return plus(first, second.copy_negate() if type(second) is Decimal else -second)
+
+
+def _is_plain(number: Time) -> bool:
+    """Whether the sum with another such number is exact."""
+    if isinstance(number, float) and not number.is_integer():
+        return False
+    return not isinstance(number, Decimal) and abs(number) < _WHOLE / 2
+
+
+def excess(low: Time, high: Time, gap: Time) -> Time:
+    """A number with the sign of `high - low - gap`."""
+    if type(low) is float and type(high) is float:
+        about = high - low - float(gap)
+        if abs(about) > (abs(low) + abs(high) + float(gap)) * 2.0**-51:
+            return about
+    elif type(low) is int and type(high) is int and type(gap) is int:
+        return high - low - gap
+    return _EXACT.subtract(_EXACT.subtract(exact(high), exact(low)), exact(gap))
+
+
+def is_before(first: Time, second: Time) -> bool:
+    """Whether a time is lower than another one. Both may be infinite."""
+    if type(first) is Decimal or type(second) is Decimal:
+        return exact(first) < exact(second)
+    return first < second  # Python compares ints and floats without rounding
+
+
+def lowest(times: Iterable[Time], default: Time = inf) -> Time:
+    """The lowest of times."""
+    times = list(times)
+    mixed = Decimal in set(map(type, times))
+    return min(times, key=exact, default=default) if mixed else min(times, default=default)
+
+
+def highest(times: Iterable[Time], default: Time = -inf) -> Time:
+    """The highest of times."""
+    times = list(times)
+    mixed = Decimal in set(map(type, times))
+    return max(times, key=exact, default=default) if mixed else max(times, default=default)
+
+
+def as_float(number: Time) -> float:
+    """A time as a float, for people to read."""
+    try:
+        return float(number)
+    except OverflowError:
+        return inf if number > 0 else -inf
+
+
+def length_of(value: Any) -> Time:
+    """A length of time as a time. `value`: any finite real number."""
+    return READ_NUMBER.of_value(int(value) if isinstance(value, Integral) else float(value))
+
+
+class Panes:
+    """Divides event time into panes of one length, which are numbered: pane 0 begins at 0."""
+
+    def __init__(self, length: float) -> None:
+        """`length`: any positive number."""
+        self.length = length_of(length)
+        self._ratio = exact(self.length).as_integer_ratio()
+        self._about = as_float(self.length)
+
+    def of_time(self, number: Time) -> int:
+        """The pane that a time is in."""
+        length, parts = self._ratio
+        if type(number) is int:
+            return number * parts // length
+        if type(number) is float:
+            place = number / self._about
+            if abs(place) < _WHOLE:
+                pane = floor(place)
+                margin = abs(place) * 2.0**-50
+                if margin < place - pane < 1.0 - margin:
+                    return pane
+        numerator, denominator = exact(number).as_integer_ratio()
+        return numerator * parts // (denominator * length)
+
+    def of_times(self, times: Sequence[Time]) -> list[int]:
+        """The panes that times are in."""
+        length, parts = self._ratio
+        kinds = set(map(type, times))
+        if kinds == {int}:
+            if parts == 1:
+                return [number // length for number in times]  # type: ignore[misc]
+        elif kinds == {float}:
+            about = self._about
+            places = [number / about for number in times]  # type: ignore[operator]
+            margin = max(abs(max(places)), abs(min(places))) * 2.0**-50
+            if margin < 0.25:
+                most = 1.0 - margin
+                return [
+                    pane if margin < place - pane < most else self.of_time(number)
+                    for place, pane, number in zip(places, map(floor, places), times, strict=True)
+                ]
+        return [*map(self.of_time, times)]
+
+    def split(self, number: Time) -> tuple[int, float]:
+        """The pane that a time is in, and which part of the pane is before it, from 0 to 1."""
+        pane = self.of_time(number)
+        if type(number) is float and abs(place := number / self._about) < _WHOLE:
+            return pane, min(max(place - pane, 0.0), 1.0)
+        (above, below), (length, parts) = exact(number).as_integer_ratio(), self._ratio
+        return pane, (above * parts - pane * below * length) / (below * length)
+
+    def start(self, pane: int) -> Time:
+        """The time at which a pane begins: an int, if the length is one."""
+        if type(self.length) is int:
+            return pane * self.length
+        return from_decimal(_EXACT.multiply(pane, exact(self.length)), whole=float)
+
+
+READ_NUMBER = TimeReader("the time", lambda value: value, None)

@@ -1,0 +1,1 @@
+"""The modules of user programs, in the process that declares their topologies."""

@@ -1,0 +1,160 @@
+"""Each module and class of a program is one object in a worker, however it is reached."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.actors.modules.programs import MAIN, PACKAGE, SUBMIT, WORK, call, work, write
+
+MODULE_IN_C = """
+#include <Python.h>
+static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(%s); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", 0, -1, methods};
+PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&definition); }
+"""
+USES_C = """
+from sunshower import JsonLines, Records, Topology
+import shop.fast
+
+def check(row) -> list:
+    import importlib
+    fast = importlib.import_module("shop.fast")
+    return [(fast is shop.fast, fast.answer())]
+
+topology = Topology("in_c")
+numbers = topology.spout("numbers", Records([(1,)], fields=("number",)))
+numbers.shuffle().bolt("check", check, fields=("same", "answer")).shuffle().bolt(
+    "out", JsonLines(<out>)
+)
+"""
+MASTER = """
+import sys
+from sunshower.actors.shipping import outline
+before = {*sys.modules}
+plan = outline(sys.stdin.buffer.read())
+from sunshower.runtime.control.plan_changes import kept_in_memory
+from sunshower.runtime.control.placement import can_move
+for component in plan.graph.components.values():
+    print(component.id, can_move(component), kept_in_memory(component))
+print([name for name in {*sys.modules} - before if name.startswith(("shop", "spaces", "main"))])
+"""
+
+
+def lines(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The file of a program that writes `out.jsonl`."""
+    files = {**PACKAGE, "its_main.py": MAIN}
+    out = str(tmp_path / "out.jsonl")
+    return write(tmp_path / "program", files, version="1", out=out) / "its_main.py"
+
+
+def test_each_module_and_class_is_one_object(program: Path, tmp_path: Path) -> None:
+    work(program, tmp_path)
+    assert lines(tmp_path / "out.jsonl") == [{"broken": [], "checks": 21}]
+
+
+def test_a_master_has_the_plan_without_the_modules_and_edits_are_not_used(
+    program: Path, tmp_path: Path
+) -> None:
+    plan = call(SUBMIT, str(program), cwd=tmp_path)
+    for file in program.parent.rglob("*.py"):
+        file.write_text('raise ImportError("it was edited")')
+    call(WORK, data=plan, cwd=tmp_path)
+    assert lines(tmp_path / "out.jsonl") == [{"broken": [], "checks": 21}]
+    said = call(MASTER, data=plan, cwd=tmp_path)
+    assert said.decode().splitlines() == [
+        "purchases True None",
+        "check True None",
+        "out True None",
+        "[]",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_a_module_in_c_is_sent_with_the_program(tmp_path: Path) -> None:
+    folder = write(tmp_path / "program", {"shop/__init__.py": ""})
+    write(folder, {"uses_c.py": USES_C}, out=str(tmp_path / "out.jsonl"))
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+
+    def compile_to(path: Path, answer: int) -> None:
+        (tmp_path / "fast.c").write_text(MODULE_IN_C % answer)
+        includes = f"-I{sysconfig.get_path('include')}"
+        command = ["gcc", "-shared", "-fPIC", includes, str(tmp_path / "fast.c"), "-o", str(path)]
+        subprocess.run(command, check=True)
+
+    compile_to(folder / "shop" / f"fast{suffix}", 41)
+    plan = call(SUBMIT, str(folder / "uses_c.py"), cwd=tmp_path)
+    compile_to(folder / "shop" / f"fast{suffix}", 42)  # after the submit
+    call(WORK, data=plan, cwd=tmp_path)
+    assert lines(tmp_path / "out.jsonl") == [{"same": True, "answer": 41}]
+
+
+# A script that submits itself, without a guard, or the same given with `python -c`.
+SCRIPT = """
+import sys
+from dataclasses import dataclass
+from typing import NamedTuple
+from sunshower import JsonLines, Records, Topology
+from sunshower.actors.shipping import pickled
+from sunshower.runtime.plan import make_plan
+
+class Own(NamedTuple):
+    n: int
+
+@dataclass
+class OwnData:
+    n: int
+
+REGISTRY = {"own": Own}
+COUNTS = {}
+
+def check(record: Own) -> list:
+    import __main__ as me
+    import pickle
+    from its_neighbour import make, script
+    COUNTS[record.n] = me.COUNTS is COUNTS
+    return [(
+        me.Own is Own is type(record) is script().REGISTRY["own"],
+        type(make()) is OwnData and pickle.loads(pickle.dumps(OwnData(1))) == make(),
+        pickle.loads(b"c__main__\\nOwnData\\n.") is OwnData,
+        script().COUNTS == {1: True} and check.__globals__ is vars(me),
+    )]
+
+topology = Topology("script")
+records = topology.spout("records", Records([Own(1)], type=Own))
+records.shuffle().bolt("check", check, fields=tuple("abcd")).shuffle().bolt(
+    "out", JsonLines(<out>)
+)
+sys.stdout.buffer.write(pickled(make_plan(topology.graph())))
+"""
+ITS_NEIGHBOUR = """
+def script():
+    import __main__
+    return __main__
+
+def make():
+    return script().OwnData(1)
+"""
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "python -c"])
+def test_the_module_of_a_script_that_submits_itself_is_one_object(
+    tmp_path: Path, is_file: bool
+) -> None:
+    files = {"its_neighbour.py": ITS_NEIGHBOUR, "script.py": SCRIPT}
+    script = write(tmp_path / "script", files, out=str(tmp_path / "out.jsonl")) / "script.py"
+    plan = call(script if is_file else script.read_text(), cwd=script.parent)
+    path = "" if is_file else str(script.parent)
+    call(WORK, data=plan, cwd=tmp_path, path=path)
+    assert lines(tmp_path / "out.jsonl") == [dict.fromkeys("abcd", True)]
