@@ -221,7 +221,7 @@ class Schema:
         """Return the index of the first record that does not fit, or None when all do."""
         kind = self.type
         if len(records) == 1 and type(records[0]) is kind and kind is not tuple:
-            known = _known(kind)
+            known = record_class(kind)
             if known.is_simple and len(records[0].__dict__) == known.width:
                 return None  # in half of the time
             return known.first_bad(records)
