@@ -111,10 +111,10 @@ def test_batches_that_are_numbered_from_the_start_again_are_not_taken_for_repeat
 
 
 def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
-    """Declare a word count, windows over its new values, and a count over all windows."""
-    words = word_count(topology, state, **options)
-    by_times = words.group_by("times")
-    windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
+    """Declare a word count, windows over the words, and a count over all windows."""
+    words = poem(topology, **options).shuffle(parallelism=2).flat_map(split).group_by("word")
+    words.aggregate(count(), state=state, parallelism=2, fields=Times)
+    windows = words.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
     windows.aggregate(sum_("count"), state=fired)
 
 
