@@ -7,6 +7,7 @@ functions, classes and values are pickled, and are the content of its module in 
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import logging
@@ -14,8 +15,9 @@ import pickle
 import sys
 import typing
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -127,7 +129,7 @@ def _enter(program: Program) -> None:
                 name,
                 first_line(error),
             )
-        _set_state(pickle.loads(program.state))  # noqa: S301 (of this cluster)
+        _set_state(program.state)
     except BaseException:
         programs.remove(program)
         raise
@@ -152,7 +154,7 @@ def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
         tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
         _Pickler.dumps(parts[0], modules, defines=True),
         _Pickler.dumps(parts[1], modules, defines=True),
-        _Pickler.dumps(_state(modules), modules),
+        _state(modules),
     )
 
 
@@ -576,20 +578,40 @@ class _Empty:
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath)
 _CONTAINERS = (dict, list, set, deque)
+_FIXED = (*_SCALARS, tuple, frozenset)
 _State = list[tuple[Any, dict[str, Any]]]  # module or class, and values of its attributes
+_Attributes = tuple[dict[str, Any], dict[str, Any]]  # those of the object, and those in slots
+_Place = tuple[Any, tuple[Any, ...]]  # module or class; its attribute, and attributes or keys in it
 
 
-def _state(modules: Modules) -> _State:
+def _state(modules: Modules) -> bytes:
     """The values in modules that are sent as source, and in their classes: a worker has them as
-    they are here, also if they were changed after the import."""
-    found: _State = []
+    they are here, also if they were changed after the import.
+
+    An object that can be changed is sent as its place and its content. The worker changes the
+    object that its import has put there, so that all that refers to it sees the change.
+    """
+    owners: list[Any] = []
     for name, module in modules.others.items():
-        found.append((module, _values_in(module, modules)))
-        for kind in [*vars(module).values()]:
-            is_own = isinstance(kind, type) and _module_of(kind, modules) == name
-            if is_own and not issubclass(kind, Enum):
-                found.append((kind, _values_in(kind, modules)))
-    return [(owner, values) for owner, values in found if values]
+        kinds = [one for one in vars(module).values() if isinstance(one, type)]
+        own = [one for one in kinds if _module_of(one, modules) == name]
+        owners += [module, *(one for one in own if not issubclass(one, Enum))]
+    state = [(owner, _values_in(owner, modules)) for owner in owners]
+    _, copied = _dumps_state(state, modules)
+    for owner, values in state:  # what is copied because another value contains it
+        values |= {key: one for key, one in vars(owner).items() if id(one) in copied}
+    data, _ = _dumps_state([(owner, values) for owner, values in state if values], modules)
+    return data
+
+
+def _dumps_state(state: _State, modules: Modules) -> tuple[bytes, Container[int]]:
+    """The pickled state, and the ids of the objects in it that are copied as they are."""
+    places = _places(state)
+    numbers = {id(value): number for number, (value, _) in enumerate(places)}
+    pickler = _StatePickler(file := io.BytesIO(), modules, numbers)
+    pickler.dump(([_content(value) for value, _ in places], state))
+    objects = [(place, _emptied(value)) for value, place in places]
+    return _Pickler.dumps((objects, file.getvalue()), modules), pickler.copied
 
 
 def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
@@ -606,51 +628,148 @@ def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
 
 
 def _is_value(value: Any, owner: Any, key: str) -> bool:
-    if isinstance(value, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+    if isinstance(value, _CONTAINERS + _FIXED):
         return True
     if isinstance(value, type | FunctionType):  # replaced, or imported from elsewhere
         is_here = (value.__module__, value.__qualname__) == (owner.__name__, key)
         return isinstance(owner, ModuleType) and not is_here
-    return isinstance(owner, ModuleType) and _has_plain_state(value)
+    return isinstance(owner, ModuleType) and _attributes_of(value) is not None
 
 
-def _has_plain_state(value: Any) -> bool:
-    """Whether an object is what its attributes are."""
-    kind = type(value)
-    hooks = {"__reduce__", "__reduce_ex__"}
-    own_reduce = any(hooks & vars(one).keys() for one in kind.__mro__[:-1])
-    own_state = getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
-    return not own_reduce and not own_state and hasattr(value, "__dict__")
+def _attributes_of(value: Any) -> _Attributes | None:
+    """The attributes of an object that consists of them; None: of another one."""
+    hooks = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+    if isinstance(value, (type, FunctionType, *_FIXED)) or any(
+        isinstance(vars(base).get(hook), FunctionType) for base in type(value).__mro__
+        for hook in hooks
+    ):  # fmt: skip
+        return None
+    try:
+        make, arguments, state, *_ = object.__reduce_ex__(value, 2)
+    except Exception:  # of an object that is not written in Python
+        return None
+    if make is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
+        return None
+    stored, in_slots = state if isinstance(state, tuple) else (state, None)
+    return stored or {}, in_slots or {}
 
 
-def _set_state(state: _State) -> None:
+def _places(state: _State) -> list[tuple[Any, _Place | None]]:
+    """The objects among these values, or within them, that can be changed; and where the worker
+    finds them. None: it does not, as what has no name within a list."""
+    found: dict[int, tuple[Any, _Place | None]] = {}
+    named = deque[tuple[Any, _Place | None]](
+        (value, (owner, (key,))) for owner, values in state for key, value in values.items()
+    )
+    others = deque[tuple[Any, _Place | None]]()
+    while queue := named or others:  # an object may have a name besides
+        value, place = queue.popleft()
+        if id(value) in found or isinstance(value, _SCALARS):
+            continue
+        children: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, _CONTAINERS):
+            children = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+        elif isinstance(value, tuple | frozenset):
+            others += [(child, None) for child in value]
+            continue
+        elif (attributes := _attributes_of(value)) is not None:
+            has_equals = type(value).__hash__ not in (object.__hash__, None)
+            if place is None and has_equals:  # it may be a key before it has its attributes
+                continue
+            children = [one for each in attributes for one in each.items()]
+        else:
+            continue
+        found[id(value)] = value, place
+        for step, child in children:
+            if place is not None and isinstance(step, str):
+                named.append((child, (place[0], (*place[1], step))))
+            else:
+                others.append((child, None))
+            others.append((step, None))
+    return [*found.values()]
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, _CONTAINERS):
+        return [*value.items()] if isinstance(value, dict) else [*value]
+    return _attributes_of(value)
+
+
+def _emptied(value: Any) -> Any:
+    """An empty collection as this one, or the class of another object."""
+    if not isinstance(value, _CONTAINERS):
+        return type(value)
+    empty = copy(value)
+    empty.clear()
+    return empty
+
+
+class _StatePickler(_Pickler):
+    """Pickles the objects that have a number as it."""
+
+    def __init__(self, file: io.BytesIO, modules: Modules, numbers: Mapping[int, int]) -> None:
+        super().__init__(file, modules)
+        self.copied = set[int]()
+        self._numbers = numbers
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return self._numbers.get(id(obj))
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, type | FunctionType | ModuleType):
+            self.copied.add(id(obj))
+        return super().reducer_override(obj)
+
+
+class _StateUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, objects: Sequence[Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._objects = objects
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._objects[pid]
+
+
+def _set_state(data: bytes) -> None:
+    places, content = pickle.loads(data)  # noqa: S301 (of this cluster)
+    objects = [_object_at(place, empty) for place, empty in places]
+    contents, state = _StateUnpickler(content, objects).load()
+    parts = zip(objects, contents, strict=True)
+    # The collections come last: what they contain may be hashed by its attributes.
+    for value, parts_of in sorted(parts, key=lambda part: isinstance(part[0], _CONTAINERS)):
+        _set_content(value, parts_of)
     for owner, values in state:
         for key, value in values.items():
-            former = vars(owner).get(key)
-            if (merged := _merged(former, value)) is not former:
-                setattr(owner, key, merged)
+            here = vars(owner).get(key)
+            is_equal = type(here) is type(value) and isinstance(here, _FIXED) and here == value
+            if here is not value and not is_equal:
+                setattr(owner, key, value)
 
 
-def _merged(here: Any, sent: Any) -> Any:
-    """`here` with the content of `sent`, if it can be changed, or `sent`."""
-    if here is sent or type(here) is not type(sent) or isinstance(here, type | FunctionType):
-        return sent
-    if isinstance(here, _SCALARS + _CONTAINERS + (tuple, frozenset)):
-        with suppress(Exception):  # such as of arrays, which are taken to differ
-            if here == sent:
-                return here
-        if not isinstance(here, _CONTAINERS):
-            return sent
-        here.clear()
-        here.extend(sent) if isinstance(here, list | deque) else here.update(sent)
-        return here
-    if _has_plain_state(here):
-        for key, value in vars(sent).items():
-            vars(here)[key] = _merged(vars(here).get(key), value)
-        for key in vars(here).keys() - vars(sent).keys():
-            del vars(here)[key]
-        return here
-    return sent
+def _object_at(place: _Place | None, empty: Any) -> Any:
+    """The object of this process at a place, if it is of the same type; or else a new one."""
+    kind = empty if isinstance(empty, type) else type(empty)
+    if place is not None:
+        here, steps = place
+        for step in steps:
+            parts = here if isinstance(here, dict) else getattr(here, "__dict__", {})
+            here = parts[step] if step in parts else getattr(here, step, None)
+        if type(here) is kind:
+            return here
+    return object.__new__(kind) if empty is kind else empty
+
+
+def _set_content(value: Any, content: Any) -> None:
+    if isinstance(value, _CONTAINERS):
+        value.clear()
+        value.extend(content) if isinstance(value, list | deque) else value.update(content)
+        return
+    stored, in_slots = content
+    if hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update(stored)
+    for key, part in in_slots.items():
+        object.__setattr__(value, key, part)
 
 
 # ---- what workers send --------------------------------------------------------------------------
