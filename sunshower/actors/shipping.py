@@ -16,7 +16,7 @@ import sys
 import typing
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -119,8 +119,10 @@ def _enter(program: Program) -> None:
     try:
         for name, module in mains.items():
             vars(module)["__getattr__"] = functools.partial(_attribute, name)
-        _rest[:] = [program.rest]
-        pickle.loads(program.values)  # noqa: S301 (of this cluster)
+        entries, state = pickle.loads(program.state)  # noqa: S301 (of this cluster)
+        objects = _Objects(entries)
+        _rest[:] = [functools.partial(objects.loads, program.rest)]
+        objects.loads(program.values)
         for name, error in programs.import_all(program).items():
             _LOG.warning(
                 "the module %s of the program cannot be imported here: %s. A worker imports the "
@@ -129,7 +131,7 @@ def _enter(program: Program) -> None:
                 name,
                 first_line(error),
             )
-        _set_state(program.state)
+        _set_state(objects, state)
     except BaseException:
         programs.remove(program)
         raise
@@ -137,7 +139,9 @@ def _enter(program: Program) -> None:
 
 def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
     roots, files = programs.files_of(modules)
-    values, used, errors = _values(modules)
+    of_modules = _ModuleValues(modules)
+    values, used, errors = _values(modules, of_modules)
+    of_modules.name_copies()
     needed = _needed(used, [*names, *(name for name in used if _is_class(name, modules))])
     errors = {name: why for name, why in errors.items() if why != _TOO_LARGE or name not in needed}
     if needed & errors.keys():
@@ -152,14 +156,14 @@ def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
         files,
         tuple(modules.others),
         tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
-        _Pickler.dumps(parts[0], modules, defines=True),
-        _Pickler.dumps(parts[1], modules, defines=True),
-        _state(modules),
+        of_modules.dumps(parts[0], defines=True),
+        of_modules.dumps(parts[1], defines=True),
+        of_modules.state(),
     )
 
 
 def _values(
-    modules: Modules,
+    modules: Modules, of_modules: _ModuleValues
 ) -> tuple[dict[_Name, Any], dict[_Name, set[_Name]], dict[_Name, str]]:
     """What the modules that are sent by value contain, what the code of each of these uses, and
     which of them cannot be sent, with the reason."""
@@ -168,7 +172,7 @@ def _values(
     errors: dict[_Name, str] = {}
     for module, contents in modules.mains.items():
         for key, value in _contents(contents):
-            pickler = _Pickler(_Limited(_VALUE_BYTES_MAX), modules, defines=True)
+            pickler = of_modules.pickler(_Limited(_VALUE_BYTES_MAX), defines=True)
             values[module, key], used[module, key] = value, pickler.names
             try:
                 pickler.dump([value])
@@ -231,13 +235,13 @@ def _set_attribute(module: str, key: str, value: Any) -> None:
 
 
 _missing: dict[tuple[str, str], str] = {}  # module and attribute that could not be sent, and why
-_rest: list[bytes] = []  # what is loaded when an attribute is missing
+_rest: list[Callable[[], Any]] = []  # loads more when an attribute is missing
 
 
 def _attribute(module: str, key: str) -> Any:
     """The `__getattr__` of modules that are sent by value."""
     while _rest and not key.startswith("__"):
-        pickle.loads(_rest.pop())  # noqa: S301 (of this cluster)
+        _rest.pop()()
         if key in vars(sys.modules[module]):
             return vars(sys.modules[module])[key]
     why = _missing.get((module, key))
@@ -581,37 +585,107 @@ _CONTAINERS = (dict, list, set, deque)
 _FIXED = (*_SCALARS, tuple, frozenset)
 _State = list[tuple[Any, dict[str, Any]]]  # module or class, and values of its attributes
 _Attributes = tuple[dict[str, Any], dict[str, Any]]  # those of the object, and those in slots
-_Place = tuple[Any, tuple[Any, ...]]  # module or class; its attribute, and attributes or keys in it
+_Place = tuple[Any, tuple[str, ...]]  # module or class; its attribute, and attributes or keys in it
 
 
-def _state(modules: Modules) -> bytes:
+class _ModuleValues:
     """The values in modules that are sent as source, and in their classes: a worker has them as
     they are here, also if they were changed after the import.
 
     An object that can be changed is sent as its place and its content. The worker changes the
-    object that its import has put there, so that all that refers to it sees the change.
+    object that its import has put there, so that all that refers to it sees the change. What cannot
+    be sent, such as a lock, is what the import has put there. All other pickles of the program
+    refer to these objects by a number.
     """
-    owners: list[Any] = []
-    for name, module in modules.others.items():
-        kinds = [one for one in vars(module).values() if isinstance(one, type)]
-        own = [one for one in kinds if _module_of(one, modules) == name]
-        owners += [module, *(one for one in own if not issubclass(one, Enum))]
-    state = [(owner, _values_in(owner, modules)) for owner in owners]
-    _, copied = _dumps_state(state, modules)
-    for owner, values in state:  # what is copied because another value contains it
-        values |= {key: one for key, one in vars(owner).items() if id(one) in copied}
-    data, _ = _dumps_state([(owner, values) for owner, values in state if values], modules)
-    return data
+
+    def __init__(self, modules: Modules) -> None:
+        self._modules = modules
+        owners: list[Any] = []
+        for name, module in modules.others.items():
+            kinds = [one for one in vars(module).values() if isinstance(one, type)]
+            own = [one for one in kinds if _module_of(one, modules) == name]
+            owners += [module, *(one for one in own if not issubclass(one, Enum))]
+        self._state = [(owner, _values_in(owner, modules)) for owner in owners]
+        self._numbers: dict[int, int] = {}  # by id
+        self._objects: list[Any] = []
+        self._places: list[_Place | None] = []
+        self._copied = set[int]()  # ids of objects that were pickled as they are
+        self._changeable = _places(self._state)
+        for value, place in self._changeable:
+            self._number(value, place)
+        for owner, key, value in self._unnumbered():
+            if not _is_sendable(value, modules):
+                self._number(value, (owner, (key,)))
+
+    def _number(self, value: Any, place: _Place | None) -> None:
+        self._numbers[id(value)] = len(self._objects)
+        self._objects.append(value)
+        self._places.append(place)
+
+    def _unnumbered(self) -> Iterator[tuple[Any, str, Any]]:
+        """The other objects that modules and classes have, with their places."""
+        for owner, _ in self._state:
+            for key, value in [*vars(owner).items()]:
+                if (key.startswith("_") and key.endswith("_")) or id(value) in self._numbers:
+                    continue
+                if not isinstance(value, (*_SCALARS, type, FunctionType, ModuleType, Enum)):
+                    yield owner, key, value
+
+    def name_copies(self) -> None:
+        """Let what was pickled as it is have a number, if a module has it, too."""
+        self._dumps_state()
+        values = {id(owner): values for owner, values in self._state}
+        for owner, key, value in [*self._unnumbered()]:
+            if id(value) in self._copied:
+                values[id(owner)][key] = value
+                if id(value) not in self._numbers:
+                    self._number(value, None)
+
+    def pickler(self, file: io.BytesIO, *, defines: bool = False) -> _Pickler:
+        """A pickler of values that may contain these objects."""
+        return _NumberedPickler(file, self._modules, self._numbers, self._copied, defines=defines)
+
+    def dumps(self, value: Any, *, defines: bool = False) -> bytes:
+        """Pickle a value that may contain these objects, for `_Objects`."""
+        self.pickler(file := io.BytesIO(), defines=defines).dump(value)
+        return file.getvalue()
+
+    def _dumps_state(self) -> bytes:
+        contents = [(self._numbers[id(one)], _content(one)) for one, _ in self._changeable]
+        return self.dumps((contents, [(owner, values) for owner, values in self._state if values]))
+
+    def state(self) -> bytes:
+        """The objects and the values, for `_enter`."""
+        entries = []
+        changeable = len(self._changeable)
+        for number, (value, place) in enumerate(zip(self._objects, self._places, strict=True)):
+            data = None  # what the import has made
+            if number < changeable:
+                data = self.dumps(_emptied(value))
+            elif place is None:
+                numbers = {one: n for one, n in self._numbers.items() if n != number}
+                file = io.BytesIO()
+                _NumberedPickler(file, self._modules, numbers, set()).dump(value)
+                data = file.getvalue()
+            where = None if place is None else (_name_of(place[0]), place[1])
+            entries.append((where, data, number < changeable))
+        return pickle.dumps((entries, self._dumps_state()))
 
 
-def _dumps_state(state: _State, modules: Modules) -> tuple[bytes, Container[int]]:
-    """The pickled state, and the ids of the objects in it that are copied as they are."""
-    places = _places(state)
-    numbers = {id(value): number for number, (value, _) in enumerate(places)}
-    pickler = _StatePickler(file := io.BytesIO(), modules, numbers)
-    pickler.dump(([_content(value) for value, _ in places], state))
-    objects = [(place, _emptied(value)) for value, place in places]
-    return _Pickler.dumps((objects, file.getvalue()), modules), pickler.copied
+def _name_of(owner: Any) -> _Name:
+    if isinstance(owner, ModuleType):
+        return owner.__name__, ""
+    return owner.__module__, owner.__qualname__
+
+
+def _is_sendable(value: Any, modules: Modules) -> bool:
+    try:
+        _Pickler.dumps(value, modules, limit=_VALUE_BYTES_MAX)
+    except _TooLarge:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
@@ -645,7 +719,8 @@ def _attributes_of(value: Any) -> _Attributes | None:
     ):  # fmt: skip
         return None
     try:
-        make, arguments, state, *_ = object.__reduce_ex__(value, 2)
+        parts: Any = object.__reduce_ex__(value, 2)
+        make, arguments, state, *_ = parts
     except Exception:  # of an object that is not written in Python
         return None
     if make is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
@@ -673,8 +748,8 @@ def _places(state: _State) -> list[tuple[Any, _Place | None]]:
             others += [(child, None) for child in value]
             continue
         elif (attributes := _attributes_of(value)) is not None:
-            has_equals = type(value).__hash__ not in (object.__hash__, None)
-            if place is None and has_equals:  # it may be a key before it has its attributes
+            has_identity = getattr(type(value), "__hash__", None) in (object.__hash__, None)
+            if place is None and not has_identity:  # it may be a key before it has its attributes
                 continue
             children = [one for each in attributes for one in each.items()]
         else:
@@ -689,40 +764,79 @@ def _places(state: _State) -> list[tuple[Any, _Place | None]]:
     return [*found.values()]
 
 
-def _content(value: Any) -> Any:
+def _content(value: Any) -> tuple[list[Any], _Attributes]:
+    """The items and the attributes of an object."""
+    items: list[Any] = []
     if isinstance(value, _CONTAINERS):
-        return [*value.items()] if isinstance(value, dict) else [*value]
-    return _attributes_of(value)
+        items = [*value.items()] if isinstance(value, dict) else [*value]
+    return items, _attributes_of(value) or ({}, {})
 
 
 def _emptied(value: Any) -> Any:
-    """An empty collection as this one, or the class of another object."""
-    if not isinstance(value, _CONTAINERS):
+    """An empty collection like this one of Python's; the class of another object."""
+    if type(value).__module__ not in ("builtins", "collections") or type(value) is object:
         return type(value)
     empty = copy(value)
     empty.clear()
     return empty
 
 
-class _StatePickler(_Pickler):
+class _NumberedPickler(_Pickler):
     """Pickles the objects that have a number as it."""
 
-    def __init__(self, file: io.BytesIO, modules: Modules, numbers: Mapping[int, int]) -> None:
-        super().__init__(file, modules)
-        self.copied = set[int]()
-        self._numbers = numbers
+    def __init__(
+        self,
+        file: io.BytesIO,
+        modules: Modules,
+        numbers: Mapping[int, int],
+        copied: set[int],
+        *,
+        defines: bool = False,
+    ) -> None:
+        super().__init__(file, modules, defines=defines)
+        self._numbers, self._copied = numbers, copied
 
     def persistent_id(self, obj: Any) -> int | None:
         return self._numbers.get(id(obj))
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, type | FunctionType | ModuleType):
-            self.copied.add(id(obj))
+            self._copied.add(id(obj))
         return super().reducer_override(obj)
 
 
-class _StateUnpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, objects: Sequence[Any]) -> None:
+class _Objects:
+    """The numbered objects of a program, in a worker. Each is looked for when it is needed first,
+    because its module is imported then."""
+
+    def __init__(self, entries: Sequence[tuple[Any, bytes | None, bool]]) -> None:
+        self._entries = entries
+        self._found: dict[int, Any] = {}
+
+    def loads(self, data: bytes) -> Any:
+        """Unpickle what may refer to these objects."""
+        return _NumberedUnpickler(data, self).load()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._found:
+            place, data, is_changeable = self._entries[number]
+            if data is None:
+                self._found[number] = self._imported(*place)
+            elif is_changeable:
+                self._found[number] = _object_at(place, _TolerantUnpickler(data, self).load())
+            else:
+                self._found[number] = self.loads(data)
+        return self._found[number]
+
+    @staticmethod
+    def _imported(owner: _Name, steps: tuple[str, ...]) -> Any:
+        found = _at(owner, steps)
+        why = f"it is not picklable, and importing {owner[0]} does not make it here"
+        return _Missing(why) if found is _NOWHERE else found
+
+
+class _NumberedUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, objects: _Objects) -> None:
         super().__init__(io.BytesIO(data))
         self._objects = objects
 
@@ -730,46 +844,76 @@ class _StateUnpickler(pickle.Unpickler):
         return self._objects[pid]
 
 
-def _set_state(data: bytes) -> None:
-    places, content = pickle.loads(data)  # noqa: S301 (of this cluster)
-    objects = [_object_at(place, empty) for place, empty in places]
-    contents, state = _StateUnpickler(content, objects).load()
-    parts = zip(objects, contents, strict=True)
+class _TolerantUnpickler(_NumberedUnpickler):
+    """Unpickles what modules contain. What belongs to one that cannot be imported here is an
+    object without content: nothing else can refer to it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in ("_class_named", "_function_named", "import_module"):
+            found = super().find_class(module, name)
+            return functools.partial(_or_empty, found)
+        if name in ("_empty", "_member"):
+            return getattr(_OutlineUnpickler, name)
+        return super().find_class(module, name)
+
+
+def _or_empty(find: Callable[..., Any], *name: Any) -> Any:
+    try:
+        return find(*name)
+    except (Exception, SystemExit):  # of any module; it is logged where it is imported
+        return _Empty
+
+
+def _set_state(objects: _Objects, data: bytes) -> None:
+    contents, state = _TolerantUnpickler(data, objects).load()
+    parts = [(objects[number], content) for number, content in contents]
     # The collections come last: what they contain may be hashed by its attributes.
-    for value, parts_of in sorted(parts, key=lambda part: isinstance(part[0], _CONTAINERS)):
-        _set_content(value, parts_of)
+    for value, content in sorted(parts, key=lambda part: isinstance(part[0], _CONTAINERS)):
+        _set_content(value, content)
     for owner, values in state:
-        for key, value in values.items():
+        for key, value in values.items() if owner is not _Empty else ():
             here = vars(owner).get(key)
             is_equal = type(here) is type(value) and isinstance(here, _FIXED) and here == value
             if here is not value and not is_equal:
                 setattr(owner, key, value)
 
 
-def _object_at(place: _Place | None, empty: Any) -> Any:
-    """The object of this process at a place, if it is of the same type; or else a new one."""
-    kind = empty if isinstance(empty, type) else type(empty)
-    if place is not None:
-        here, steps = place
+_NOWHERE = object()
+
+
+def _at(owner: _Name, steps: tuple[str, ...]) -> Any:
+    """The object of this process at a place, or _NOWHERE."""
+    with suppress(Exception, SystemExit):  # of an import
+        module, name = owner
+        here = _class_named(module, name) if name else import_module(module)
         for step in steps:
             parts = here if isinstance(here, dict) else getattr(here, "__dict__", {})
-            here = parts[step] if step in parts else getattr(here, step, None)
-        if type(here) is kind:
-            return here
-    return object.__new__(kind) if empty is kind else empty
+            here = parts[step] if step in parts else object.__getattribute__(here, step)
+        return here
+    return _NOWHERE
 
 
-def _set_content(value: Any, content: Any) -> None:
-    if isinstance(value, _CONTAINERS):
-        value.clear()
-        value.extend(content) if isinstance(value, list | deque) else value.update(content)
-        return
-    stored, in_slots = content
+def _object_at(place: Any, empty: Any) -> Any:
+    """The object at a place, if it is of this type; or else a new one."""
+    kind = empty if isinstance(empty, type) else type(empty)
+    if place is not None and type(here := _at(*place)) is kind and here is not _NOWHERE:
+        return here
+    if empty is not kind:
+        return empty
+    base = next((base for base in _CONTAINERS if issubclass(kind, base)), object)
+    return base.__new__(kind)
+
+
+def _set_content(value: Any, content: tuple[list[Any], _Attributes]) -> None:
+    items, (stored, in_slots) = content
     if hasattr(value, "__dict__"):
         vars(value).clear()
         vars(value).update(stored)
     for key, part in in_slots.items():
         object.__setattr__(value, key, part)
+    if isinstance(value, _CONTAINERS):
+        value.clear()
+        value.extend(items) if isinstance(value, list | deque) else value.update(items)
 
 
 # ---- what workers send --------------------------------------------------------------------------
