@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
+from sunshower.trident.states.texts import text_of, values_of
 
 from sunshower import (
     Records,
@@ -36,7 +37,6 @@ from sunshower.errors import BadEmit, TopologyFailed, UnknownField
 from sunshower.records import Schema
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
-from sunshower.trident.states.texts import text_of, values_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
