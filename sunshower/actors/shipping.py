@@ -31,10 +31,11 @@ from ray.cloudpickle import cloudpickle as internals  # no public API: see the p
 from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
 from sunshower.actors.programs import program as programs
+from sunshower.actors.programs.outlines import EmptyObject, Outline, OutlineUnpickler, outline_of
 from sunshower.actors.programs.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
-from sunshower.records import member_of, reduced
+from sunshower.records import reduced
 from sunshower.runtime.plan import Plan, Task
 
 __all__ = ["CodeClasses", "outline", "pickled", "ship", "with_tasks"]
@@ -97,6 +98,18 @@ def with_tasks(data: bytes, tasks: tuple[Task, ...]) -> bytes:
 def _shipped(data: bytes) -> Shipped:
     found = _Parts(io.BytesIO(data)).load()
     return found if isinstance(found, Shipped) else Shipped(None, data)
+
+
+def outline(data: bytes) -> Plan:
+    """A pickled plan without its code: no module of the program is imported, and no code of it
+    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
+    names of attributes."""
+    shipped = _shipped(data)
+    if shipped.program is None:
+        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
+    else:
+        plan = OutlineUnpickler(shipped.plan, shipped.program).load()
+    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
 
 
 class _Parts(pickle.Unpickler):
@@ -334,7 +347,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
             if isinstance(obj, type):
-                return _class_named, (module, obj.__qualname__, _outline_of(obj))
+                return _class_named, (module, obj.__qualname__, outline_of(obj))
             return _function_named, (module, obj.__qualname__)
         if self._defines and getattr(obj, "__module__", None) in self._modules.mains:
             return _definition(obj)
@@ -458,7 +471,7 @@ def _is_defined(kind: Any) -> bool:
     return isinstance(kind, type) and kind.__module__ in mains
 
 
-def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
+def _class_named(module: str, name: str, _: Outline | None = None) -> Any:
     """The class or function of this name."""
     found: Any = import_module(module)
     for part in name.split("."):
@@ -468,114 +481,6 @@ def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
 
 def _function_named(module: str, name: str) -> Any:
     return _class_named(module, name)
-
-
-# ---- outlines: plans without their code ---------------------------------------------------------
-
-# What a master asks of a class besides its bases.
-_Outline = tuple[tuple[type, ...], tuple[str, ...], tuple[str, ...] | None]
-
-
-def _outline_of(kind: type) -> _Outline:
-    """The classes that it derives from, as far as they are of the program or Sunshower's, the names
-    of its attributes, and the fields of a record. An Enum is a class of the program alone."""
-    bases = tuple(
-        base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
-    )
-    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
-    names = tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
-    return bases, names, tuple(fields) if fields else None
-
-
-def outline(data: bytes) -> Plan:
-    """A pickled plan without its code: no module of the program is imported, and no code of it
-    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
-    names of attributes."""
-    shipped = _shipped(data)
-    if shipped.program is None:
-        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
-    else:
-        plan = _OutlineUnpickler(shipped.plan, shipped.program).load()
-    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
-
-
-class _OutlineUnpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, program: Program) -> None:
-        super().__init__(io.BytesIO(data))
-        self._program = program
-        self._replaced: Mapping[str, Any] = {
-            "_class_named": self._class,
-            "_function_named": self._function,
-            "_globals_of": lambda _: {},
-            "import_module": ModuleType,
-            "subimport": ModuleType,
-            "_empty": self._empty,
-            "_member": self._member,
-        }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name in self._replaced:
-            return self._replaced[name]
-        if self._program.has(module):
-            return self._function(module, name)
-        return super().find_class(module, name)
-
-    @staticmethod
-    def _class(module: str, name: str, outlined: _Outline) -> type:
-        bases, names, fields = outlined
-        ours = tuple(one for one in bases if one.__module__.startswith("sunshower.") or
-                     issubclass(one, _Empty))  # fmt: skip
-        content: dict[str, Any] = dict.fromkeys(names)
-        content |= {"__module__": module, "__qualname__": name}
-        if fields is not None:
-            content["_fields"] = fields
-            ours = ours or (tuple,)
-        with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
-        empty: type = type(name.rpartition(".")[2], with_empty, content)
-        return empty
-
-    @staticmethod
-    def _empty(kind: Any, items: Any) -> Any:
-        """A record: see `reduced`."""
-        if issubclass(kind, _Empty):
-            return kind()
-        return object.__new__(kind) if items is None else tuple.__new__(kind, items)
-
-    @staticmethod
-    def _member(kind: Any, key: Any) -> Any:
-        """A member of an Enum: see `reduced`."""
-        return kind() if issubclass(kind, _Empty) else member_of(kind)(key)
-
-    @staticmethod
-    def _function(module: str, name: str) -> Any:
-        def function(*_: Any, **__: Any) -> None:
-            raise AssertionError(f"{module}.{name} runs only in workers")
-
-        function.__module__, function.__qualname__ = module, name
-        function.__name__ = name.rpartition(".")[2]
-        return function
-
-
-class _Empty:
-    """The objects of classes of the program, where their code is not."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return tuple.__new__(cls) if issubclass(cls, tuple) else object.__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """Takes anything."""
-
-    def __setstate__(self, state: Any) -> None:
-        parts = state if isinstance(state, tuple) else (state,)
-        for part in parts:
-            if isinstance(part, dict) and hasattr(self, "__dict__"):
-                vars(self).update(part)
-
-    def append(self, _: Any) -> None:
-        """As of a list."""
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        """As of a dict."""
 
 
 # ---- the values of modules that are sent as source ----------------------------------------------
@@ -853,7 +758,7 @@ class _TolerantUnpickler(_NumberedUnpickler):
             found = super().find_class(module, name)
             return functools.partial(_or_empty, found)
         if name in ("_empty", "_member"):
-            return getattr(_OutlineUnpickler, name)
+            return {"_empty": OutlineUnpickler.empty, "_member": OutlineUnpickler.member}[name]
         return super().find_class(module, name)
 
 
@@ -861,7 +766,7 @@ def _or_empty(find: Callable[..., Any], *name: Any) -> Any:
     try:
         return find(*name)
     except (Exception, SystemExit):  # of any module; it is logged where it is imported
-        return _Empty
+        return EmptyObject
 
 
 def _set_state(objects: _Objects, data: bytes) -> None:
@@ -871,7 +776,7 @@ def _set_state(objects: _Objects, data: bytes) -> None:
     for value, content in sorted(parts, key=lambda part: isinstance(part[0], _CONTAINERS)):
         _set_content(value, content)
     for owner, values in state:
-        for key, value in values.items() if owner is not _Empty else ():
+        for key, value in values.items() if owner is not EmptyObject else ():
             here = vars(owner).get(key)
             is_equal = type(here) is type(value) and isinstance(here, _FIXED) and here == value
             if here is not value and not is_equal:
