@@ -7,6 +7,7 @@ functions, classes and values are pickled, and are the content of its module in 
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import logging
@@ -14,8 +15,9 @@ import pickle
 import sys
 import typing
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -29,10 +31,11 @@ from ray.cloudpickle import cloudpickle as internals  # no public API: see the p
 from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
 from sunshower.actors.programs import program as programs
+from sunshower.actors.programs.outlines import EmptyObject, Outline, OutlineUnpickler, outline_of
 from sunshower.actors.programs.program import Modules, Program, modules_here, ship
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
-from sunshower.records import member_of, reduced
+from sunshower.records import reduced
 from sunshower.runtime.plan import Plan, Task
 
 __all__ = ["CodeClasses", "outline", "pickled", "ship", "with_tasks"]
@@ -97,6 +100,18 @@ def _shipped(data: bytes) -> Shipped:
     return found if isinstance(found, Shipped) else Shipped(None, data)
 
 
+def outline(data: bytes) -> Plan:
+    """A pickled plan without its code: no module of the program is imported, and no code of it
+    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
+    names of attributes."""
+    shipped = _shipped(data)
+    if shipped.program is None:
+        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
+    else:
+        plan = OutlineUnpickler(shipped.plan, shipped.program).load()
+    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
+
+
 class _Parts(pickle.Unpickler):
     """Unpickles a Shipped, and not the plan."""
 
@@ -117,8 +132,10 @@ def _enter(program: Program) -> None:
     try:
         for name, module in mains.items():
             vars(module)["__getattr__"] = functools.partial(_attribute, name)
-        _rest[:] = [program.rest]
-        pickle.loads(program.values)  # noqa: S301 (of this cluster)
+        entries, state = pickle.loads(program.state)  # noqa: S301 (of this cluster)
+        objects = _Objects(entries)
+        _rest[:] = [functools.partial(objects.loads, program.rest)]
+        objects.loads(program.values)
         for name, error in programs.import_all(program).items():
             _LOG.warning(
                 "the module %s of the program cannot be imported here: %s. A worker imports the "
@@ -127,7 +144,7 @@ def _enter(program: Program) -> None:
                 name,
                 first_line(error),
             )
-        _set_state(pickle.loads(program.state))  # noqa: S301 (of this cluster)
+        _set_state(objects, state)
     except BaseException:
         programs.remove(program)
         raise
@@ -135,7 +152,9 @@ def _enter(program: Program) -> None:
 
 def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
     roots, files = programs.files_of(modules)
-    values, used, errors = _values(modules)
+    of_modules = _ModuleValues(modules)
+    values, used, errors = _values(modules, of_modules)
+    of_modules.name_copies()
     needed = _needed(used, [*names, *(name for name in used if _is_class(name, modules))])
     errors = {name: why for name, why in errors.items() if why != _TOO_LARGE or name not in needed}
     if needed & errors.keys():
@@ -150,14 +169,14 @@ def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
         files,
         tuple(modules.others),
         tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
-        _Pickler.dumps(parts[0], modules, defines=True),
-        _Pickler.dumps(parts[1], modules, defines=True),
-        _Pickler.dumps(_state(modules), modules),
+        of_modules.dumps(parts[0], defines=True),
+        of_modules.dumps(parts[1], defines=True),
+        of_modules.state(),
     )
 
 
 def _values(
-    modules: Modules,
+    modules: Modules, of_modules: _ModuleValues
 ) -> tuple[dict[_Name, Any], dict[_Name, set[_Name]], dict[_Name, str]]:
     """What the modules that are sent by value contain, what the code of each of these uses, and
     which of them cannot be sent, with the reason."""
@@ -166,7 +185,7 @@ def _values(
     errors: dict[_Name, str] = {}
     for module, contents in modules.mains.items():
         for key, value in _contents(contents):
-            pickler = _Pickler(_Limited(_VALUE_BYTES_MAX), modules, defines=True)
+            pickler = of_modules.pickler(_Limited(_VALUE_BYTES_MAX), defines=True)
             values[module, key], used[module, key] = value, pickler.names
             try:
                 pickler.dump([value])
@@ -229,13 +248,13 @@ def _set_attribute(module: str, key: str, value: Any) -> None:
 
 
 _missing: dict[tuple[str, str], str] = {}  # module and attribute that could not be sent, and why
-_rest: list[bytes] = []  # what is loaded when an attribute is missing
+_rest: list[Callable[[], Any]] = []  # loads more when an attribute is missing
 
 
 def _attribute(module: str, key: str) -> Any:
     """The `__getattr__` of modules that are sent by value."""
     while _rest and not key.startswith("__"):
-        pickle.loads(_rest.pop())  # noqa: S301 (of this cluster)
+        _rest.pop()()
         if key in vars(sys.modules[module]):
             return vars(sys.modules[module])[key]
     why = _missing.get((module, key))
@@ -328,7 +347,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
             if isinstance(obj, type):
-                return _class_named, (module, obj.__qualname__, _outline_of(obj))
+                return _class_named, (module, obj.__qualname__, outline_of(obj))
             return _function_named, (module, obj.__qualname__)
         if self._defines and getattr(obj, "__module__", None) in self._modules.mains:
             return _definition(obj)
@@ -452,7 +471,7 @@ def _is_defined(kind: Any) -> bool:
     return isinstance(kind, type) and kind.__module__ in mains
 
 
-def _class_named(module: str, name: str, _: _Outline | None = None) -> Any:
+def _class_named(module: str, name: str, _: Outline | None = None) -> Any:
     """The class or function of this name."""
     found: Any = import_module(module)
     for part in name.split("."):
@@ -464,132 +483,114 @@ def _function_named(module: str, name: str) -> Any:
     return _class_named(module, name)
 
 
-# ---- outlines: plans without their code ---------------------------------------------------------
-
-# What a master asks of a class besides its bases.
-_Outline = tuple[tuple[type, ...], tuple[str, ...], tuple[str, ...] | None]
-
-
-def _outline_of(kind: type) -> _Outline:
-    """The classes that it derives from, as far as they are of the program or Sunshower's, the names
-    of its attributes, and the fields of a record. An Enum is a class of the program alone."""
-    bases = tuple(
-        base for base in kind.__bases__ if base.__module__ not in ("builtins", "typing", "enum")
-    )
-    fields = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
-    names = tuple(name for name in vars(kind) if not name.startswith("__") or "sunshower" in name)
-    return bases, names, tuple(fields) if fields else None
-
-
-def outline(data: bytes) -> Plan:
-    """A pickled plan without its code: no module of the program is imported, and no code of it
-    runs. Each of its classes is an empty one that has the same name, bases of Sunshower's, and
-    names of attributes."""
-    shipped = _shipped(data)
-    if shipped.program is None:
-        plan: Plan = pickle.loads(shipped.plan)  # noqa: S301 (of this cluster)
-    else:
-        plan = _OutlineUnpickler(shipped.plan, shipped.program).load()
-    return plan if shipped.tasks is None else replace(plan, tasks=shipped.tasks)
-
-
-class _OutlineUnpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, program: Program) -> None:
-        super().__init__(io.BytesIO(data))
-        self._program = program
-        self._replaced: Mapping[str, Any] = {
-            "_class_named": self._class,
-            "_function_named": self._function,
-            "_globals_of": lambda _: {},
-            "import_module": ModuleType,
-            "subimport": ModuleType,
-            "_empty": self._empty,
-            "_member": self._member,
-        }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name in self._replaced:
-            return self._replaced[name]
-        if self._program.has(module):
-            return self._function(module, name)
-        return super().find_class(module, name)
-
-    @staticmethod
-    def _class(module: str, name: str, outlined: _Outline) -> type:
-        bases, names, fields = outlined
-        ours = tuple(one for one in bases if one.__module__.startswith("sunshower.") or
-                     issubclass(one, _Empty))  # fmt: skip
-        content: dict[str, Any] = dict.fromkeys(names)
-        content |= {"__module__": module, "__qualname__": name}
-        if fields is not None:
-            content["_fields"] = fields
-            ours = ours or (tuple,)
-        with_empty = ours if any(issubclass(one, _Empty) for one in ours) else (_Empty, *ours)
-        empty: type = type(name.rpartition(".")[2], with_empty, content)
-        return empty
-
-    @staticmethod
-    def _empty(kind: Any, items: Any) -> Any:
-        """A record: see `reduced`."""
-        if issubclass(kind, _Empty):
-            return kind()
-        return object.__new__(kind) if items is None else tuple.__new__(kind, items)
-
-    @staticmethod
-    def _member(kind: Any, key: Any) -> Any:
-        """A member of an Enum: see `reduced`."""
-        return kind() if issubclass(kind, _Empty) else member_of(kind)(key)
-
-    @staticmethod
-    def _function(module: str, name: str) -> Any:
-        def function(*_: Any, **__: Any) -> None:
-            raise AssertionError(f"{module}.{name} runs only in workers")
-
-        function.__module__, function.__qualname__ = module, name
-        function.__name__ = name.rpartition(".")[2]
-        return function
-
-
-class _Empty:
-    """The objects of classes of the program, where their code is not."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return tuple.__new__(cls) if issubclass(cls, tuple) else object.__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """Takes anything."""
-
-    def __setstate__(self, state: Any) -> None:
-        parts = state if isinstance(state, tuple) else (state,)
-        for part in parts:
-            if isinstance(part, dict) and hasattr(self, "__dict__"):
-                vars(self).update(part)
-
-    def append(self, _: Any) -> None:
-        """As of a list."""
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        """As of a dict."""
-
-
 # ---- the values of modules that are sent as source ----------------------------------------------
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath)
 _CONTAINERS = (dict, list, set, deque)
+_FIXED = (*_SCALARS, tuple, frozenset)
 _State = list[tuple[Any, dict[str, Any]]]  # module or class, and values of its attributes
+_Attributes = tuple[dict[str, Any], dict[str, Any]]  # those of the object, and those in slots
+_Place = tuple[Any, tuple[str, ...]]  # module or class; its attribute, and attributes or keys in it
 
 
-def _state(modules: Modules) -> _State:
+class _ModuleValues:
     """The values in modules that are sent as source, and in their classes: a worker has them as
-    they are here, also if they were changed after the import."""
-    found: _State = []
-    for name, module in modules.others.items():
-        found.append((module, _values_in(module, modules)))
-        for kind in [*vars(module).values()]:
-            is_own = isinstance(kind, type) and _module_of(kind, modules) == name
-            if is_own and not issubclass(kind, Enum):
-                found.append((kind, _values_in(kind, modules)))
-    return [(owner, values) for owner, values in found if values]
+    they are here, also if they were changed after the import.
+
+    An object that can be changed is sent as its place and its content. The worker changes the
+    object that its import has put there, so that all that refers to it sees the change. What cannot
+    be sent, such as a lock, is what the import has put there. All other pickles of the program
+    refer to these objects by a number.
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        self._modules = modules
+        owners: list[Any] = []
+        for name, module in modules.others.items():
+            kinds = [one for one in vars(module).values() if isinstance(one, type)]
+            own = [one for one in kinds if _module_of(one, modules) == name]
+            owners += [module, *(one for one in own if not issubclass(one, Enum))]
+        self._state = [(owner, _values_in(owner, modules)) for owner in owners]
+        self._numbers: dict[int, int] = {}  # by id
+        self._objects: list[Any] = []
+        self._places: list[_Place | None] = []
+        self._copied = set[int]()  # ids of objects that were pickled as they are
+        self._changeable = _places(self._state)
+        for value, place in self._changeable:
+            self._number(value, place)
+        for owner, key, value in self._unnumbered():
+            if not _is_sendable(value, modules):
+                self._number(value, (owner, (key,)))
+
+    def _number(self, value: Any, place: _Place | None) -> None:
+        self._numbers[id(value)] = len(self._objects)
+        self._objects.append(value)
+        self._places.append(place)
+
+    def _unnumbered(self) -> Iterator[tuple[Any, str, Any]]:
+        """The other objects that modules and classes have, with their places."""
+        for owner, _ in self._state:
+            for key, value in [*vars(owner).items()]:
+                if (key.startswith("_") and key.endswith("_")) or id(value) in self._numbers:
+                    continue
+                if not isinstance(value, (*_SCALARS, type, FunctionType, ModuleType, Enum)):
+                    yield owner, key, value
+
+    def name_copies(self) -> None:
+        """Let what was pickled as it is have a number, if a module has it, too."""
+        self._dumps_state()
+        values = {id(owner): values for owner, values in self._state}
+        for owner, key, value in [*self._unnumbered()]:
+            if id(value) in self._copied:
+                values[id(owner)][key] = value
+                if id(value) not in self._numbers:
+                    self._number(value, None)
+
+    def pickler(self, file: io.BytesIO, *, defines: bool = False) -> _Pickler:
+        """A pickler of values that may contain these objects."""
+        return _NumberedPickler(file, self._modules, self._numbers, self._copied, defines=defines)
+
+    def dumps(self, value: Any, *, defines: bool = False) -> bytes:
+        """Pickle a value that may contain these objects, for `_Objects`."""
+        self.pickler(file := io.BytesIO(), defines=defines).dump(value)
+        return file.getvalue()
+
+    def _dumps_state(self) -> bytes:
+        contents = [(self._numbers[id(one)], _content(one)) for one, _ in self._changeable]
+        return self.dumps((contents, [(owner, values) for owner, values in self._state if values]))
+
+    def state(self) -> bytes:
+        """The objects and the values, for `_enter`."""
+        entries = []
+        changeable = len(self._changeable)
+        for number, (value, place) in enumerate(zip(self._objects, self._places, strict=True)):
+            data = None  # what the import has made
+            if number < changeable:
+                data = self.dumps(_emptied(value))
+            elif place is None:
+                numbers = {one: n for one, n in self._numbers.items() if n != number}
+                file = io.BytesIO()
+                _NumberedPickler(file, self._modules, numbers, set()).dump(value)
+                data = file.getvalue()
+            where = None if place is None else (_name_of(place[0]), place[1])
+            entries.append((where, data, number < changeable))
+        return pickle.dumps((entries, self._dumps_state()))
+
+
+def _name_of(owner: Any) -> _Name:
+    if isinstance(owner, ModuleType):
+        return owner.__name__, ""
+    return owner.__module__, owner.__qualname__
+
+
+def _is_sendable(value: Any, modules: Modules) -> bool:
+    try:
+        _Pickler.dumps(value, modules, limit=_VALUE_BYTES_MAX)
+    except _TooLarge:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
@@ -606,51 +607,218 @@ def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
 
 
 def _is_value(value: Any, owner: Any, key: str) -> bool:
-    if isinstance(value, _SCALARS + _CONTAINERS + (tuple, frozenset)):
+    if isinstance(value, _CONTAINERS + _FIXED):
         return True
     if isinstance(value, type | FunctionType):  # replaced, or imported from elsewhere
         is_here = (value.__module__, value.__qualname__) == (owner.__name__, key)
         return isinstance(owner, ModuleType) and not is_here
-    return isinstance(owner, ModuleType) and _has_plain_state(value)
+    return isinstance(owner, ModuleType) and _attributes_of(value) is not None
 
 
-def _has_plain_state(value: Any) -> bool:
-    """Whether an object is what its attributes are."""
-    kind = type(value)
-    hooks = {"__reduce__", "__reduce_ex__"}
-    own_reduce = any(hooks & vars(one).keys() for one in kind.__mro__[:-1])
-    own_state = getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
-    return not own_reduce and not own_state and hasattr(value, "__dict__")
+def _attributes_of(value: Any) -> _Attributes | None:
+    """The attributes of an object that consists of them; None: of another one."""
+    hooks = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+    if isinstance(value, (type, FunctionType, *_FIXED)) or any(
+        isinstance(vars(base).get(hook), FunctionType) for base in type(value).__mro__
+        for hook in hooks
+    ):  # fmt: skip
+        return None
+    try:
+        parts: Any = object.__reduce_ex__(value, 2)
+        make, arguments, state, *_ = parts
+    except Exception:  # of an object that is not written in Python
+        return None
+    if make is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
+        return None
+    stored, in_slots = state if isinstance(state, tuple) else (state, None)
+    return stored or {}, in_slots or {}
 
 
-def _set_state(state: _State) -> None:
+def _places(state: _State) -> list[tuple[Any, _Place | None]]:
+    """The objects among these values, or within them, that can be changed; and where the worker
+    finds them. None: it does not, as what has no name within a list."""
+    found: dict[int, tuple[Any, _Place | None]] = {}
+    named = deque[tuple[Any, _Place | None]](
+        (value, (owner, (key,))) for owner, values in state for key, value in values.items()
+    )
+    others = deque[tuple[Any, _Place | None]]()
+    while queue := named or others:  # an object may have a name besides
+        value, place = queue.popleft()
+        if id(value) in found or isinstance(value, _SCALARS):
+            continue
+        children: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, _CONTAINERS):
+            children = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+        elif isinstance(value, tuple | frozenset):
+            others += [(child, None) for child in value]
+            continue
+        elif (attributes := _attributes_of(value)) is not None:
+            has_identity = getattr(type(value), "__hash__", None) in (object.__hash__, None)
+            if place is None and not has_identity:  # it may be a key before it has its attributes
+                continue
+            children = [one for each in attributes for one in each.items()]
+        else:
+            continue
+        found[id(value)] = value, place
+        for step, child in children:
+            if place is not None and isinstance(step, str):
+                named.append((child, (place[0], (*place[1], step))))
+            else:
+                others.append((child, None))
+            others.append((step, None))
+    return [*found.values()]
+
+
+def _content(value: Any) -> tuple[list[Any], _Attributes]:
+    """The items and the attributes of an object."""
+    items: list[Any] = []
+    if isinstance(value, _CONTAINERS):
+        items = [*value.items()] if isinstance(value, dict) else [*value]
+    return items, _attributes_of(value) or ({}, {})
+
+
+def _emptied(value: Any) -> Any:
+    """An empty collection like this one of Python's; the class of another object."""
+    if type(value).__module__ not in ("builtins", "collections") or type(value) is object:
+        return type(value)
+    empty = copy(value)
+    empty.clear()
+    return empty
+
+
+class _NumberedPickler(_Pickler):
+    """Pickles the objects that have a number as it."""
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        modules: Modules,
+        numbers: Mapping[int, int],
+        copied: set[int],
+        *,
+        defines: bool = False,
+    ) -> None:
+        super().__init__(file, modules, defines=defines)
+        self._numbers, self._copied = numbers, copied
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return self._numbers.get(id(obj))
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, type | FunctionType | ModuleType):
+            self._copied.add(id(obj))
+        return super().reducer_override(obj)
+
+
+class _Objects:
+    """The numbered objects of a program, in a worker. Each is looked for when it is needed first,
+    because its module is imported then."""
+
+    def __init__(self, entries: Sequence[tuple[Any, bytes | None, bool]]) -> None:
+        self._entries = entries
+        self._found: dict[int, Any] = {}
+
+    def loads(self, data: bytes) -> Any:
+        """Unpickle what may refer to these objects."""
+        return _NumberedUnpickler(data, self).load()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._found:
+            place, data, is_changeable = self._entries[number]
+            if data is None:
+                self._found[number] = self._imported(*place)
+            elif is_changeable:
+                self._found[number] = _object_at(place, _TolerantUnpickler(data, self).load())
+            else:
+                self._found[number] = self.loads(data)
+        return self._found[number]
+
+    @staticmethod
+    def _imported(owner: _Name, steps: tuple[str, ...]) -> Any:
+        found = _at(owner, steps)
+        why = f"it is not picklable, and importing {owner[0]} does not make it here"
+        return _Missing(why) if found is _NOWHERE else found
+
+
+class _NumberedUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, objects: _Objects) -> None:
+        super().__init__(io.BytesIO(data))
+        self._objects = objects
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._objects[pid]
+
+
+class _TolerantUnpickler(_NumberedUnpickler):
+    """Unpickles what modules contain. What belongs to one that cannot be imported here is an
+    object without content: nothing else can refer to it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in ("_class_named", "_function_named", "import_module"):
+            found = super().find_class(module, name)
+            return functools.partial(_or_empty, found)
+        if name in ("_empty", "_member"):
+            return {"_empty": OutlineUnpickler.empty, "_member": OutlineUnpickler.member}[name]
+        return super().find_class(module, name)
+
+
+def _or_empty(find: Callable[..., Any], *name: Any) -> Any:
+    try:
+        return find(*name)
+    except (Exception, SystemExit):  # of any module; it is logged where it is imported
+        return EmptyObject
+
+
+def _set_state(objects: _Objects, data: bytes) -> None:
+    contents, state = _TolerantUnpickler(data, objects).load()
+    parts = [(objects[number], content) for number, content in contents]
+    # The collections come last: what they contain may be hashed by its attributes.
+    for value, content in sorted(parts, key=lambda part: isinstance(part[0], _CONTAINERS)):
+        _set_content(value, content)
     for owner, values in state:
-        for key, value in values.items():
-            former = vars(owner).get(key)
-            if (merged := _merged(former, value)) is not former:
-                setattr(owner, key, merged)
+        for key, value in values.items() if owner is not EmptyObject else ():
+            here = vars(owner).get(key)
+            is_equal = type(here) is type(value) and isinstance(here, _FIXED) and here == value
+            if here is not value and not is_equal:
+                setattr(owner, key, value)
 
 
-def _merged(here: Any, sent: Any) -> Any:
-    """`here` with the content of `sent`, if it can be changed, or `sent`."""
-    if here is sent or type(here) is not type(sent) or isinstance(here, type | FunctionType):
-        return sent
-    if isinstance(here, _SCALARS + _CONTAINERS + (tuple, frozenset)):
-        with suppress(Exception):  # such as of arrays, which are taken to differ
-            if here == sent:
-                return here
-        if not isinstance(here, _CONTAINERS):
-            return sent
-        here.clear()
-        here.extend(sent) if isinstance(here, list | deque) else here.update(sent)
+_NOWHERE = object()
+
+
+def _at(owner: _Name, steps: tuple[str, ...]) -> Any:
+    """The object of this process at a place, or _NOWHERE."""
+    with suppress(Exception, SystemExit):  # of an import
+        module, name = owner
+        here = _class_named(module, name) if name else import_module(module)
+        for step in steps:
+            parts = here if isinstance(here, dict) else getattr(here, "__dict__", {})
+            here = parts[step] if step in parts else object.__getattribute__(here, step)
         return here
-    if _has_plain_state(here):
-        for key, value in vars(sent).items():
-            vars(here)[key] = _merged(vars(here).get(key), value)
-        for key in vars(here).keys() - vars(sent).keys():
-            del vars(here)[key]
+    return _NOWHERE
+
+
+def _object_at(place: Any, empty: Any) -> Any:
+    """The object at a place, if it is of this type; or else a new one."""
+    kind = empty if isinstance(empty, type) else type(empty)
+    if place is not None and type(here := _at(*place)) is kind and here is not _NOWHERE:
         return here
-    return sent
+    if empty is not kind:
+        return empty
+    base = next((base for base in _CONTAINERS if issubclass(kind, base)), object)
+    return base.__new__(kind)
+
+
+def _set_content(value: Any, content: tuple[list[Any], _Attributes]) -> None:
+    items, (stored, in_slots) = content
+    if hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update(stored)
+    for key, part in in_slots.items():
+        object.__setattr__(value, key, part)
+    if isinstance(value, _CONTAINERS):
+        value.clear()
+        value.extend(items) if isinstance(value, list | deque) else value.update(items)
 
 
 # ---- what workers send --------------------------------------------------------------------------

@@ -46,6 +46,97 @@ for component in plan.graph.components.values():
 print([name for name in {*sys.modules} - before if name.startswith(("shop", "spaces", "main"))])
 """
 
+OBJECTS = {
+    "goods/__init__.py": "",
+    "goods/stock.py": """
+import os
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+
+if os.path.exists(<counter>):
+    with open(<counter>, "a") as file:
+        file.write("imported ")
+
+LOCK = threading.Lock()
+MISSING = object()
+DEFAULTS = {"colour": MISSING}
+
+class Handler:
+    missing = {"colour": MISSING}
+    all = []
+
+    def __init__(self):
+        self.stock = None
+        Handler.all.append(self)
+
+class Slotted:
+    __slots__ = ("level",)
+
+@dataclass(frozen=True)
+class Setting:
+    level: int
+
+HANDLER = Handler()
+HANDLERS = [HANDLER]
+BY_NAME = defaultdict(list, handler=HANDLER)
+NAMED = frozenset([HANDLER])
+HANDLER.stock = {"handler": HANDLER}
+SLOTTED = Slotted()
+SLOTTED.level = 1
+SETTING = Setting(1)
+SETTINGS = {SETTING: (SETTING, SLOTTED)}
+PART = partial(Handler.all.append)
+PARTS = {"append": PART}
+held = lambda: (HANDLER, SETTING)
+""",
+    "goods/here.py": """
+import os
+if os.getcwd() != <allowed>:
+    raise ImportError("only where it is submitted")
+NUMBER = 1
+class Here:
+    tags = []
+HERE = Here()
+HERES = {Here: HERE}
+""",
+    "objects.py": """
+import goods.here
+from goods import stock
+from goods.stock import DEFAULTS, HANDLER, HANDLERS, LOCK, MISSING, NAMED, PART, SETTING, SLOTTED
+from sunshower import JsonLines, Records, Topology
+
+FIRST = HANDLERS[0]
+stock.SLOTTED.level = 2
+stock.BY_NAME["other"].append(HANDLER)
+
+def check(row) -> list:
+    import goods.stock as other
+    checks = {
+        "sentinel": MISSING is other.MISSING is other.Handler.missing["colour"]
+                    and MISSING is DEFAULTS["colour"],
+        "lock": LOCK is other.LOCK,
+        "lists": HANDLERS is other.HANDLERS and FIRST is HANDLER is other.HANDLER is HANDLERS[0],
+        "dicts": HANDLER is other.BY_NAME["handler"] is other.BY_NAME["other"][0],
+        "default": other.BY_NAME["third"] == [],
+        "frozenset": NAMED == other.NAMED and HANDLER in NAMED,
+        "cycle": HANDLER.stock["handler"] is HANDLER,
+        "class": other.Handler.all == [HANDLER],
+        "slots": SLOTTED is other.SLOTTED is other.SETTINGS[SETTING][1] and SLOTTED.level == 2,
+        "frozen": SETTING is other.SETTING is other.SETTINGS[SETTING][0],
+        "partial": PART is other.PART is other.PARTS["append"],
+        "closure": other.held() == (HANDLER, SETTING),
+    }
+    return [([name for name, holds in checks.items() if not holds], len(checks))]
+
+topology = Topology("objects")
+numbers = topology.spout("numbers", Records([(1,)], fields=("number",)))
+checked = numbers.shuffle().bolt("check", check, fields=("broken", "checks"))
+checked.shuffle().bolt("out", JsonLines(<out>))
+""",
+}
+
 
 def lines(file: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
@@ -62,6 +153,17 @@ def program(tmp_path: Path) -> Path:
 def test_each_module_and_class_is_one_object(program: Path, tmp_path: Path) -> None:
     work(program, tmp_path)
     assert lines(tmp_path / "out.jsonl") == [{"broken": [], "checks": 21}]
+
+
+def test_an_object_of_a_module_is_one_object_under_all_its_names(tmp_path: Path) -> None:
+    counter, out = tmp_path / "counter", tmp_path / "out.jsonl"
+    values = {"counter": str(counter), "allowed": str(tmp_path), "out": str(out)}
+    program = write(tmp_path / "program", OBJECTS, **values) / "objects.py"
+    plan = call(SUBMIT, str(program), cwd=tmp_path)
+    counter.touch()
+    call(WORK, data=plan, cwd=program.parent)  # where goods.here cannot be imported
+    assert lines(out) == [{"broken": [], "checks": 12}]
+    assert counter.read_text() == "imported "
 
 
 def test_a_master_has_the_plan_without_the_modules_and_edits_are_not_used(
