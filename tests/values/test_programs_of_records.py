@@ -1,5 +1,4 @@
-"""Programs whose records are made once: between workers, in states and batches, after a rebalance,
-the results are those of one process, and no constructor runs again."""
+"""The constructor of a record runs once, whatever way its values take through a program."""
 
 from __future__ import annotations
 
