@@ -38,24 +38,32 @@ _SHOWN_BYTES = 128  # of a value in an error
 _as_json = json.JSONEncoder(default=for_json).encode
 
 
-def record_reader(kind: type[Any], *, restores: bool = False) -> Convert:
+def record_reader(kind: type[Any]) -> Convert:
     """A function that makes a record of a decoded object, by field name, or array, by position.
 
-    It calls the constructor, with the fields and InitVars that this takes. `restores`: the object
-    has all fields of what was a record before, which is rebuilt without its constructor.
+    It calls the constructor, with the fields and InitVars that this takes.
 
     It raises ValueError, naming record, field, value and type, for a value that is not of the
     field's type. Values of plain types (`str`, `int`, `float`, `bool`, `bytes`) are not checked.
     Of a union, the first member counts that the value fits. Raises RecordMismatch for a class that
     is no record type.
     """
-    return _Converters(restores).record(kind)
+    return _Converters(restores=False).record(kind)
+
+
+def field_readers(kind: type[Any]) -> Mapping[str, Convert]:
+    """Functions that restore the values of a record that existed before, each by its field; fields
+    whose values stay as they are have none. They raise as `record_reader` says."""
+    hints = hints_of(kind)
+    return _Converters(restores=True).fields(
+        {name: hints.get(name, Any) for name in record_fields(kind)}
+    )
 
 
 class _Converters:
     """Functions that convert a decoded value to an annotation."""
 
-    def __init__(self, restores: bool) -> None:
+    def __init__(self, *, restores: bool) -> None:
         self._restores = restores
         self._records: dict[type[Any], Convert] = {}  # a record may contain its own type
 
@@ -123,16 +131,16 @@ class _Converters:
             return build(values)
 
         self._records[kind] = read
-        converters |= self._fields(hints)
+        converters |= self.fields(hints)
         return read
 
-    def _fields(self, hints: Mapping[str, Any]) -> dict[str, Convert]:
+    def fields(self, hints: Mapping[str, Any]) -> dict[str, Convert]:
         """The functions of those fields whose values do not stay as they are."""
         found = {name: self.of(annotation) for name, annotation in hints.items()}
         return {name: convert for name, convert in found.items() if convert is not None}
 
     def _typed_dict(self, kind: Any) -> Convert | None:
-        converters = self._fields(hints_of(kind))
+        converters = self.fields(hints_of(kind))
 
         def read(value: Any) -> Any:
             values = dict(_expect(dict, value))

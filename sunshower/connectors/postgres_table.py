@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from enum import Enum
 from itertools import chain
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
@@ -27,8 +29,28 @@ _APART_S = 8.0  # time to find the rows that are refused; the rest fails then
 # limit such as the size of an index row (54), and RAISE in a trigger (P0).
 # And a value whose type the column does not take (42804).
 _OF_ROWS = ("22", "23", "44", "54", "P0", "42804")
-_TYPES = "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+_TYPES = """SELECT attname, atttypid, atttypmod FROM pg_attribute
+    WHERE attrelid = %s::regclass AND attnum > 0"""
+# Whether keys of one type are equal only if the database finds that their values are the same: not
+# if a trigger may change them, or a collation compares texts in another way.
+_IS_EXACT = """SELECT NOT EXISTS (
+        SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NOT tgisinternal
+    ) AND NOT EXISTS (
+        SELECT FROM pg_index JOIN pg_collation ON pg_collation.oid = ANY (indcollation)
+        WHERE indrelid = %(table)s::regclass AND indisunique AND NOT collisdeterministic
+    )"""
 _JSON_TYPES = {114, 3802}  # json, jsonb
+# Types of columns, without a length or precision → the type of the values whose order is the
+# database's. Others, such as 7 and 7.0 for numeric, are equal there, and different here.
+_ORDERED: dict[int, type[Any]] = {
+    **dict.fromkeys((20, 21, 23, 1700), int),  # bigint, smallint, integer, numeric
+    **dict.fromkeys((25, 1043), str),  # text, varchar
+    16: bool,
+    17: bytes,
+    1082: date,
+    2950: UUID,
+}
+_ONE_WRITER = "SELECT pg_advisory_xact_lock(7357014, %s::regclass::oid::int8::bit(32)::int4)"
 _TABLE = Instance((str,), 'the name of a table, such as "totals" or "shop.totals"', False)
 _COLUMNS = Instance((Mapping,), "a dictionary: column → field, or function of the record")
 _COLUMN = "the name of a column"
@@ -42,7 +64,8 @@ class PostgresTable(Stateless, Bolt[Any, None]):
     a field's name, or a function of the record; by default each field has a column of its name.
     `version`: a column that grows with each change of a row. A record whose version is below that
     of the stored row changes nothing; without it the record that arrives last is stored, even if
-    it is the replay of an older one.
+    it is the replay of an older one. Keys are equal if the database says so: 7 and 7.0, one moment
+    in two zones, `b` and `b ` in a char(2).
 
     The rows of a batch of inputs are written in one transaction, and acked after its commit. If
     the database refuses a row (a type, a constraint, a trigger), that row fails alone. While the
@@ -92,16 +115,23 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         self._rows: list[Row] = []
         self._client = PostgresClient(self.dsn, f"table {self.table!r}", ANSWER_WITHIN_S)
         head, tail, table = self._statement()
+        self._table = table
         nothing = ", ".join(["NULL"] * len(self._parts))
         with self._client.db() as db:
             db.execute(f"EXPLAIN {head} ({nothing}) {tail}")
-            types = dict(db.execute(_TYPES, (table,)).fetchall())
-        self._is_json = [types[name] in _JSON_TYPES for name in self._parts]
+            types = {name: more for name, *more in db.execute(_TYPES, (table,)).fetchall()}
+            (is_exact,) = db.execute(_IS_EXACT, {"table": table}).fetchone()
+        self._is_json = [types[name][0] in _JSON_TYPES for name in self._parts]
         values = ", ".join(["%s"] * len(self._parts))
         head, tail = (part.replace("%", "%%") for part in (head, tail))
         self._insert = f"{head} ({values}) {tail}"
         places = list(self._parts)
         self._key_places = [places.index(name) for name in self.key]
+        # The type of the values whose order is the database's; None: there is no such type.
+        self._key_types = [
+            _ORDERED.get(kind) if is_exact and length == -1 else None
+            for kind, length in (types[name] for name in self.key)
+        ]
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Add the record's row to the batch; `flush` writes it, and settles the input."""
@@ -123,7 +153,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         rows, self._rows = self._rows, []
         parts = [rows]
         try:
-            rows.sort(key=self._order)
+            self._sort(rows)
             parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
             self._write_parts(parts)
         except Exception as error:
@@ -167,15 +197,24 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                 )
         self._parts = dict(columns)
 
-    def _order(self, row: Row) -> str:
-        """In the order of their keys: two tasks that lock the same rows do not deadlock."""
-        return repr([row[1][place] for place in self._key_places])
+    def _sort(self, rows: list[Row]) -> None:
+        """Sort rows by their keys, and those of one key as they came, so that two tasks that lock
+        the same rows do not deadlock. Where only the database can compare the keys, the rows stay
+        as they came, and one task at a time writes them."""
+        keys = [tuple([row[place] for place in self._key_places]) for _, row in rows]
+        columns = zip(self._key_types, zip(*keys, strict=True), strict=False)
+        self._is_sorted = all({*map(type, values)} == {kind} for kind, values in columns)
+        if self._is_sorted:
+            order = sorted(range(len(rows)), key=keys.__getitem__)
+            rows[:] = [rows[place] for place in order]
 
     def _write(self, rows: list[list[Any]]) -> StoreError | None:
         """Write rows in one transaction. Returns the error if a row was refused. Raises StoreError
         for any other error."""
         try:
             with self._client.db() as db, db.transaction():
+                if not self._is_sorted:
+                    db.execute(_ONE_WRITER, (self._table,))
                 db.cursor().executemany(self._insert, rows)
         except StoreError as error:
             if isinstance(error, Unavailable) or not _is_of_row(error.__cause__):

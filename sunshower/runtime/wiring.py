@@ -235,7 +235,7 @@ def _output_streams(
     found = {}
     for stream in (s for s in plan.streams if s.component == task.component):
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
-        found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes)
+        found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes, stream.classes)
     return found
 
 

@@ -25,7 +25,12 @@ _PYTHON = re.compile(
 _STACK = re.compile(
     r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
 )
-_CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
+# A message may have several lines; its remedy is often in the last one.
+_CAUSE = re.compile(
+    r"(?:Caused by: [\w.$]+: (.*?)|\(executor [^)]*\): ([\w.$]+: .*?))"
+    r"(?=\n\s*(?:at [\w$./]+\(|\.\.\. \d+ more)|\n\n|\Z)",
+    re.DOTALL,
+)
 # Spark's Kafka source reports this when offsets of its range have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
 _TRACE = "Traceback (most recent call last):\n"

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import is_outage, write_failure
+from sunshower.spark_integration.sessions.environment import TIMES
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     PublishingWriter,
@@ -92,6 +93,8 @@ class Runner:
     def __init__(self, session: OpenSession) -> None:
         self.session = session
         self._session = session.spark.newSession()
+        for name in TIMES:  # a new session has them only from a SparkContext that we have made
+            self._session.conf.set(name, session.spark.conf.get(name, TIMES[name]))
         # By id of the step; the last used is at the end.
         self._static: dict[int, tuple[SparkStep, dict[str, Any]]] = {}
         self.hand_over_s = 0.0  # of the last job

@@ -19,10 +19,11 @@ _SHARE_MIN = 32  # bytes that each value of a letter may have in any case
 class DeadLetter(NamedTuple):
     """A tuple that has used up its attempts, with the last failure that counted.
 
-    Values that JSON or MessagePack cannot encode are here as a text: dates, decimals, UUIDs and
-    Enums as JsonLines writes them, others as their repr. A letter that is larger
-    than `record_bytes_max`, or than its Kafka topic takes, is clipped, with a marker in each
-    clipped text.
+    Dates, decimals, UUIDs, Enums and records are here as JsonLines writes them, if the annotation
+    of their field says what they are. Other values that JSON lacks have marks, such as a tuple
+    {"()": [1, 2]}, so that a replay restores them; what no mark is for is here as its repr. A
+    letter that is larger than `record_bytes_max`, or than its Kafka topic takes, is clipped, with a
+    marker in each clipped text.
     """
 
     message_id: Any
@@ -38,7 +39,8 @@ class DeadLetter(NamedTuple):
     traceback: str
     stream: str = "default"  #: of the spout, that the tuple was emitted on
     time: float = 0.0  #: Unix time at which it became a dead letter; 0: unknown
-    as_text: tuple[str, ...] = ()  #: fields of `record` whose value is a text that describes it
+    as_text: tuple[str, ...] = ()  #: fields of `record` whose value is another form of it
+    marked: tuple[str, ...] = ()  #: fields of `record` whose value has marks
 
 
 class LetterStore(NamedTuple):
@@ -61,6 +63,7 @@ def fitted(letter: DeadLetter, bytes_max: int, size: Callable[[DeadLetter], int]
             message_id=carried(letter.message_id, share),
             record=record,
             as_text=tuple(dict.fromkeys([*letter.as_text, *texts])),
+            marked=tuple(field for field in letter.marked if field not in texts),
             reason=clip(letter.reason, share),
             exception=clip(letter.exception, share),
             traceback=clip(letter.traceback, share),

@@ -213,7 +213,7 @@ def test_a_stream_cannot_be_used_after_its_topology_was_built() -> None:
     for late in (
         lambda: words.peek(print),
         words.shuffle,
-        lambda: words.group_by("word").aggregate(count("times"), state=MemoryState()),
+        lambda: words.group_by("word").aggregate(count(name="times"), state=MemoryState()),
         lambda: batches(topology, "more", FixedBatchSpout([], 1, type=Line)),
     ):
         with pytest.raises(TopologyError, match="used after its topology was built"):

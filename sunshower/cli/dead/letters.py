@@ -24,6 +24,7 @@ _KINDS: Mapping[str, Any] = {
     "stream": str,
     "time": (int, float),
     "as_text": list,
+    "marked": list,
 }
 
 
@@ -85,8 +86,12 @@ def _all_text(letter: DeadLetter) -> str:
 
 
 def as_line(letter: DeadLetter) -> str:
-    """A letter as a line of JSON, as JsonLines writes it."""
-    return json.dumps(letter._asdict(), ensure_ascii=False)
+    """A letter as a line of JSON, as JsonLines writes it. One without marks is as in a release that
+    had none, because the id is made of it."""
+    fields = letter._asdict()
+    if not letter.marked:
+        del fields["marked"]
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def read_files(patterns: Sequence[str]) -> Found:
@@ -148,7 +153,7 @@ def _letter_of(text: str | bytes) -> DeadLetter | None:
     if not isinstance(fields, dict) or not fields.keys() >= {*DeadLetter._fields} - {*_DEFAULTS}:
         return None
     values = {**_DEFAULTS, **{name: fields[name] for name in DeadLetter._fields if name in fields}}
-    values["as_text"] = [*values["as_text"]]
+    values |= {name: [*values[name]] for name in ("as_text", "marked") if values[name] == ()}
     if not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
         return None
     return DeadLetter(**values)

@@ -11,7 +11,7 @@ from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, TopologyError, Unserialisable
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
-from sunshower.records import Part, RecordParts, Schema
+from sunshower.records import Part, RecordParts, Schema, key_of
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
 
@@ -29,7 +29,8 @@ def deduplicate(
 ) -> Deduplicated:
     """Wraps `bolt` so that it gets only records whose `key` is not among the last `memory` keys.
 
-    `key` is a field's name, or a function of the record. `bolt` must be a sink with `process` that
+    `key` is a field's name, or a function of the record. Keys are equal as those of `group_by`:
+    1 and 1.0, one moment in two zones, NaN and NaN. `bolt` must be a sink with `process` that
     keeps its results in itself: tuples it emitted could fail downstream, and their replay would be
     dropped here.
 
@@ -90,7 +91,8 @@ class Deduplicated(OnceBolt):
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
-        return self._get_key(record)  # type: ignore[no-any-return]
+        key: Hashable = key_of(self._get_key(record))
+        return key
 
     def is_stored(self, key: Hashable) -> bool:
         return key in self._stored
@@ -102,8 +104,7 @@ class Deduplicated(OnceBolt):
         self.bolt.flush()
         if self._tree is not None and keys:
             newest = [*self._stored.keys(), *keys][-self._memory :]
-            plain = [tuple(key) if isinstance(key, tuple) else key for key in newest]
-            value = self._encoded(plain)
+            value = self._encoded(newest)
             if self._version is None:
                 self._tree.create(self._node, value)
                 self._version = 0
@@ -138,7 +139,7 @@ class Deduplicated(OnceBolt):
             keys, results = stored
             if type(keys) is not list:
                 raise ValueError(f"it is {value!r:.100}")
-            keys = [*dict.fromkeys(keys)]  # raises TypeError for what cannot be a key
+            keys = [*map(key_of, dict.fromkeys(keys))]  # TypeError for what cannot be a key
         except (ValueError, TypeError) as error:
             raise StateMismatch(
                 f"{self._node} does not hold the keys and results of a deduplicate "

@@ -8,17 +8,15 @@ again until it has the answer. Kinds of records that a letter cannot restore are
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, RequestRefused
-from sunshower.field_types import hints_of
-from sunshower.record_reader import plain_value, record_reader
 from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.letter_values import LetterValues
 from sunshower.runtime.tasks.spouts.retry_queue import (
     LETTERS_END,
     LETTERS_FIRST,
@@ -34,7 +32,7 @@ from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
 
-_PLAIN = (str, bytes, int, float, bool)
+_NEEDED = {*DeadLetter._fields} - {*DeadLetter._field_defaults}  # older clients have no others
 Tell = Callable[[Reply | RequestProgress, float], None]
 
 
@@ -72,6 +70,7 @@ class LetterReplays(SpoutSource):
         self.clock: Clock = SystemClock()  # the worker's, once the task is open
         self._owner, self._pending, self._retries = owner, pending, retries
         self._senders: dict[str, _Sender] = {}  # by request
+        self._forms: dict[str, LetterValues] = {}  # by stream
         self._number = LETTERS_FIRST
         self.ends = False  # no further letters come
 
@@ -146,10 +145,22 @@ class LetterReplays(SpoutSource):
 
     # ---- helpers --------------------------------------------------------------------------------
 
+    def forms(self, stream: str) -> LetterValues | None:
+        """How the values of a stream's records are in letters; None: there is no such stream."""
+        with suppress(BadEmit):
+            return self._forms_of(stream)
+        return None
+
+    def _forms_of(self, stream: str) -> LetterValues:
+        if stream not in self._forms:
+            output = self._owner.output_streams.output_stream(stream)
+            self._forms[stream] = LetterValues(output.spec.schema, output.classes)
+        return self._forms[stream]
+
     def _payload(self, request: Request) -> LetterPayload:
         """The message of a letter, given as field → value. Raises RequestRefused."""
         spout, fields = self._owner.task.component, request.value
-        if not isinstance(fields, Mapping) or not fields.keys() >= {*DeadLetter._fields}:
+        if not isinstance(fields, Mapping) or not fields.keys() >= _NEEDED:
             raise RequestRefused(
                 f"{spout!r} is a spout, not a stream of requests: it takes only dead letters, from "
                 "`sunshower dead replay`"
@@ -158,7 +169,7 @@ class LetterReplays(SpoutSource):
             raise RequestRefused(f"{spout!r} is not tracked (ackers=0): it cannot replay letters")
         if self._owner.watermarks.stops:
             raise RequestRefused(f"{spout!r} takes no letter any more: its topology ends")
-        letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields})
+        letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields if name in fields})
         try:
             record = self._record(letter)
         except Exception as error:  # of a default_factory, too
@@ -172,26 +183,13 @@ class LetterReplays(SpoutSource):
         """The record of a letter, of its stream's type. Raises any exception."""
         streams = self._owner.output_streams
         spec = streams.output_stream(letter.stream).spec
-        names, kind = spec.schema.fields, spec.schema.type
+        names = spec.schema.fields
         if spec.direct:
             raise BadEmit(f"stream {letter.stream!r} needs a task to emit to")
         if letter.record.keys() != {*names}:
             raise BadEmit(f"its fields are {[*letter.record]}, those of the stream {[*names]}")
-        hints = {} if kind is tuple else hints_of(kind)
-        values = dict(letter.record)
-        for name in names:
-            hint, value = hints.get(name, Any), values[name]
-            if hint is Any and name not in letter.as_text:
-                continue
-            values[name] = _plain(hint, value, f"field {name!r}")
-        if kind is tuple:
-            record: Any = tuple(values[name] for name in names)
-        else:
-            record = record_reader(kind, restores=True)(values)
-        (restored,) = spec.schema.rows([record])
-        for name, value in zip(names, restored, strict=True):
-            if name in letter.as_text and value is letter.record[name]:
-                raise BadEmit(f"the letter has only a text in place of the value of field {name!r}")
+        values = self._forms_of(letter.stream).read(letter)
+        (record,) = spec.schema.build([[values[name] for name in names]])
         if streams.check(letter.stream, [record]) is not None:
             raise streams.misfit_error(letter.stream, record)
         return record
@@ -200,19 +198,3 @@ class LetterReplays(SpoutSource):
 def taker_of(spout: Any, letters: LetterReplays) -> Requests | LetterReplays:
     """What takes the requests of the clients of a spout task, whose object is `spout`."""
     return spout if isinstance(spout, Requests) else letters
-
-
-def _plain(hint: Any, value: Any, where: str) -> Any:
-    """`value`, or the bytes that a text like "b'…'" stands for. Raises BadEmit for a value that is
-    not of its plain type, which record_reader does not check."""
-    is_of_bytes = hint is Any or bytes in (hint, *get_args(hint))
-    if is_of_bytes and type(value) is str and value.startswith(("b'", 'b"')):
-        with suppress(ValueError, SyntaxError):  # it was clipped
-            found = ast.literal_eval(value)
-            value = found if type(found) is bytes else value
-    if hint in _PLAIN:
-        try:
-            return plain_value(hint, value)
-        except ValueError as error:
-            raise BadEmit(f"{where}: {error}") from None
-    return value

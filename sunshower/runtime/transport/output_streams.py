@@ -49,6 +49,7 @@ class OutputStream:
     index: int  # the stream's index in the plan
     spec: StreamSpec
     routes: Sequence[Route]
+    classes: Sequence[type[Any]] = ()  # the Enums and record types that may travel in the topology
     counts: SentCounts = field(default_factory=SentCounts, compare=False)
 
 

@@ -28,11 +28,23 @@ OPENS = " ".join(
     for package in (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
 )
 
+# Times as other readers have them: Spark's default, INT96, counts nanoseconds (9999-12-31 overflows
+# to 1816 in pyarrow) without a zone. And as they are, also before 1900 and 1582: nothing that we
+# write or read is of Spark 2, whose calendar differed.
+TIMES: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    **{
+        f"spark.sql.{kind}RebaseModeIn{way}": "CORRECTED"
+        for kind in ("parquet.datetime", "parquet.int96", "avro.datetime")
+        for way in ("Read", "Write")
+    },
+}
 SETTINGS: Mapping[str, str] = {
+    **TIMES,
     "spark.driver.extraJavaOptions": OPENS,
     "spark.executor.extraJavaOptions": OPENS,
     "spark.ray.raydp_app_master.extraJavaOptions": OPENS,
-    "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark converts smaller tables to rows on the driver. For 1 M rows that took 15 times as long

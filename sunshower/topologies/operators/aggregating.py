@@ -116,6 +116,4 @@ def combine_into(
         if len(table) == len(keys):
             return
         table.clear()
-    combine = combiner.combine
-    for key, value in zip(keys, values, strict=True):
-        table[key] = combine(table[key], value) if key in table else value
+    combiner.combine_into(table, keys, values)

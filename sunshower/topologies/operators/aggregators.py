@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from itertools import islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.arguments import checked
@@ -21,12 +22,16 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema, copied
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.values.ordering import are_finite, chosen, plain
+from sunshower.topologies.operators.values.sums import Sum, add, mean, number, total
 from sunshower.topologies.signatures import annotations_of, fits, name_of
 
 In = TypeVar("In")
 V = TypeVar("V")
 Table = dict[Any, Any]  # group → its value so far
 Rows = Sequence[Any]
+_FIRST = 64
+_NOTHING = (None, 0)
 
 
 class AnyAggregator(ABC):
@@ -86,6 +91,12 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
             value = self.init(record)
             table[key] = self.combine(table[key], value) if key in table else value
 
+    def combine_into(self, table: Table, keys: Iterable[Any], values: Iterable[V]) -> None:
+        """Combine values into those of their groups in `table`."""
+        combine = self.combine
+        for key, value in zip(keys, values, strict=True):
+            table[key] = combine(table[key], value) if key in table else value
+
     def fresh(self, attempt: Attempt) -> V:
         return self.zero()
 
@@ -144,14 +155,28 @@ class Aggregator(AnyAggregator, Generic[In, V]):
 
 
 class count(CombinerAggregator[Any, int]):  # noqa: N801
-    """The number of rows. Storm: org.apache.storm.trident.operation.builtin.Count."""
+    """The number of rows; of a field: the number of its values that are not None. Storm:
+    org.apache.storm.trident.operation.builtin.Count."""
+
+    _get: Callable[[Any], Any]
 
     @checked(TopologyError)
-    def __init__(self, name: str = "count") -> None:
-        self.name = name
+    def __init__(self, field: str | None = None, name: str | None = None) -> None:
+        self.field, self.name = field, name or ("count" if field is None else f"{field}_count")
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        """Raises UnknownField for a field that the records do not have."""
+        if self.field is None:
+            return self
+        if self.field not in schema.fields:
+            where = f"{where}: count({self.field!r}) counts the values of a field, and name= names "
+            schema.check_field(self.field, f"{where}what it emits")
+        bound = copy(self)
+        bound._get = schema.key([self.field])
+        return bound
 
     def init(self, record: Any) -> int:
-        return 1
+        return 1 if self.field is None else int(self._get(record) is not None)
 
     combine = staticmethod(operator.add)  # type: ignore[assignment]  # runs in C
 
@@ -162,7 +187,10 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
         return Counter()
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        table.update(keys)  # Counter.update: 40 ns per row
+        if self.field is None:
+            table.update(keys)  # Counter.update: 40 ns per row
+        else:
+            super().gather(table, keys, rows, attempt)
 
 
 class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
@@ -210,6 +238,7 @@ class _OfField(CombinerAggregator[Any, Any]):
     """Aggregates the values of one field."""
 
     _get: Callable[[Any], Any]
+    _where = ""
 
     @checked(TopologyError)
     def __init__(self, field: str, name: str | None = None) -> None:
@@ -220,69 +249,168 @@ class _OfField(CombinerAggregator[Any, Any]):
         schema.check_field(self.field, where)
         bound = copy(self)
         bound._get = schema.key([self.field])
+        bound._where = f"{where}: {type(self).__name__}({self.field!r})"
         return bound
 
     def init(self, record: Any) -> Any:
         return self._get(record)
 
 
+def _by_group(keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, list[Any]]:
+    groups: defaultdict[Any, list[Any]] = defaultdict(list)
+    for key, value in zip(keys, values, strict=False):
+        groups[key].append(value)
+    return groups
+
+
+def _are_few(keys: Sequence[Any]) -> bool:
+    """Whether groups have many rows, as those of the first rows do: then one sum of all values of a
+    group costs less than one for each row."""
+    return len({*keys[:_FIRST]}) * 4 <= len(keys[:_FIRST])
+
+
 class sum_(_OfField):  # noqa: N801
-    """The sum of a field. Storm: org.apache.storm.trident.operation.builtin.Sum."""
+    """The sum of a field. Storm: org.apache.storm.trident.operation.builtin.Sum.
 
-    combine = staticmethod(operator.add)  # type: ignore[assignment]  # runs in C
+    It is the exact sum, rounded once, so it depends neither on the order of the rows nor on the
+    tasks that they were in. None is passed over; of nothing but None it is None, of no rows 0. With
+    NaN it is NaN, and so is inf - inf. Ints and bools make an int, with floats a float; Decimals
+    and ints a Decimal, with floats a float. A sum of floats that has more digits than a float is
+    kept in a state as a list of floats, whose sum it is. Raises BadEmit for values that are no
+    numbers.
+    """
 
-    def zero(self) -> Any:
+    def init(self, record: Any) -> Sum:
+        return total([self._get(record)], self._where)
+
+    def combine(self, first: Sum, second: Sum) -> Sum:
+        if type(first) is int and type(second) is int:
+            return first + second
+        return add(first, second, self._where)
+
+    def zero(self) -> Sum:
         return 0
 
+    def result(self, value: Sum) -> Any:
+        return number(value)
+
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        values, keys, where = [*map(self._get, rows)], [*islice(keys, len(rows))], self._where
+        if _are_few(keys):
+            for key, several in _by_group(keys, values).items():
+                part = total(several, where)
+                table[key] = add(table[key], part, where) if key in table else part
+            return
         get = table.get
-        for key, value in zip(keys, map(self._get, rows), strict=False):
-            table[key] = get(key, 0) + value
+        for key, value in zip(keys, values, strict=True):
+            old, kind = get(key), type(value)
+            if kind is int and (old is None or type(old) is int):
+                table[key] = value if old is None else old + value
+            elif kind is float:
+                table[key] = value + 0.0 if old is None else add(old, value, where)  # no -0.0
+            else:
+                table[key] = add(old, total([value], where), where)
+
+    def combine_into(self, table: Table, keys: Iterable[Any], values: Iterable[Any]) -> None:
+        get, where = table.get, self._where
+        for key, value in zip(keys, values, strict=True):
+            old = get(key)
+            if type(old) is int and type(value) is int:  # a call costs as much as all the rest
+                table[key] = old + value
+            else:
+                table[key] = value if old is None else add(old, value, where)
 
 
 class _Extreme(_OfField):
-    _choose: Callable[[Any, Any], Any]
+    _greatest: bool
+
+    def init(self, record: Any) -> Any:
+        value = plain(self._get(record))
+        return value or 0.0 if type(value) is float else value  # -0.0 is 0.0
 
     def combine(self, first: Any, second: Any) -> Any:
-        if first is None or second is None:
-            return first if second is None else second
-        return self._choose(first, second)
+        return chosen(first, second, greatest=self._greatest, where=self._where)
 
     def zero(self) -> Any:
         return None
 
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        values = [*map(self._get, rows)]
+        kinds = {*map(type, values)}
+        if kinds == {float} and are_finite(values):
+            values = [value or 0.0 for value in values] if 0.0 in values else values
+        elif not kinds <= {int} and not kinds <= {str}:
+            super().gather(table, keys, rows, attempt)
+            return
+        get, kind = table.get, next(iter(kinds), None)
+        stays: Callable[[Any, Any], bool] = operator.ge if self._greatest else operator.le
+        for key, value in zip(keys, values, strict=False):
+            old = get(key)
+            if type(old) is not kind:
+                table[key] = value if old is None else self.combine(old, value)
+            elif not stays(old, value):  # NaN does not
+                table[key] = value
+
 
 class min_(_Extreme):  # noqa: N801
-    """The least value of a field; None of no rows."""
+    """The least value of a field; None of no rows. NaN and None are passed over; if there is
+    nothing else, it is NaN, or else None. Of equal values the first in the order of
+    `values.ordering.tie_of` is chosen: of 1, 1.0, Decimal(1) and True the int, then the float, and
+    so on; of one moment in several zones the one whose text comes first; -0.0 is 0.0. Raises
+    BadEmit for values that cannot be compared, such as texts with numbers."""
 
-    _choose = staticmethod(min)
+    _greatest = False
 
 
 class max_(_Extreme):  # noqa: N801
-    """The greatest value of a field; None of no rows."""
+    """The greatest value of a field; None of no rows. As `min_`, also in NaN, None and the choice
+    of one of several equal values."""
 
-    _choose = staticmethod(max)
+    _greatest = True
 
 
 class average(_OfField):  # noqa: N801
-    """The mean of a field; None of no rows. A state keeps [sum, number of rows]."""
+    """The mean of a field: `sum_` divided by how many values are not None; None of no values. A
+    state keeps [the sum as `sum_` does, number of values]."""
 
     def init(self, record: Any) -> list[Any]:
-        return [self._get(record), 1]
+        value = self._get(record)
+        return [total([value], self._where), int(value is not None)]
 
     def combine(self, first: Any, second: Any) -> list[Any]:
-        return [first[0] + second[0], first[1] + second[1]]
+        (value, times), (other, more) = first, second
+        if type(value) is int and type(other) is int:
+            return [value + other, times + more]
+        return [add(value, other, self._where), times + more]
 
     def zero(self) -> list[Any]:
         return [0, 0]
 
     def result(self, value: Any) -> Any:
-        return value[0] / value[1] if value[1] else None
+        return mean(*value)
+
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        values, keys, where = [*map(self._get, rows)], [*islice(keys, len(rows))], self._where
+        if _are_few(keys):
+            for key, several in _by_group(keys, values).items():
+                part = [total(several, where), len(several) - several.count(None)]
+                table[key] = self.combine(table[key], part) if key in table else part
+            return
+        get = table.get
+        for key, value in zip(keys, values, strict=True):
+            old, times = get(key, _NOTHING)
+            if type(value) is int and (old is None or type(old) is int):
+                table[key] = [value if old is None else old + value, times + 1]
+            elif type(value) is float:
+                table[key] = [value + 0.0 if old is None else add(old, value, where), times + 1]
+            else:
+                added = add(old, total([value], where), where)
+                table[key] = [added, times + (value is not None)]
 
 
 class collect(_OfField):  # noqa: N801
-    """All values of a field in a list, in no defined order; of several fields: tuples of their
-    values. Its size grows with the rows."""
+    """All values of a field in a list, in no defined order, NaN and None too; of several fields:
+    tuples of their values. Its size grows with the rows."""
 
     @checked(TopologyError)
     def __init__(self, field: str, *more: str, name: str | None = None) -> None:

@@ -25,6 +25,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.port import Emit, Operator, Rows
 from sunshower.topologies.operators.steps import EachTable, Project
+from sunshower.topologies.operators.values.sums import pieces, total
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ _KERNELS: dict[type[Any], tuple[str, ...]] = {
     max_: ("max",),
     average: ("sum", "count"),
 }
+_ADDEND = "addend-"  # begins the names of the fields of a struct whose sum is the value
 _INT64_MAX = (1 << 63) - 1
 _NO_MATCH = re.compile(r"No match for FieldRef\.(?:Nested\(FieldRef\.)?(?:Name\((.*?)\) |(\S+))")
 
@@ -122,24 +124,32 @@ class CombineColumns(Combine):
         columns = {"rows": table.column(0)}  # says how many rows there are, if no other does
         keys = [f"key-{number}" for number in range(len(self.by))]
         wanted: list[Any] = []
-        for part in self._parts:
-            for kernel in _KERNELS[type(part)]:
-                if kernel == "count_all":
-                    wanted.append(([], kernel))
-                    continue
-                column = table[part.field]  # type: ignore[attr-defined]
-                if not _is_exact(column, kernel):
-                    return None
-                columns[name := f"value-{len(columns)}"] = column
-                wanted.append((name, kernel))
+        shapes: list[list[int]] = []  # of each part: how many columns make each of its values
         try:
+            for part in self._parts:
+                shapes.append([])
+                for kernel in _kernels(part):
+                    if kernel == "count_all":
+                        wanted.append(([], kernel))
+                        shapes[-1].append(1)
+                        continue
+                    column = table[part.field]  # type: ignore[attr-defined]
+                    if (addends := _exact(column, kernel)) is None:
+                        return None
+                    for addend in addends:
+                        columns[name := f"value-{len(columns)}"] = addend
+                        wanted.append((name, kernel))
+                    shapes[-1].append(len(addends))
             for key, field in zip(keys, self.by, strict=True):
                 columns[key] = _decoded(table[field])
             made = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
         except pa.ArrowNotImplementedError:  # keys of a type that Arrow cannot group by
             return None
-        found = iter(made.columns[len(keys) :])
-        values = [_packed([next(found) for _ in _KERNELS[type(part)]]) for part in self._parts]
+        results = iter(made.columns[len(keys) :])
+        values = [
+            _packed([_packed([next(results) for _ in range(width)], _ADDEND) for width in shape])
+            for shape in shapes
+        ]
         groups = made.columns[: len(keys)]
         return pa.table([*groups, _packed(values)], names=[*self.by, "value-0"])
 
@@ -183,21 +193,32 @@ def projection(stream: Any, fields: Sequence[str]) -> Operator:
     return (ProjectColumns if stream.has_columns else Project)(stream.schema, fields)
 
 
-def _is_exact(column: Any, kernel: str) -> bool:
-    """Whether a kernel computes of the numbers of a column what Python does."""
+def _kernels(part: Any) -> tuple[str, ...]:
+    """The kernels whose results are the value of an aggregator."""
+    return ("count",) if type(part) is count and part.field is not None else _KERNELS[type(part)]
+
+
+def _exact(column: Any, kernel: str) -> Sequence[Any] | None:
+    """The columns of which a kernel computes what Python does of the values of a column: the
+    column itself, or of floats those that have its sum. None if there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.null_count and kernel not in ("min", "max"):
-        return False
+    if kernel == "count":
+        return [column]
     if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
-        return kernel in ("sum", "count") or not pc.any(pc.is_nan(column)).as_py()
+        if kernel == "sum":
+            return pieces(column)
+        if pc.any(pc.is_nan(column)).as_py():
+            return None
+        return [pc.add(column, pa.scalar(0.0, column.type))]  # -0.0 is 0.0
     if not pa.types.is_integer(column.type):
-        return False
+        return None
     if kernel != "sum":
-        return True
-    ends: dict[str, int] = pc.min_max(column).as_py()
-    return max(map(abs, ends.values())) * len(column) <= _INT64_MAX
+        return [column]
+    ends = pc.min_max(column).as_py().values()
+    greatest = max((abs(end) for end in ends if end is not None), default=0)
+    return [column] if greatest * len(column) <= _INT64_MAX else None
 
 
 def _decoded(column: Any) -> Any:
@@ -208,23 +229,25 @@ def _decoded(column: Any) -> Any:
     return column.cast(column.type.value_type) if is_encoded else column
 
 
-def _packed(columns: Sequence[Any]) -> Any:
+def _packed(columns: Sequence[Any], name: str = "") -> Any:
     """Several columns as one."""
     import pyarrow as pa
 
     if len(columns) == 1:
         return columns[0]
     arrays = [column.combine_chunks() for column in columns]
-    return pa.chunked_array(
-        [pa.StructArray.from_arrays(arrays, list(map(str, range(len(arrays)))))]
-    )
+    names = [f"{name}{number}" for number in range(len(arrays))]
+    return pa.chunked_array([pa.StructArray.from_arrays(arrays, names)])
 
 
 def _values(column: Any) -> Sequence[Any]:
-    """The values of a column; structs are lists."""
+    """The values of a column; structs are lists, or sums of their fields."""
     import pyarrow as pa
 
     if not pa.types.is_struct(column.type):
         values: Sequence[Any] = column.to_pylist()
         return values
-    return [*map(list, zip(*map(_values, column.flatten()), strict=True))]
+    rows = zip(*map(_values, column.flatten()), strict=True)
+    if column.type.field(0).name.startswith(_ADDEND):
+        return [total(row, "") for row in rows]
+    return [*map(list, rows)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Self
 
@@ -18,10 +17,14 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
+from sunshower.topologies.operators.values.ordering import ranked
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     """The `n` records with the greatest values of the field `by`, greatest first: a list of tuples.
+    Records with equal values are in the order of their fields (values/ordering.py); 1, 1.0 and True
+    are equal. Records whose value is NaN or None are passed over; if all are, they are listed:
+    those with NaN, or else those with None.
 
     `each`: fields of which every value has only one place in the list, with its greatest record. So
     `totals.aggregate(top(3, by="count", each="word"))` is a list of three different words, and
@@ -31,6 +34,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     _schema: Schema
     _by: Callable[[Any], Any]
     _places: list[int]
+    _where: str
 
     @checked(TopologyError, n=COUNT, each=KEYS)
     def __init__(
@@ -45,6 +49,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         bound = copy(self)
         bound._schema, bound._by = schema, itemgetter(schema.fields.index(self.by))
         bound._places = [schema.fields.index(field) for field in each]
+        bound._where = f"{where}: top(by={self.by!r})"
         return bound
 
     def init(self, record: Any) -> list[Any]:
@@ -68,28 +73,32 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
 
     def _best(self, rows: list[Any]) -> list[Any]:
         if self._places:
-            places, by = self._places, self._by
-            best: dict[Any, Any] = {}
+            groups: dict[Any, list[Any]] = {}
             for row in rows:
-                key = key_of(tuple(row[place] for place in places))
-                if key not in best or by(row) > by(best[key]):
-                    best[key] = row
-            rows = list(best.values())
-        return nlargest(self.n, rows, key=self._by)
+                key = key_of(tuple(row[place] for place in self._places))
+                groups.setdefault(key, []).append(row)
+            rows = [row for several in groups.values() for row in self._ranked(several, 1)]
+        return self._ranked(rows, self.n)
+
+    def _ranked(self, rows: list[Any], count: int) -> list[Any]:
+        return ranked(rows, self._by, count, greatest=True, where=self._where)
 
 
 class ExtremeRow(Operator):
-    """Emits the row with the greatest (or least) value of a field. It runs twice: on the rows of
-    each task, and on the results of these."""
+    """Emits the row with the greatest (or least) value of a field, chosen as `top` does. It runs
+    twice: on the rows of each task, and on the results of these."""
 
     def __init__(self, schema: Schema, field: str, *, greatest: bool) -> None:
-        self.key, self.choose = schema.key([field]), max if greatest else min
+        self.get, self.greatest = schema.key([field]), greatest
+        self.where = f"{'max' if greatest else 'min'}_by({field!r})"
 
     def start(self, attempt: Attempt) -> list[Any]:
         return []
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        batch[:] = [self.choose([*batch, *rows], key=self.key)] if rows or batch else []
+        if rows:
+            both = [*batch, *rows]
+            batch[:] = ranked(both, self.get, 1, greatest=self.greatest, where=self.where)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if batch:

@@ -232,6 +232,14 @@ class CombinedTotals(_InMemory, PersistCombined):
         found, names = self.combiner.result(value), self.combiner.emits
         return found if len(names) == 1 else dict(zip(names, found, strict=True))
 
+    def result(self) -> Any:
+        values, result = self.snapshot(), self.combiner.result
+        if values is None:
+            return None
+        if len(self.combiner.emits) > 1:
+            return {key: list(result(value)) for key, value in values.items()}
+        return {key: result(value) for key, value in values.items()}
+
     takes_tables = True
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:

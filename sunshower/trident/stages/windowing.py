@@ -18,6 +18,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, values_of_key
+from sunshower.topologies.operators.keyed.stored_texts import hashable, listed
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import MapState
@@ -33,7 +34,6 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.trident.stages.persisting import StateSlot
-from sunshower.trident.states.texts import hashable, listed
 
 KEY = "$windows"
 Contents = dict[int, list[Any]]  # pane → a value per aggregator, or its rows

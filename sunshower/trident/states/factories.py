@@ -18,12 +18,12 @@ from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteFile
 from sunshower.topologies.operators.keyed.keyed_store import as_read
 from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own
+from sunshower.topologies.operators.keyed.stored_texts import key_of, text_of_key, values_of
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.moves import Move
 from sunshower.trident.states.parts import Parts
 from sunshower.trident.states.stored_map import StoredMap
-from sunshower.trident.states.texts import key_of, text_of_key, values_of
 from sunshower.trident.states.values import unpacked
 
 

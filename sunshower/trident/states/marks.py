@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 from sunshower import versions
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.state.backing import Home, Mark
+from sunshower.topologies.operators.keyed.stored_texts import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.counted import describe_attempt, order_of
-from sunshower.trident.states.texts import key_of, text_of_key
 
 _ANOTHER = "give the state another name, under which it begins empty"
 _CAN_CHANGE = (

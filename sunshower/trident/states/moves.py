@@ -25,6 +25,12 @@ from sunshower import versions
 from sunshower.errors import StateMismatch, StoreUnreachable, WrongVersion
 from sunshower.runtime.transport.hashing import task_index
 from sunshower.state.backing import Home, Mark
+from sunshower.topologies.operators.keyed.stored_texts import (
+    keys_of,
+    text_of,
+    text_of_key,
+    values_of,
+)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import FoundPart, Key, Moving, Spread
 from sunshower.trident.states.marks import Journal, StateOwner
@@ -36,7 +42,6 @@ from sunshower.trident.states.parts import (
     is_ready,
     task_of,
 )
-from sunshower.trident.states.texts import keys_of, text_of, text_of_key, values_of
 from sunshower.trident.states.values import packed, unpacked
 
 Changes = dict[str, str | None]

@@ -25,9 +25,9 @@ from sunshower.errors import StateMismatch
 from sunshower.runtime.transport.hashing import task_index
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.topologies.operators.keyed.moved_parts import group_of
+from sunshower.topologies.operators.keyed.stored_texts import keys_of
 from sunshower.topologies.operators.states import Key, Spread
 from sunshower.trident.states.marks import is_moved
-from sunshower.trident.states.texts import keys_of
 
 Entry = tuple[str, str]  # a key and a value, as they are stored
 

@@ -17,11 +17,17 @@ from typing import Any
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
 from sunshower.topologies.operators.keyed.recent import Recent
+from sunshower.topologies.operators.keyed.stored_texts import (
+    UNCHANGING,
+    key_of,
+    text_of,
+    texts_of_keys,
+    values_of,
+)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, StateKind, Update
 from sunshower.trident.states.counted import describe_attempt
 from sunshower.trident.states.marks import Journal, StateOwner
-from sunshower.trident.states.texts import UNCHANGING, key_of, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
     NOTHING,
     Kept,

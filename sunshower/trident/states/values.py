@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
+from sunshower.topologies.operators.keyed.stored_texts import UNCHANGING, values_of
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident.states.texts import UNCHANGING, values_of
 
 _LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}
 

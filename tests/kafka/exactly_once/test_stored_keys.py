@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -17,6 +18,8 @@ from sunshower.errors import StateMismatch, Unserialisable, VersionMismatch
 from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 NODE = "/deduplicated/shop/count/0"
 encode = Codec(exact=True).encode
 
@@ -39,6 +42,14 @@ class Count(Bolt[int, None]):
         self.total = state
 
 
+class Rows(Count):
+    def process(self, record: Any) -> None:
+        self.total += 1
+
+    def result(self) -> Any:
+        return self.total
+
+
 class RunsCode:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,6 +62,34 @@ def open_bolt(forest: MemoryForest, bolt: Count | None = None) -> Deduplicated:
     found = deduplicate(lambda record: record, bolt or Count(), store=lambda: MemoryTree(forest))
     found.prepare(Context("shop", "count", 1, 0, 1))
     return found
+
+
+@pytest.mark.parametrize(
+    ("key", "equal"),
+    [
+        (float("nan"), float("nan")),
+        (1, 1.0),
+        (Decimal(1), True),
+        (0.0, -0.0),
+        ([1, float("nan")], (1, float("nan"))),
+        (Pair(1, 2), [1, 2]),
+        ({1, 2}, frozenset([2, 1])),
+        (NOON, NOON.astimezone(timezone(timedelta(hours=2)))),
+        (
+            datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1),
+            datetime(2024, 10, 27, 1, 30, tzinfo=UTC),
+        ),
+    ],
+)
+def test_keys_that_are_one_group_are_one_key_also_after_a_restart(key: Any, equal: Any) -> None:
+    forest, context = MemoryForest(), Context("shop", "count", 1, 0, 1)
+    for _ in range(2):
+        bolt = deduplicate(lambda record: record[0], Rows(), store=lambda: MemoryTree(forest))
+        bolt.prepare(context)
+        for value in (key, equal, key):
+            bolt.process([value])
+        bolt.flush()
+    assert bolt.result() == 1
 
 
 def test_a_pickle_in_the_store_is_refused_and_runs_no_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -224,8 +225,40 @@ class Loose(NamedTuple):
 
 @pytest.mark.parametrize(
     "value",
-    [{1, 2}, bytes(1 << 23), date(2026, 1, 2), [date(2026, 1, 2)], float("nan"), Part("a")],
-    ids=["set", "8 MiB", "date", "list of dates", "nan", "dataclass"],
+    [{1, 2}, {"b": ("a", 1 << 70)}, date(2026, 1, 2), [date(2026, 1, 2)], -math.inf, {1: b"a"}],
+    ids=["set", "tuple", "date", "list of dates", "infinity", "dictionary of integers"],
+)
+def test_a_value_of_any_type_has_marks_and_is_restored(value: Any) -> None:
+    letter = dead_letter_of(Loose(POISON, value))
+    assert (letter.as_text, letter.marked) == ([], ["value"])
+    done = replayed(Records(list[Loose](), type=Loose), [letter])
+    assert repr(done.results["picky"][0]) == repr([Loose(POISON, value)])
+
+
+def test_marks_are_as_the_states_have_them_and_can_be_corrected() -> None:
+    letter = dead_letter_of(Loose(POISON, [(1, 2), {"b", "a"}, UUID(int=5)]))
+    marked = [{"()": [1, 2]}, {"(set)": ["a", "b"]}, {"(UUID)": str(UUID(int=5))}]
+    assert letter.record == {"number": POISON, "value": marked}
+    corrected = letter._replace(record={"number": 9, "value": {"()": [9]}})
+    done = replayed(Records(list[Loose](), type=Loose), [corrected])
+    assert done.results["picky"][0] == [Loose(9, (9,))]
+
+
+def test_what_looks_like_a_mark_is_no_mark_in_a_letter_without_marks() -> None:
+    value = {"()": [1, 2]}
+    old = DeadLetter(*LETTER[:1], {"number": 9, "value": value}, *LETTER[2:])
+    done = replayed(Records(list[Loose](), type=Loose), [old])
+    assert done.results["picky"][0] == [Loose(9, value)]
+    letter = dead_letter_of(Loose(POISON, value))
+    assert letter.marked == ["value"] or letter.record["value"] == value
+    done = replayed(Records(list[Loose](), type=Loose), [letter])
+    assert done.results["picky"][0] == [Loose(POISON, value)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [bytes(1 << 23), {"a" * (1 << 24)}, Part("a"), [Part("a")], ["\ud800", (1,)]],
+    ids=["8 MiB", "set of 16 MiB", "dataclass", "list of dataclasses", "surrogate in a tuple"],
 )
 def test_a_value_that_the_letter_has_only_as_text_is_not_replayed(value: Any) -> None:
     letter = dead_letter_of(Loose(POISON, value))

@@ -157,6 +157,30 @@ def test_a_java_stack_is_reduced_to_its_cause() -> None:
     assert "SparkThreadUtils" not in str(error)
 
 
+ANCIENT = """An error occurred while calling o1.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1
+times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.1 executor driver): \
+org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailed(QueryExecutionErrors.scala:774)
+Caused by: org.apache.spark.SparkUpgradeException: [ANCIENT_DATETIME] You may get another result:
+writing dates before 1582-10-15 or timestamps before 1900-01-01T00:00:00Z can be dangerous.
+Set "spark.sql.parquet.datetimeRebaseModeInWrite" to "CORRECTED".
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.ancient(QueryExecutionErrors.scala:750)
+\t... 21 more
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2856)
+"""
+
+
+def test_a_message_of_several_lines_ends_with_its_remedy() -> None:
+    error = str(spark_error(raised(RuntimeError(ANCIENT)), "totals", alive=True))
+    assert "\n".join(error.splitlines()[:3]).endswith(
+        'Set "spark.sql.parquet.datetimeRebaseModeInWrite" to "CORRECTED".'
+    )
+    assert "QueryExecutionErrors" not in error
+
+
 def test_the_error_of_a_udf_has_only_its_python_traceback() -> None:
     error = spark_error(raised(RuntimeError(PYTHON)), "totals", alive=True)
     assert isinstance(error, TransformFailed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,20 @@ def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
     non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):
         batches(Topology("t"), "numbers", non_transactional, store=InMemory()).apply(step)
+
+
+def test_pyarrow_reads_int96_of_earlier_releases_beside_new_batches(tmp_path: Path) -> None:
+    times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+    rows = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC"))})
+    for txid in (1, 2):
+        (tmp_path / f"txid={txid}").mkdir()
+        is_old = txid == 1
+        parquet.write_table(
+            rows, tmp_path / f"txid={txid}/0.parquet", use_deprecated_int96_timestamps=is_old
+        )
+    kind = pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    schema = pyarrow.dataset.dataset(tmp_path / "txid=2").schema
+    found = pyarrow.dataset.dataset(tmp_path, schema, kind, partitioning="hive")
+    assert found.to_table()["at"].to_pylist() == times * 2
+    plain = pyarrow.dataset.dataset(tmp_path / "txid=1").to_table()["at"]
+    assert plain.cast(pa.timestamp("us"), safe=False).to_pylist()[1].year == 1816

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
 from tests.spark.sales import SALES, Sale, identity, run
@@ -50,6 +52,62 @@ class Following:
         stream = stream.format("parquet").option("checkpointLocation", f"{self.into}-checkpoint")
         stream.trigger(availableNow=True).start(self.into).awaitTermination()
         return session.read.parquet(self.into)
+
+
+class Moment(NamedTuple):
+    number: int
+    day: date
+    at: datetime
+    nested: list[datetime]
+
+
+class MomentOfBatch(NamedTuple):
+    number: int
+    day: date
+    at: datetime
+    nested: list[datetime]
+    txid: int
+
+
+_DAYS = [
+    date(1, 1, 1),
+    date(1582, 10, 4),
+    date(1582, 10, 14),
+    date(1600, 2, 29),
+    date(9999, 12, 31),
+]
+_TIMES = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1582, 10, 14, 12, 30, tzinfo=UTC),
+    datetime(1899, 12, 30, tzinfo=UTC),
+    datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
+
+
+def test_times_of_all_years_are_read_as_they_were_written_by_spark_and_by_pyarrow(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    folder = tmp_path / "moments"
+    opened = TableFolder(folder, "t", "b", current=1)
+    pairs = zip(_DAYS, _TIMES, strict=True)
+    moments = [Moment(number, day, at, [at]) for number, (day, at) in enumerate(pairs)]
+    columns = RecordColumns.of(Moment)
+    made = run(
+        gateway,
+        SparkStep(identity, Moment, writers=(table(folder),)),
+        columns.table(moments),
+        id="1",
+        txid=1,
+    )
+    assert sorted(made) == moments
+    opened.publish(1)
+    reading = SparkStep(Reading(str(folder)), MomentOfBatch)
+    read = run(gateway, reading, columns.table(moments), id="2", txid=2)
+    assert sorted(read) == [(*moment, 1) for moment in moments]
+    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table().sort_by("number")
+    assert found.schema.field("at").type == pyarrow.timestamp("us", "UTC")
+    assert [Moment(*row.values()) for row in found.select(Moment._fields).to_pylist()] == moments
 
 
 def write(

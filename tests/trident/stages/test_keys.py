@@ -21,9 +21,9 @@ from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.hashing import stable_hash
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.operators.keyed.stored_texts import key_of as key_from
+from sunshower.topologies.operators.keyed.stored_texts import text_of_key
 from sunshower.trident import MemoryState
-from sunshower.trident.states.texts import key_of as key_from
-from sunshower.trident.states.texts import text_of_key
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color
 from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, KeyCounts, expected, program

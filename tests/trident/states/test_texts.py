@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import Unserialisable
-from sunshower.trident.states.texts import text_of, values_of
+from sunshower.topologies.operators.keyed.stored_texts import text_of, values_of
 from tests.runtime.field_values import dated, exactly
 
 texts = st.text(max_size=5)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sunshower.failures import Failure
-from sunshower.scalars import for_json
-from sunshower.texts import carried, size_of
+from sunshower.runtime.tasks.letter_values import LetterValues, readable
+from sunshower.texts import size_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DeadLetter, fitted
 
@@ -25,14 +25,19 @@ def dead_letter(
     *,
     stream: str = DEFAULT,
     time: float,
+    forms: LetterValues | None = None,
 ) -> DeadLetter:
     """The dead letter of a message of `spout` that failed `attempts` times, last with `failure`;
-    `time`: Unix time.
+    `time`: Unix time; `forms`: how the values are written, so that a replay restores them.
 
     It has at most `bytes_max` bytes as MessagePack, by default what the usual `record_bytes_max`
     lets travel to another worker.
     """
-    values = {field: _plain(value) for field, value in record.items()}
+    if forms is not None:
+        values, texts, marked = forms.written(record)
+    else:
+        values, marked = {field: readable(value) for field, value in record.items()}, []
+        texts = [field for field, value in record.items() if values[field] is not value]
     letter = DeadLetter(
         message_id,
         values,
@@ -47,18 +52,10 @@ def dead_letter(
         failure.traceback,
         stream,
         time,
-        tuple(field for field, value in record.items() if values[field] is not value),
+        tuple(texts),
+        tuple(marked),
     )
     return fitted(letter, bytes_max, lambda one: size_of(tuple(one)))
-
-
-def _plain(value: Any) -> Any:
-    """A date, decimal, UUID, Enum or record as record_reader reads it; others as they are."""
-    try:
-        plain = value._asdict() if hasattr(type(value), "_fields") else for_json(value)
-    except (Exception, SystemExit):  # of a property of a dataclass, too
-        return value
-    return plain if carried(plain, 1 << 62) is plain else value
 
 
 def in_a_line(text: str) -> str:

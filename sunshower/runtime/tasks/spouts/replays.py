@@ -225,7 +225,8 @@ class Replays:
             raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
         what = (message_id, source.values(replay), failure, times, self._letter_bytes)
         stream, wall_s = source.stream_of(replay), self._letters.clock.wall()
-        letter = dead_letter(spout, *what, stream=stream, time=wall_s)
+        forms = self._letters.forms(stream)
+        letter = dead_letter(spout, *what, stream=stream, time=wall_s, forms=forms)
         charged.dead, charged.hopeless, charged.times = True, False, 0
         self._instrument.dead(replay.number)
         return replay._replace(payload=source.letter_payload(replay, letter))

@@ -18,6 +18,7 @@ from sunshower.runtime.transport.hashing import task_index
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import BEHIND, OWED, TIME, TIMER
+from sunshower.topologies.operators.keyed.stored_texts import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, Spread
 from sunshower.topologies.operators.totals import TotalsSlot
@@ -29,7 +30,6 @@ from sunshower.trident import (
     ZooKeeperState,
 )
 from sunshower.trident.states.factories import KeptState
-from sunshower.trident.states.texts import key_of, text_of_key
 from tests.trident.rigs.additions import batch
 
 FIRST = Attempt(1, 0, 0)

@@ -1,0 +1,1 @@
+"""What aggregates compute of values: their order, and their exact sums."""

@@ -1,0 +1,270 @@
+"""Exact sums of numbers, the same in every order and however their parts were combined.
+
+A sum is what a state keeps: None (of no values), an int, a float, a Decimal, or a list of numbers
+whose exact sum is the value. In a list of floats the first is the rounded sum, and each further one
+the rounded rest; so it is short, and equal sums are equal lists. Shewchuk, "Adaptive precision
+floating-point arithmetic", 1997; `math.fsum`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, getcontext
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sunshower.errors import BadEmit
+from sunshower.topologies.operators.values.ordering import plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Sum: TypeAlias = int | float | Decimal | list[Any] | None
+
+_DIGITS_MAX = 10_000  # of a sum of Decimals
+_LARGE = Context(prec=_DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+_WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are integers
+
+
+def total(values: Sequence[Any], where: str) -> Sum:
+    """The sum of numbers and sums; None is passed over. Raises BadEmit for other values, and for
+    Decimals whose sum has more than 10,000 digits."""
+    if len(values) == 1:
+        if type(values[0]) is float or type(values[0]) is int:
+            return values[0] + 0  # -0.0 is 0.0
+        return _mixed(values, where)
+    if type(values[0]) is int:
+        try:
+            if type(whole := sum(values)) is int:
+                return whole
+        except (TypeError, ArithmeticError):  # other values follow
+            return _mixed(values, where)
+    kinds = [*map(type, values)]
+    floats, count = kinds.count(float), len(kinds)  # 23 ns per value, a set of them 42 ns
+    if floats == count:
+        return _floats(values)
+    if floats + kinds.count(int) == count:
+        numbers = [value for value in values if type(value) is float]
+        return _with_whole(numbers, sum(value for value in values if type(value) is int))
+    return _mixed(values, where)
+
+
+def _mixed(values: Sequence[Any], where: str) -> Sum:
+    whole, floats, decimals = 0, list[float](), list[Decimal]()
+    is_empty = True
+    for value in _each(values):
+        is_empty = False
+        if isinstance(value, float):
+            floats.append(float(value))
+        elif isinstance(value, int):
+            whole += value
+        elif isinstance(value, Decimal):
+            decimals.append(value)
+        else:
+            raise BadEmit(
+                f"{where}: a value is a {type(value).__qualname__}, and no number; convert it in a "
+                ".map before, or filter it out"
+            )
+    if is_empty:
+        return None
+    exact = _decimals([*decimals, Decimal(whole)], where) if decimals else None
+    if not floats:
+        return whole if exact is None else exact
+    if exact is None:
+        return _with_whole(floats, whole)
+    if not exact.is_finite():
+        return _floats([*floats, float(exact)])
+    made = _floats(floats)
+    if isinstance(made, list):
+        return [*made, exact]
+    return [made, exact] if math.isfinite(made) else made
+
+
+def add(first: Sum, second: Sum, where: str) -> Sum:
+    """The sum of two sums. Raises as `total`."""
+    if type(first) is int and type(second) is int:
+        return first + second
+    if type(first) is float and type(second) is list:
+        first, second = second, first
+    exact: Sum = None
+    if type(second) is float:
+        exact = _plus(first, second)
+    elif type(first) is list and type(second) is list:
+        exact = _plus_pair(first, second)
+    if exact is not None:
+        return exact
+    if first is None or second is None:
+        return second if first is None else first
+    parts = first if type(first) is list else [first]
+    return total([*parts, *second] if type(second) is list else [*parts, second], where)
+
+
+def _plus(first: Any, value: float) -> Any:
+    """The sum of a float, or of a sum of two floats, and a float; None if it is not finite, or no
+    sum of two floats. Knuth's theorem B (TAOCP, volume 2, 4.2.2) written out costs a third of
+    `math.fsum` with the list that it needs."""
+    if type(first) is float:
+        made = first + value
+        back = made - first
+        rest = (first - (made - back)) + (value - back)
+        if rest == 0.0:
+            return made
+        return [made, rest] if rest - rest == 0.0 else None
+    if type(first) is not list or len(first) != 2 or type(first[1]) is not float:
+        return None
+    high, low = first
+    made = high + value
+    back = made - high
+    rest = (high - (made - back)) + (value - back)
+    small = low + rest
+    back = small - low
+    if (low - (small - back)) + (rest - back) != 0.0:
+        return None
+    large = made + small
+    rest = small - (large - made)  # |made| >= |small|, or made is 0
+    if rest == 0.0:
+        return large
+    return [large, rest] if rest - rest == 0.0 else None
+
+
+def _plus_pair(first: list[Any], second: list[Any]) -> Any:
+    """The sum of two sums of two floats. None if it is not finite, or no sum of two floats."""
+    if len(first) != 2 or len(second) != 2:
+        return None
+    (high, low), (other, rest) = first, second
+    if type(low) is not float or type(rest) is not float:
+        return None
+    made = high + other
+    back = made - high
+    middle = (high - (made - back)) + (other - back)
+    small = low + rest
+    back = small - low
+    least = (low - (small - back)) + (rest - back)
+    both = middle + small
+    back = both - middle
+    if least != 0.0 or (middle - (both - back)) + (small - back) != 0.0:
+        return None
+    large = made + both
+    back = large - made
+    rest = (made - (large - back)) + (both - back)
+    if rest == 0.0:
+        return large
+    return [large, rest] if rest - rest == 0.0 else None
+
+
+def number(value: Sum) -> Any:
+    """A sum as one number: an int, a Decimal, or the nearest float."""
+    if type(value) is not list:
+        return value
+    if {*map(type, value)} == {float}:
+        return math.fsum(value)
+    return float(_as_decimal(value))
+
+
+def mean(value: Sum, count: int) -> Any:
+    """A sum divided by how many values it has; None of no values."""
+    if not count or value is None:
+        return None
+    found = number(value)
+    if isinstance(found, Decimal):
+        return Context(getcontext().prec, None, MIN_EMIN, MAX_EMAX, traps=[]).divide(found, count)
+    if isinstance(found, int) or math.isfinite(found):
+        try:
+            return found / count
+        except OverflowError:  # of integers
+            return float(_LARGE.divide(Decimal(found), count))
+    if type(value) is list and math.isfinite(value[0]):  # beyond a float, the mean is not
+        return float(_LARGE.divide(_as_decimal(value), count))
+    return found
+
+
+def pieces(column: Any) -> list[pa.ChunkedArray] | None:
+    """Columns whose sums, together, are the exact sum of any part of a column of floats: each has
+    so few digits that no addition rounds. None if the numbers are too large for that. Rump, Ogita,
+    Oishi, "Accurate floating-point summation", 2008."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rest, made = column.cast(pa.float64()), list[Any]()
+    if not math.isfinite(bound := _sum_of_sizes(rest)):
+        finite = pc.if_else(pc.is_finite(rest), rest, 0.0)
+        made, rest = [pc.subtract(rest, finite)], finite
+        bound = _sum_of_sizes(rest)
+    while bound or not made:
+        exponent = math.frexp(bound)[1] + 1
+        if exponent > 1023 or bound == math.inf:
+            return None
+        large = math.ldexp(1.0, exponent)
+        made.append(pc.subtract(pc.add(rest, large), large))
+        rest = pc.subtract(rest, made[-1])
+        bound = _sum_of_sizes(rest)
+    return made
+
+
+def _sum_of_sizes(column: Any) -> float:
+    """About the sum of |value|, which no sum of a part exceeds: 3 ns per value; `min_max`: 8 ns."""
+    import pyarrow.compute as pc
+
+    return float(pc.sum(pc.abs(column)).as_py() or 0.0)
+
+
+def _each(values: Iterable[Any]) -> Iterable[Any]:
+    """The numbers of sums."""
+    for value in values:
+        if type(value) is list:
+            yield from _each(value)
+        elif value is not None:
+            yield plain(value)
+
+
+def _floats(values: Sequence[float]) -> float | list[Any]:
+    try:
+        made = math.fsum(values)
+    except ValueError:  # inf and -inf
+        return math.nan
+    except OverflowError:  # of a part of them
+        if others := [value for value in values if not math.isfinite(value)]:
+            return sum(others)
+        large = sum(int(value) for value in values if abs(value) >= _WHOLE)
+        return _with_whole([value for value in values if abs(value) < _WHOLE], large)
+    if not math.isfinite(made):
+        return made
+    parts, rest = [made], [*values, -made]
+    while more := math.fsum(rest):
+        parts.append(more)
+        rest.append(-more)
+    return parts if len(parts) > 1 else made
+
+
+def _with_whole(floats: Sequence[float], whole: int) -> float | list[Any]:
+    """The sum of floats and an integer, as a float or a list of floats. Beyond what a float can be,
+    the integer is the last of the list."""
+    parts = [*floats, 0.0]
+    try:
+        while whole:
+            parts.append(float(whole))
+            whole -= int(parts[-1])
+    except OverflowError:
+        small = _floats(parts)
+        if isinstance(small, float) and not math.isfinite(small):
+            return small
+        return [*(small if isinstance(small, list) else [small]), whole]
+    return _floats(parts)
+
+
+def _decimals(values: Sequence[Decimal], where: str) -> Decimal:
+    context = _LARGE.copy()
+    context.traps[Inexact] = True
+    try:
+        made = reduce(context.add, values)
+    except Inexact:
+        raise BadEmit(
+            f"{where}: the sum of these Decimals has more than {_DIGITS_MAX:,} digits; round them "
+            "in a .map before"
+        ) from None
+    return Decimal("NaN") if made.is_nan() else made
+
+
+def _as_decimal(parts: Sequence[Any]) -> Decimal:
+    return reduce(_LARGE.add, map(Decimal, parts))

@@ -1,0 +1,331 @@
+"""Aggregates of the same records are the same in every order, partition, form and store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from functools import reduce
+from itertools import permutations
+from random import Random
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sunshower.trident.states.texts import text_of, values_of
+
+from sunshower import (
+    Records,
+    Spout,
+    Topology,
+    average,
+    collect,
+    count,
+    max_,
+    min_,
+    run_inline,
+    sliding,
+    sum_,
+    top,
+    tumbling,
+)
+from sunshower.codec import Codec
+from sunshower.errors import BadEmit, TopologyFailed, UnknownField
+from sunshower.records import Schema
+from sunshower.topologies.operators.port import Attempt
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+NAN, INF = math.nan, math.inf
+
+
+class Row(NamedTuple):
+    key: str
+    value: Any
+    number: int = 0
+
+
+SCHEMA = Schema.of(Row)
+ATTEMPT = Attempt(1, 0, 1)
+NUMBERS: dict[str, list[Any]] = {
+    "integers": [0, -1, 1 << 70, -(1 << 70), 5, None, True, False],
+    "floats": [0.1, 1e16, -1e16, 1.0, 3.3, -0.0, 0.0, 5e-324, 1e-300],
+    "floats with NaN": [0.1, NAN, -7.5, None, 1e16],
+    "infinities": [INF, 1.0, -2.5, None, 1e308],
+    "infinities of both signs": [INF, -INF, 1.0],
+    "too large": [1e308, -1e308, 1.7e308, 1.0, 0.1, 10**309, -(10**309)],
+    "mixed": [1, 1.0, True, Decimal(1), Decimal("1.0"), (1 << 53) + 1, 0.5, None],
+    "decimals": [Decimal("0.1"), Decimal("1E+20"), Decimal("-1E-20"), 3, Decimal("0.10"), None],
+    "decimals with NaN": [Decimal("NaN"), Decimal("sNaN"), Decimal("2.5"), NAN, 7],
+    "decimal infinities": [Decimal("Infinity"), Decimal("2.5"), 7, Decimal("-Infinity")],
+    "NumPy": [np.float64(0.1), np.int64(1 << 62), np.float32(0.1), np.bool_(True), 2, 0.5, NAN],
+    "only NaN": [NAN, Decimal("sNaN"), None],
+    "only None": [None],
+}
+OTHERS: dict[str, list[Any]] = {
+    "moments": [
+        *(NOON.astimezone(timezone(timedelta(hours=hours))) for hours in (2, 0, -7)),
+        *(datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=fold) for fold in (0, 1)),
+        datetime(2024, 10, 27, 2, 45, tzinfo=BERLIN),
+        None,
+    ],
+    "texts": ["b", "", "é", "a", None],
+    "lists": [(1, NAN), (1, 2.0), (1.0, 2), (0, "x"), (0, 7), None],
+}
+ALL = {**NUMBERS, **OTHERS}
+
+
+def aggregators(case: str) -> list[Any]:
+    field = "value"
+    anything = [min_(field), max_(field), count(), count(field), collect(field)]
+    ranked = [top(2, by=field), top(1, by=field, each="number"), top(9, by="number")]
+    return [*anything, *ranked, *([sum_(field), average(field)] if case in NUMBERS else [])]
+
+
+def shown(aggregator: Any, found: Any) -> str:
+    """The text of a result, which tells 1 from 1.0; of a list without an order, sorted."""
+    return repr(sorted(map(repr, found)) if isinstance(aggregator, collect) else found)
+
+
+def stored(value: Any) -> Any:
+    """A partial value as the next task or the next batch has it."""
+    return values_of([text_of(Codec().decode(Codec().encode(value)))])[0]
+
+
+def result(aggregator: Any, parts: Sequence[Sequence[Row]]) -> str:
+    """What is emitted of rows that are combined in parts, of which each was stored."""
+    values = []
+    for rows in parts:
+        table = aggregator.table()
+        for at in (slice(None, 1), slice(1, None)):  # a task processes several inputs
+            aggregator.gather(table, ["a"] * len(rows[at]), rows[at], ATTEMPT)
+        values.append(stored(table["a"]))
+    ((found,),) = aggregator.rows(reduce(aggregator.combine, values))
+    return shown(aggregator, found)
+
+
+def orders(case: str, seed: int) -> Iterator[list[list[Row]]]:
+    """The same rows in several orders and partitions."""
+    random = Random(seed)
+    rows = [Row("a", random.choice(ALL[case]), random.randrange(3)) for _ in range(12)]
+    for _ in range(5):
+        random.shuffle(rows)
+        ends = sorted(random.sample(range(1, 12), random.randrange(6)))
+        yield [rows[one:two] for one, two in zip([0, *ends], [*ends, 12], strict=True)]
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_an_aggregate_does_not_depend_on_order_and_partition(case: str) -> None:
+    for seed in range(2):
+        for given in aggregators(case):
+            bound = given.bind(SCHEMA, "here")
+            found = {result(bound, parts) for parts in orders(case, seed)}
+            assert len(found) == 1, (given.name, found)
+
+
+@pytest.mark.parametrize("case", ["floats", "floats with NaN", "integers"])
+def test_a_sum_is_the_rounded_exact_sum(case: str) -> None:
+    for seed in range(8):
+        for parts in orders(case, seed):
+            values = [row.value for rows in parts for row in rows if row.value is not None]
+            exact = math.fsum(values) if case != "integers" else sum(values)
+            assert result(sum_("value").bind(SCHEMA, "here"), parts) == repr(exact + 0)
+
+
+def test_each_aggregate_passes_over_nan_and_none_as_it_is_documented() -> None:
+    wanted: list[tuple[list[Any], list[str]]] = [
+        # the values; then min, max, sum, average, count of values
+        ([1.5, NAN, 100.0], ["1.5", "100.0", "nan", "nan", "3"]),
+        ([1.5, None, 100.0], ["1.5", "100.0", "101.5", "50.75", "2"]),
+        ([NAN, None], ["nan", "nan", "nan", "nan", "1"]),
+        ([None, None], ["None", "None", "None", "None", "0"]),
+        ([INF, -INF], ["-inf", "inf", "nan", "nan", "2"]),
+        ([1e308, 1e308], ["1e+308", "1e+308", "inf", "1e+308", "2"]),
+        ([True, 1, 1.0, Decimal(1)], ["1", "1", "4.0", "1.0", "4"]),
+        ([True, 1.0, Decimal("1.0")], ["1.0", "1.0", "3.0", "1.0", "3"]),
+        ([Decimal("1.10"), 2], ["Decimal('1.10')", "2", "Decimal('3.10')", "Decimal('1.55')", "2"]),
+        ([True, True], ["True", "True", "2", "1.0", "2"]),
+        ([np.float32(0.5), np.int8(1)], ["0.5", "1", "1.5", "0.75", "2"]),
+    ]
+    given = [min_("value"), max_("value"), sum_("value"), average("value"), count("value")]
+    for values, results in wanted:
+        for order in permutations(values):
+            parts = [[Row("a", value)] for value in order]
+            found = [result(one.bind(SCHEMA, "here"), parts) for one in given]
+            assert found == results, order
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        ([5.0, NAN, 1.0, 9.0, 7.0], [9.0, 7.0, 5.0]),
+        ([5.0, None, NAN, 9], [9, 5.0]),
+        ([NAN, None, NAN], [NAN, NAN]),
+        ([None, None], [None, None]),
+        ([Decimal("sNaN"), Decimal(3), True, 1.0], [Decimal(3), 1.0, True]),
+    ],
+)
+def test_a_ranking_passes_over_nan_and_none(values: list[Any], best: list[Any]) -> None:
+    for order in permutations(values):
+        rows = [Row("a", value) for value in order]
+        found = result(top(3, by="value").bind(SCHEMA, "here"), [[row] for row in rows])
+        assert found == repr([tuple(Row("a", value)) for value in best])
+
+
+def test_records_with_equal_values_are_ranked_in_the_order_of_their_fields() -> None:
+    rows = [Row("b", 1), Row("a", 1.0), Row("a", 1), Row("c", True), Row("d", 2)]
+    for order in permutations(rows):
+        found = result(top(3, by="value").bind(SCHEMA, "here"), [order[:2], order[2:]])
+        assert found == repr([("d", 2, 0), ("a", 1, 0), ("a", 1.0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "values", "why"),
+    [
+        (max_("value"), [1, "a"], r"max_\('value'\): numbers and texts cannot be compared"),
+        (min_("value"), [NOON, NOON.replace(tzinfo=None)], "datetimes and datetimes with a zone"),
+        (max_("value"), [{1}, {2}], "values without an order"),
+        (top(1, by="value"), [1, "a"], "numbers and texts"),
+        (sum_("value"), ["a", "b"], r"sum_\('value'\): a value is a str, and no number"),
+        (average("value"), [1, NOON], "a value is a datetime"),
+        (sum_("value"), [Decimal("1E+20000"), 1], "more than 10,000 digits"),
+    ],
+)
+def test_values_that_cannot_be_aggregated_are_named(
+    aggregator: Any, values: list[Any], why: str
+) -> None:
+    for order in permutations(values):
+        with pytest.raises(BadEmit, match=why):
+            result(aggregator.bind(SCHEMA, "here"), [[Row("a", value)] for value in order])
+
+
+@pytest.mark.parametrize("value", [NAN, None, Decimal("NaN"), True])
+def test_a_group_that_begins_without_a_number_has_those_that_follow(value: Any) -> None:
+    for given, result in ((max_("value"), 7.5), (min_("value"), -2.0)):
+        bound = given.bind(SCHEMA, "here")
+        table = bound.table()
+        bound.gather(table, ["a", "a"], [Row("a", value)] * 2, ATTEMPT)
+        bound.gather(table, ["a", "a"], [Row("a", 7.5), Row("a", -2.0)], ATTEMPT)
+        assert table == {"a": result}
+
+
+def test_states_of_before_are_continued() -> None:
+    """They had rounded sums, and as the extreme perhaps NaN."""
+    bound = [one.bind(SCHEMA, "here") for one in (sum_("value"), average("value"), max_("value"))]
+    total, mean, greatest = bound
+    assert total.result(total.combine(0.1, [0.2, 1e-20])) == 0.30000000000000004
+    assert mean.result(mean.combine([0.5, 2], [[1.0, 1e-20], 1])) == 0.5
+    assert greatest.result(greatest.combine(NAN, 3.0)) == 3.0
+
+
+def test_count_of_a_field_that_is_not_there_says_how_to_name_the_number() -> None:
+    with pytest.raises(UnknownField, match="name= names what it emits: there is no field 'times'"):
+        count("times").bind(SCHEMA, "here")
+
+
+# ---- in programs ---------------------------------------------------------------------------------
+
+
+class Tables(Spout[Row]):
+    def __init__(self, parts: Sequence[Sequence[Row]], kind: pa.DataType) -> None:
+        self.parts, self.kind = parts, kind
+
+    def tables(self) -> Iterator[pa.Table]:
+        for rows in self.parts:
+            columns = list(zip(*rows, strict=True))
+            yield pa.table(
+                [pa.array(columns[0]), pa.array(columns[1], self.kind), pa.array(columns[2])],
+                names=Row._fields,
+            )
+
+
+FIELD = "value"
+GIVEN = [
+    *(sum_(FIELD), average(FIELD), min_(FIELD), max_(FIELD), count(), count(FIELD)),
+    top(2, by=FIELD),
+]
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "floats": (pa.float64(), [0.1, 1e16, -1e16, 1.0, 3.3, -0.0, 0.0, 5e-324]),
+    "floats with NaN": (pa.float64(), [0.1, NAN, None, INF]),
+    "single": (pa.float32(), [0.5, 16777216.0, 1.5, None]),
+    "integers": (pa.int64(), [1, (1 << 62) + 1, -5, None]),
+    "decimals": (pa.decimal128(20, 2), [Decimal("0.10"), Decimal("2.00"), None]),
+    "nothing": (pa.float64(), [None]),
+}
+
+
+def last_rows(topology: Topology, stream: Any) -> list[str]:
+    """The last row of each group, and of each window."""
+    found: dict[Any, Any] = {}
+
+    def keep(row: Any) -> None:
+        found[row[: -len(GIVEN)]] = repr([*row[-len(GIVEN) :]])
+
+    stream.shuffle().bolt("keep", keep)
+    run_inline(topology.graph())
+    return [found[key] for key in sorted(found)]
+
+
+def totals(source: Spout[Row]) -> list[str]:
+    topology = Topology("totals")
+    rows = topology.spout("rows", source)
+    return last_rows(topology, rows.group_by("key").aggregate(*GIVEN, parallelism=2))
+
+
+def windows(rows: Sequence[Row], window: Any) -> list[str]:
+    topology = Topology("windows")
+    stream = topology.spout("rows", Records(rows, type=Row))
+    return last_rows(topology, stream.group_by("key").window(window, *GIVEN))[:1]
+
+
+def in_batches(rows: Sequence[Row], size: int, **more: Any) -> str:
+    topology, found = Topology("batches"), list[Any]()
+    spout = FixedBatchSpout(rows, size, type=Row)
+    stream = batches(topology, "rows", spout, store=InMemory()).group_by("key")
+    if more:
+        stream.window(more["window"], *GIVEN, state=MemoryState()).peek(found.append)
+    else:
+        stream.aggregate(*GIVEN, parallelism=2).peek(found.append)
+    run_inline(topology.graph())
+    return repr([*found[-1][-len(GIVEN) :]])
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_rows_tables_windows_and_batches_agree(case: str) -> None:
+    kind, values = COLUMNS[case]
+    random = Random(5)
+    rows = [Row("a", random.choice(values), 1) for _ in range(12)]
+    found = set[str]()
+    for _ in range(2):
+        random.shuffle(rows)
+        found |= {*totals(Records(rows, type=Row))}
+        found |= {*totals(Tables([rows[:5], rows[5:]], kind)), *totals(Tables([rows], kind))}
+        found |= {in_batches(rows, len(rows))}
+        found |= {in_batches(rows, 5, window=tumbling(count=12))}
+        for window in (tumbling(count=12), sliding(seconds=4, every=2, field="number")):
+            found |= {*windows(rows, window)}
+    assert len(found) == 1, found
+
+
+def test_the_greatest_value_beside_nan_is_found_by_max_by_and_stored() -> None:
+    for order in permutations([1.0, NAN, 100.0, None]):
+        topology, found, state = Topology("best"), list[Any](), MemoryState()
+        spout = FixedBatchSpout([Row("a", value) for value in order], 2, type=Row)
+        stream = batches(topology, "rows", spout, store=InMemory())
+        stream.group_by("key").aggregate(max_("value"), state=state)
+        stream.max_by("value").peek(found.append)
+        run_inline(topology.graph())
+        assert dict(state.items())["a"] == 100.0
+        assert max(row.value for row in found if row.value == row.value) == 100.0
+
+
+def test_a_value_that_is_no_number_fails_its_record_with_the_place_and_the_remedy() -> None:
+    topology = Topology("wrong")
+    rows = topology.spout("rows", Records([Row("a", "x")], type=Row))
+    rows.group_by("key").aggregate(sum_("value"))
+    with pytest.raises(TopologyFailed, match=r"convert it in a \.map before"):
+        run_inline(topology.graph())
