@@ -215,7 +215,7 @@ def test_three_aggregates(p: int) -> None:
 
     def assemble(source: Stream[Any]) -> Stream[Any]:
         counts = totals(source, p).group_by("shop", "price").aggregate(count(), parallelism=p)
-        sizes = counts.group_by("count").aggregate(count("times"), parallelism=p)
+        sizes = counts.group_by("count").aggregate(count(name="times"), parallelism=p)
         return sizes.map(lambda row: row, fields=("count", "times"))
 
     counts: dict[Any, int] = defaultdict(int)
