@@ -13,7 +13,7 @@ from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
-from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
 from sunshower.topologies.operators.updates.update_rows import Lineage, TagUpdates, update_schema
 
 R_co = TypeVar("R_co", covariant=True)
@@ -105,11 +105,12 @@ class StreamHandle(RecordOperators[R_co]):
         assert self._rows is not None
         self.topology.read_updates(self._rows.stage)
 
-    def updates(self) -> StreamSpec:
-        """The stream of the updates of its records; see `need_updates`."""
+    def updates(self, reader: StageDraft) -> StreamSpec:
+        """The stream of the updates of its records for `reader`; see `need_updates`."""
         self.need_updates()
         rows = self._rows
         assert rows is not None
+        rows.read_elsewhere.append(reader.input)
         if rows.updates is None:
             rows.updates = rows.stage.new_stream("updates")
             spec = StreamSpec(rows.updates, update_schema(rows.schema))

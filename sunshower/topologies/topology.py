@@ -307,7 +307,9 @@ class Topology:
         bolt = self._components[stage.id]
         reads = tuple(
             Subscription(
-                grouped.stream.component, grouped.stream.updates().id, _of_updates(grouped.grouping)
+                grouped.stream.component,
+                grouped.stream.updates(stage).id,
+                _of_updates(grouped.grouping),
             )
             for grouped in stage.inputs
         )
@@ -347,6 +349,12 @@ class Topology:
                 self._finished.add(kind)
         components = with_waits(self._components, self.id)
         components = with_watermarks(components, self.id, tracked=self.config.tracked)
+        reads = [read for component in components.values() for read in component.inputs]
+        for id, component in components.items():
+            if isinstance(component.implementation, StageDraft):
+                component.implementation.subscribed = frozenset(
+                    read.stream for read in reads if read.source == id
+                )
         compiled = {component.id: _compiled(component) for component in components.values()}
         graph = Graph(self.id, compiled, self.config, self._modules)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))

@@ -53,6 +53,7 @@ class Persist(Operator):
 
     commits = True
     emits_updates = False  # instead of rows: see update_rows.py
+    shows = False  # whether readers of plain rows get what it emits as updates
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot

@@ -14,6 +14,7 @@ from sunshower.records import Schema
 from sunshower.topologies.async_functions import check_call_time, limits_of
 from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
+from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
@@ -66,6 +67,7 @@ class StageRows:
     lineage: Lineage | None = None  # if they follow from running totals
     updates: str | None = None  # the stream that they leave on as updates, if something reads these
     makes_updates: bool = False  # whether its operator makes updates of the rows of a join
+    read_elsewhere: list[StageRows] = field(default_factory=list)  # of stages that read the updates
 
     @property
     def has_columns(self) -> bool:
@@ -89,15 +91,28 @@ class StageRows:
             if reader.operator is not None
         )
 
+    @property
+    def shows(self) -> bool:
+        """Whether something reads plain rows of these, if they are updates."""
+        return (
+            self.stream in self.stage.subscribed
+            or any(rows.shows for rows in self.read_elsewhere)
+            or any(
+                reader.shows if reader.needs_updates else _shows(reader.operator)
+                for reader in self.readers
+                if reader.operator is not None
+            )
+        )
+
     def compiled(self, *, arrive: bool) -> StageRows:
         """A copy in which rows are passed on as updates as far as something reads them so.
         `arrive`: whether updates arrive at its operator."""
         operator, emits = self.operator, arrive
         if operator is not None and arrive:
             emits = not operator.reads_updates
-            operator = of_updates(operator, self.schema) if emits else operator
+            operator = of_updates(operator, self.schema, shows=self.shows) if emits else operator
         elif isinstance(operator, Persist) and self.needs_updates:
-            operator.emits_updates = emits = True
+            operator.emits_updates, operator.shows, emits = True, self.shows, True
         elif self.makes_updates:
             emits = True
         if not emits:
@@ -117,6 +132,13 @@ class StageRows:
         """This node and its readers, frozen."""
         readers = tuple(one.branch() for one in self.readers)
         return Branch(self.operator, self.stream, self.schema, readers)
+
+
+def _shows(operator: Operator) -> bool:
+    """Whether an operator makes plain rows of updates, or may let others do it."""
+    if isinstance(operator, JoinInput):
+        return operator.number > 0
+    return not operator.reads_updates
 
 
 @dataclass
@@ -139,6 +161,7 @@ class StageDraft:
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
         self.inputs: Sequence[Any] = ()  # the grouped streams whose rows arrive
         self.reads_updates = False  # whether they arrive as updates
+        self.subscribed: frozenset[str | None] = frozenset()  # its streams that others read
         # of a table: what lets the records that are joined with it come as updates
         self.on_updates: list[Callable[[], None]] = []
         self.is_awaited = False  # whether records of other inputs wait until these are read

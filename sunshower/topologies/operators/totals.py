@@ -20,6 +20,7 @@ from sunshower.topologies.operators.aggregators import (
     ReducerAggregator,
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
+from sunshower.topologies.operators.keyed.moved_parts import is_own
 from sunshower.topologies.operators.keyed.state_entries import count_of
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
@@ -233,9 +234,10 @@ class CombinedTotals(_InMemory, PersistCombined):
         return found if len(names) == 1 else dict(zip(names, found, strict=True))
 
     def result(self) -> Any:
-        values, result = self.snapshot(), self.combiner.result
+        values, result = self._values, self.combiner.result
         if values is None:
             return None
+        values = {key: value for key, value in values.items() if not is_own(key)}
         if len(self.combiner.emits) > 1:
             return {key: list(result(value)) for key, value in values.items()}
         return {key: result(value) for key, value in values.items()}

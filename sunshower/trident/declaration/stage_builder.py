@@ -128,6 +128,7 @@ class RowSource:
     feeds: list[Feed] = field(default_factory=list)
     lineage: Lineage | None = None  # if they follow from running totals
     updates: bool = False  # whether something reads them as updates
+    arrivals: list[RowSource] = field(default_factory=list)  # in other stages
 
     @property
     def is_uneven(self) -> bool:
@@ -148,6 +149,18 @@ class RowSource:
             operator = None if self.node is None else self.stage.nodes[self.node][0]
             for origin in () if isinstance(operator, Persist) else self.origins:
                 origin.need_updates()
+
+    @property
+    def shows(self) -> bool:
+        """Whether something reads plain rows of these, if they are updates."""
+        return (
+            not self.updates
+            or any(rows.shows for rows in self.arrivals)
+            or any(
+                not operator.reads_updates and rows.shows
+                for operator, rows in (self.stage.nodes[feed.node] for feed in self.feeds)
+            )
+        )
 
     def read_by(self, *, updates: bool) -> tuple[Feed, ...]:
         """The inputs that get these rows as updates, or as they are."""
@@ -225,6 +238,8 @@ class StageBuilder:
             word = "broadcast" if isinstance(sharing, ToAll) else "partition"
             arrival.lineage = replace(arrival.lineage, blocked=f"{word}(…)")
         self.arrivals.append(arrival)
+        for origin in origins:
+            origin.arrivals.append(arrival)
         return arrival
 
     def feeders(self) -> Iterator[StageBuilder]:
@@ -395,9 +410,9 @@ def _with_updates(operator: Operator, rows: RowSource) -> Operator:
     if not rows.updates:
         return operator
     if isinstance(operator, Persist):
-        operator.emits_updates = True
+        operator.emits_updates, operator.shows = True, rows.shows
         return operator
-    return of_updates(operator, rows.schema)
+    return of_updates(operator, rows.schema, shows=rows.shows)
 
 
 def _lineage(operator: Operator, schema: Schema, origins: Sequence[RowSource]) -> Lineage | None:

@@ -104,7 +104,7 @@ def test_repeated_batches_make_the_totals_of_the_last_rows(name: str, kind: Stat
         .aggregate(count(), sum_("price"), state=second, name="shops", parallelism=2)
     )
     emitted = collected(counts)
-    sizes = counts.group_by("count").aggregate(count("times"), state=third, parallelism=2)
+    sizes = counts.group_by("count").aggregate(count(name="times"), state=third, parallelism=2)
     collected(sizes)
     runner, draw, bids = Runner(stream.stage.group.program.topology), Random(name), list[Bid]()
     for _ in range(12):

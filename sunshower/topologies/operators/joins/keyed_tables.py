@@ -314,7 +314,7 @@ def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, 
             continue
         changes, joined = component.inputs[: stage.silent_inputs], component.inputs[1:]
         sources, ends_windows = _spouts_of(components, changes, id)
-        readers = {spout for read in joined for spout in _spouts_of(components, [read], id)[0]}
+        readers = _spouts_of(components, joined, id, leaving=True)[0]
         awaited = {spout for spout in sources if _has_first_end(components[spout])}
         if readers and (ends_windows or sources - awaited):
             _warn(topology, id, sorted(sources - awaited), ends_windows)
@@ -326,10 +326,15 @@ def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, 
 
 
 def _spouts_of(
-    components: Mapping[str, Component], inputs: Sequence[Subscription], table: str
+    components: Mapping[str, Component],
+    inputs: Sequence[Subscription],
+    table: str,
+    *,
+    leaving: bool = False,
 ) -> tuple[set[str], bool]:
     """The spouts whose records reach these inputs of a table, and whether they pass a stage that
-    keeps them for a time: a window, a join of streams, a process with timers. Dead letters are
+    keeps them for a time: a window, a join of streams, a process with timers. `leaving`:
+    not those that only change another table, which their records do not leave. Dead letters are
     left out: they come whenever a record fails."""
     spouts, seen, waiting, is_delayed = set[str](), {table}, [*inputs], False
     while waiting:
@@ -339,9 +344,11 @@ def _spouts_of(
             spouts |= {source.id} if read.stream != DEAD_LETTERS else set()
         elif source.id not in seen:
             seen.add(source.id)
-            waiting += source.inputs
             stage = source.implementation
-            is_delayed |= isinstance(stage, StageDraft) and stage.window is not None
+            is_stage = isinstance(stage, StageDraft)
+            skipped = stage.silent_inputs if is_stage and leaving else 0
+            waiting += source.inputs[skipped:]
+            is_delayed |= is_stage and stage.window is not None
     return spouts, is_delayed
 
 

@@ -24,7 +24,7 @@ from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
-from sunshower.topologies.operators.updates.update_rows import key_of_origin
+from sunshower.topologies.operators.updates.update_rows import SHOWN, key_of_origin
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
@@ -76,6 +76,8 @@ class JoinInput(RowOperator):
     def expand(self, row: Any) -> Iterable[Any]:
         if self.reads_updates:
             origin, number, rows = row
+            if number == SHOWN and not self.number:
+                return ()  # a table has no record of it
             key = key_of_origin(origin, self._width, self._places)
             others = [[get(one) for get in self._rest] for one in rows]
             return ((*key, self.number, None, [origin, number, others]),)

@@ -4,7 +4,9 @@
 
 A stage passes updates on only where an aggregate reads them; everything else gets plain rows. An
 update replaces whatever an update of the same origin with a lower number has brought; an update
-without rows removes it. So updates may be lost and repeated, and may overtake one another.
+without rows removes it. So updates may be lost and repeated, and may overtake one another. The
+record of a group that has lost its last row is for readers of plain rows alone: it follows as an
+update with the number SHOWN, as far as there are such readers.
 Flink: the changelogs of dynamic tables, with the group as their key (upsert streams).
 """
 
@@ -28,6 +30,7 @@ UPDATE = ("origin", "number", "rows")
 # What an update has for a group of the next totals: `value`, a list of the combined value, or None
 # for nothing. `groups` is None, or in a record without a key: all groups of the update.
 PART = ("key", "origin", "number", "value", "groups")
+SHOWN = -1  # the number of updates that only readers of plain rows get
 _BATCH = Attempt(0, 0, 0)
 _AGGREGATE = ".aggregate(…), which computes from the last row of each group"
 INSTEAD_OF_WINDOW = f"Declare the window before the first aggregate, or use {_AGGREGATE}"
@@ -142,9 +145,10 @@ class TagUpdates(RowOperator):
 class OfUpdates(RowOperator):
     """Runs an operator on the rows of each update."""
 
-    def __init__(self, inner: Operator, schema: Schema) -> None:
-        """`schema`: what `inner` makes."""
+    def __init__(self, inner: Operator, schema: Schema, *, shows: bool) -> None:
+        """`schema`: what `inner` makes; `shows`: whether readers of plain rows follow."""
         self.inner, self.schema, self.by_row = inner, schema, inner.by_row
+        self.shows = shows
 
     def prepare(self, context: Context) -> None:
         self.inner.prepare(context)
@@ -153,6 +157,8 @@ class OfUpdates(RowOperator):
         self.inner.cleanup()
 
     def process(self, batch: Any, source: int, updates: Rows, emit: Emit) -> None:
+        if not self.shows:
+            updates = [update for update in updates if update[1] != SHOWN]
         rows = [row for update in updates for row in update[2]]
         if isinstance(self.inner, RowOperator):
             parts = iter(self._parts(self.inner, rows))
@@ -188,14 +194,14 @@ class OfUpdates(RowOperator):
         return made
 
 
-def of_updates(operator: Operator, schema: Schema) -> Operator:
-    """The operator for updates that does what another one does for rows. `schema`: what it
-    makes."""
+def of_updates(operator: Operator, schema: Schema, *, shows: bool) -> Operator:
+    """The operator for updates that does what another one does for rows. The rest is as for
+    OfUpdates."""
     if isinstance(operator, TagUpdates):
         tagging = TagUpdates(operator.number)
         tagging.tags = True
         return tagging
-    return OfUpdates(operator, schema)
+    return OfUpdates(operator, schema, shows=shows)
 
 
 class PlainRows(RowOperator):
@@ -240,6 +246,8 @@ class PartsOfUpdates(RowOperator):
 
     def expand(self, update: Any) -> Iterator[Any]:
         origin, number, rows = update
+        if number == SHOWN:
+            return
         table = self.combiner.table()
         if len(rows):
             keys = group_keys(self.schema, self.by, rows)

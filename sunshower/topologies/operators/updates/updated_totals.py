@@ -25,7 +25,7 @@ from sunshower.topologies.operators.keyed.moved_parts import NODE, ORIGIN, SLOTS
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.states import FoundPart, Key, MapState
 from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot
-from sunshower.topologies.operators.updates.update_rows import Lineage, PartsOfUpdates
+from sunshower.topologies.operators.updates.update_rows import SHOWN, Lineage, PartsOfUpdates
 
 _WIDTH = 16  # of a node
 _NO_SLOT = -1
@@ -200,9 +200,13 @@ class UpdatedTotals(CombinedTotals):
         if not self.emits_updates:
             return records
         updates = self.emitted(trees, records, attempt)
+        emptied = [
+            update for tree, update in zip(trees.values(), updates, strict=True) if not tree.count
+        ]
         return [
-            update if tree.count else (*update[:2], [])
-            for tree, update in zip(trees.values(), updates, strict=True)
+            *(update for tree, update in zip(trees.values(), updates, strict=True) if tree.count),
+            *((origin, number, []) for origin, number, _ in emptied),
+            *((origin, SHOWN, rows) for origin, _, rows in emptied if self.shows),
         ]
 
     def stored_items(self) -> Iterator[tuple[Key, Any]]:

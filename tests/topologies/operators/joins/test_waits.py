@@ -343,6 +343,30 @@ def test_a_chain_of_tables_is_waited_for_in_turn() -> None:
     assert len(kept) == USERS
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_the_spouts_of_two_tables_do_not_wait_for_each_other(tasks: int) -> None:
+    """Two streams are joined with both, in either order: no change of a table leaves it."""
+    topology = Topology("both")
+    users = topology.spout("users", SOURCES["records"], parallelism=tasks)
+    names = users.group_by("user").table(name="names")
+    visits = topology.spout("visits", Records([Click(n, n) for n in range(USERS)], type=Click))
+    last = visits.group_by("user").table(name="last", parallelism=tasks)
+    first, second = topology.spout("first", CLICKS), topology.spout("second", CLICKS)
+    to = ("user", "at", "name"), ("user", "at", "last")
+    first.join(names, fields=to[0]).join(last, fields=(*to[0], "last")).shuffle().bolt("a", Kept)
+    second.join(last, fields=to[1]).join(names, fields=(*to[1], "name")).shuffle().bolt("b", Kept)
+    graph = topology.graph()
+    both = ("users", "visits")
+    assert {spout.id: tuple(sorted(spout.awaits)) for spout in graph.spouts} == {
+        "users": (),
+        "visits": (),
+        "first": both,
+        "second": both,
+    }
+    done = run_inline(graph, clock=ManualClock()).results
+    assert [len(done[id][0]) for id in "ab"] == [2 * USERS] * 2
+
+
 def test_spouts_that_would_wait_for_each_other_are_refused() -> None:
     topology = Topology("circle")
     users = topology.spout("users", SOURCES["records"])

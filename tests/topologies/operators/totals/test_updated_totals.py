@@ -215,7 +215,7 @@ def test_three_aggregates(p: int) -> None:
 
     def assemble(source: Stream[Any]) -> Stream[Any]:
         counts = totals(source, p).group_by("shop", "price").aggregate(count(), parallelism=p)
-        sizes = counts.group_by("count").aggregate(count("times"), parallelism=p)
+        sizes = counts.group_by("count").aggregate(count(name="times"), parallelism=p)
         return sizes.map(lambda row: row, fields=("count", "times"))
 
     counts: dict[Any, int] = defaultdict(int)
@@ -406,6 +406,37 @@ def test_a_table_of_totals_has_their_last_rows_and_forgets_those_that_a_filter_d
     topology.spout("asks", AfterBids).join(table).global_().bolt("kept", Kept)
     found = in_the_simulator(topology, 2)
     assert sorted(found) == sorted(map(tuple, filter(cheap, best())))
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("name", ["directly", "behind a function", "in another stage", "joined"])
+def test_a_sink_learns_of_a_group_without_rows_also_if_a_further_aggregate_reads_the_same(
+    name: str, p: int
+) -> None:
+    """The function in front of the further aggregate alone sees no record of such a group."""
+    seen: list[Any] = []
+    topology = Topology("bids")
+    bids = topology.spout("bids", Records(BIDS, type=Bid), parallelism=p)
+    mosts = totals(bids, p).filter(cheap).group_by("shop", "item")
+    rows = mosts.aggregate(max_("price"), parallelism=p, name="mosts")
+    if name == "behind a function":
+        rows = rows.peek(print)
+    elif name == "in another stage":
+        rows = rows.shuffle().stage("other", 2).peek(print)
+    elif name == "joined":
+        shops = topology.spout("shops", Records(SHOPS, type=Shop)).group_by("shop").table()
+        rows = rows.join(shops, "shop", fields=("shop", "item", "price_max", "town"))
+    rows.fields("shop").bolt("kept", Kept)
+    rows.peek(lambda row: seen.append(row[2])).group_by("item").aggregate(
+        count(), parallelism=p
+    ).fields("item").bolt("sizes", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock()).results
+    found = last([row[:3] for task in done["kept"] for row in map(tuple, task)], 2)
+    expected = {(row.shop, row.item): row.price if cheap(row) else None for row in best()}
+    assert found == {key: (price,) for key, price in expected.items() if key in found}
+    assert {key for key, price in expected.items() if price is not None} <= found.keys()
+    assert None in {price for (price,) in found.values()}
+    assert None not in seen
 
 
 def test_a_table_by_another_key_than_that_of_the_groups_is_refused() -> None:

@@ -70,7 +70,7 @@ def topology_of(seed: int, *states: Any) -> Topology:
         count(), sum_("at"), state=states[1], name="counts", parallelism=2
     )
     sizes = counts.group_by("count").aggregate(
-        count("times"), sum_("at_sum"), state=states[2], name="sizes", parallelism=2
+        count(name="times"), sum_("at_sum"), state=states[2], name="sizes", parallelism=2
     )
     sizes.fields("count").bolt("note", Note, parallelism=2)
     return topology
