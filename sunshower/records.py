@@ -776,7 +776,7 @@ def reduced(value: Any, declared: Container[type[Any]] = ()) -> Any:
     A class that says itself how it is pickled (`__reduce__`, `__getstate__`, …) is pickled so,
     unless it is among the `declared` record types: those are values everywhere.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if isinstance(value, Enum):
         is_member = issubclass(kind, Flag) or kind.__members__.get(value._name_) is value
         return (_member, (kind, member_key(kind)(value))) if is_member else NotImplemented
@@ -824,7 +824,8 @@ def _fill(record: Any, parts: tuple[dict[str, Any], dict[str, Any]]) -> None:
     stored, in_slots = parts
     if stored:
         _dict_of(record).update(stored)
-    for name, slot in _slots_of(type(record)):
+    kind: Any = type(record)
+    for name, slot in _slots_of(kind):
         if name in in_slots:
             slot.__set__(record, in_slots[name])
 
