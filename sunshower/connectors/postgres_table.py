@@ -65,7 +65,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
     `version`: a column that grows with each change of a row. A record whose version is below that
     of the stored row changes nothing; without it the record that arrives last is stored, even if
     it is the replay of an older one. Keys are equal if the database says so: 7 and 7.0, one moment
-    in two zones, `b` and `b ` in a char(2).
+    in two zones, "b" with and without a space behind it in a char(2).
 
     The rows of a batch of inputs are written in one transaction, and acked after its commit. If
     the database refuses a row (a type, a constraint, a trigger), that row fails alone. While the
