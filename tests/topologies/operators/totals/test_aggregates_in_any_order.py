@@ -15,7 +15,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from sunshower.trident.states.texts import text_of, values_of
 
 from sunshower import (
     Records,
@@ -35,6 +34,7 @@ from sunshower import (
 from sunshower.codec import Codec
 from sunshower.errors import BadEmit, TopologyFailed, UnknownField
 from sunshower.records import Schema
+from sunshower.topologies.operators.keyed.stored_texts import text_of, values_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
 
