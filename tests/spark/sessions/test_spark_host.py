@@ -30,6 +30,12 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 WITHIN_S = 30.0
 
 
+class FakeConf(dict[str, str]):
+    """The settings of a session."""
+
+    set = dict.__setitem__
+
+
 class FakeContext:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -49,7 +55,7 @@ class FakeSession:
     """A session, which is its own Spark."""
 
     def __init__(self) -> None:
-        self.spark, self.sparkContext = self, FakeContext()
+        self.spark, self.sparkContext, self.conf = self, FakeContext(), FakeConf()
         self.dead = self.stopped = False
         self.on_hand_over: Callable[[], Any] = list
         self.hangs = False

@@ -11,6 +11,7 @@ from sunshower.errors import SparkError
 from sunshower.spark_integration.job import Runner
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.tables.schema import RecordColumns, spark_schema
+from tests.spark.sessions.test_spark_host import FakeConf
 
 pytest.importorskip("pyspark")
 BATCH, PAGES = BatchInfo("7", 0), pa.table({"page": ["a"]})
@@ -22,7 +23,7 @@ class Sale(NamedTuple):
 
 class FakeSession:
     def __init__(self) -> None:
-        self.spark = self
+        self.spark, self.conf = self, FakeConf()
 
     def newSession(self) -> FakeSession:  # noqa: N802
         return self

@@ -224,7 +224,7 @@ def test_states_of_before_are_continued() -> None:
 
 def test_count_of_a_field_that_is_not_there_says_how_to_name_the_number() -> None:
     with pytest.raises(UnknownField, match="name= names what it emits: there is no field 'times'"):
-        count(name="times").bind(SCHEMA, "here")
+        count("times").bind(SCHEMA, "here")
 
 
 # ---- in programs ---------------------------------------------------------------------------------
