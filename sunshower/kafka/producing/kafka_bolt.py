@@ -22,7 +22,7 @@ _CLIENT_BYTES = 1_000_000  # librdkafka's message.max.bytes
 _OVERHEAD_BYTES = 512  # of a message, besides its value, key and headers
 _LETTER_BYTES_MIN = 512
 _HEADER_BYTES = 256  # of the value of a dead letter's header
-_PLACE = ("topic", "partition", "offset")
+_PLACE = ("topic", "partition", "offset", "topic_id")  # see `KafkaSpout.message_id`
 _OF_READERS = ("bootstrap.", "security.", "ssl.", "sasl.", "enable.ssl.", "socket.", "broker.")
 
 
@@ -82,8 +82,9 @@ class KafkaBolt(SendingBolt):
             lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
 
         The value is the DeadLetter as JSON, the key its message id. Headers contain the cause, and
-        for records from Kafka also `topic`, `partition`, `offset`. A letter that is larger than the
-        topic, or `message.max.bytes`, takes is clipped, with a marker in each clipped text.
+        for records from Kafka also `topic`, `partition`, `offset`, and `topic_id` if the brokers
+        have one. A letter that is larger than the topic, or `message.max.bytes`, takes is clipped,
+        with a marker in each clipped text.
         """
         return _DeadLetterBolt(settings, topic, key="message_id", headers=_causes)
 
@@ -250,6 +251,7 @@ class _DeadLetterBolt(KafkaBolt):
 def _causes(letter: DeadLetter) -> Headers:
     names = ("spout", "cause", "component", "reason", "exception", "attempts")
     pairs = [(name, getattr(letter, name)) for name in names]
-    if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
-        pairs += zip(_PLACE, letter.message_id, strict=True)  # the id of a KafkaSpout's message
+    name = letter.message_id
+    if isinstance(name, tuple | list) and len(name) in (len(_PLACE) - 1, len(_PLACE)):
+        pairs += zip(_PLACE, name, strict=False)
     return [(name, as_bytes(carried(value, _HEADER_BYTES))) for name, value in pairs]
