@@ -64,6 +64,11 @@ def windows_of(
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if window.field is not None:
         schema.check_field(window.field, where)
+    if window.at_end == "keep" and settings.get("state") is None:
+        raise TopologyError(
+            f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
+            'give state=SqliteState("windows.db"), or leave out at_end='
+        )
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more=("window",))
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(

@@ -229,15 +229,24 @@ class ReachedTime:
         """The spout tasks that have sent watermarks."""
         return tuple(self._known)
 
-    def time(self, late: Time) -> Time:
+    @property
+    def has_ended(self) -> bool:
+        """Whether all sources have ended."""
+        known = self._known.values()
+        return len(known) >= self._sources and all(source.mark.ended for source in known)
+
+    def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
-        after a record with a higher time; inf after the end of all sources."""
+        after a record with a higher time; inf after the end of all sources, unless `keep`: then up
+        to what all of them have reached that had a record."""
         if len(self._known) < self._sources:
             return -inf
         known = self._known.values()
         running = [source.time for source in known if not source.mark.ended]
-        if not running:
+        if not running and not keep:
             return inf
+        if not running:
+            running = [source.time for source in known if source.time != -inf] or [-inf]
         reached = minus(lowest(running), late)
         return lowest([reached, *(source.mark.pending for source in known)])
 

@@ -7,11 +7,13 @@ org.apache.storm.trident.windowing.config.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
 from sunshower.topologies.operators.windows.event_times import zone_named
+
+AtEnd: TypeAlias = Literal["end", "keep"]
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
@@ -25,7 +27,9 @@ class Window:
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
     unit of `field`, which holds the event time of each row, or in seconds of the topology's clock
     (of a stream of batches: at the commit). A window of event time waits until a row `late` after
-    its end was read; rows that come later are late. `zone`: of times without a time zone.
+    its end was read; rows that come later are late. `zone`: of times without a time zone. `at_end`:
+    what the end of all sources does with windows of time that are open: "end" them, or "keep" them
+    in their state for the next run.
     """
 
     length: float
@@ -34,6 +38,7 @@ class Window:
     field: str | None = None
     late: float = 0.0
     zone: str | None = None
+    at_end: AtEnd = "end"
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
@@ -67,10 +72,11 @@ def tumbling(
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    at_end: AtEnd = "end",
 ) -> Window:
     """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
-    length = _length(count, seconds, field, late, zone)
-    return Window(length, length, count is not None, field, late, zone)
+    length = _length(count, seconds, field, late, zone, at_end)
+    return Window(length, length, count is not None, field, late, zone, at_end)
 
 
 @checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE)
@@ -82,15 +88,21 @@ def sliding(
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    at_end: AtEnd = "end",
 ) -> Window:
     """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
     first windows start before the first row and have fewer rows."""
-    length = _length(count, seconds, field, late, zone)
-    return Window(length, every, count is not None, field, late, zone)
+    length = _length(count, seconds, field, late, zone, at_end)
+    return Window(length, every, count is not None, field, late, zone, at_end)
 
 
 def _length(
-    count: int | None, seconds: float | None, field: str | None, late: float, zone: str | None
+    count: int | None,
+    seconds: float | None,
+    field: str | None,
+    late: float,
+    zone: str | None,
+    at_end: AtEnd,
 ) -> float:
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
@@ -98,6 +110,11 @@ def _length(
     if count is not None and (field is not None or late or zone):
         raise ConfigError(
             "window: field=, late= and zone= are for windows of time, not of count=… rows"
+        )
+    if count is not None and at_end != "end":
+        raise ConfigError(
+            "window: at_end= is for windows of time; one of count=… rows that is not full is kept "
+            "in its state in any case"
         )
     for name, value in (("late", late), ("zone", zone)):
         if value and field is None:
@@ -115,6 +132,7 @@ class Sessions:
     field: str
     late: float = 0.0
     zone: str | None = None
+    at_end: AtEnd = "end"
 
     def __post_init__(self) -> None:
         zone_named(self.zone, "sessions")
@@ -124,7 +142,14 @@ AnyWindow: TypeAlias = Window | Sessions
 
 
 @checked(gap=_GAP, late=_LATE)
-def sessions(*, gap: float, field: str, late: float = 0.0, zone: str | None = None) -> Sessions:
+def sessions(
+    *,
+    gap: float,
+    field: str,
+    late: float = 0.0,
+    zone: str | None = None,
+    at_end: AtEnd = "end",
+) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
-    return Sessions(gap, field, late, zone)
+    return Sessions(gap, field, late, zone, at_end)

@@ -70,6 +70,9 @@ class WindowOperator(Operator):
         """The time up to which windows end."""
         raise NotImplementedError
 
+    def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
+        """Called when the end of all sources has ended windows: `ended` are their rows."""
+
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         """The time of the last window of which these are the rows; -inf: there is none."""
         return highest(row[self.width] for row in ended)
@@ -150,6 +153,8 @@ class WindowOperator(Operator):
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
+            if ended:
+                self.on_end_of_sources(ended)
             time = highest([self._time, self.last_time(ended)])
         if ended:
             self.store.put((TIME,), time)
