@@ -22,7 +22,6 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Pending, Released
@@ -36,6 +35,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     lowest,
+    times_or_inf,
 )
 from sunshower.topologies.operators.windows.watermarks import (
     IDLE_S,
@@ -154,9 +154,9 @@ class WatermarkSender:
         if isinstance(records, pa.Table):
             if self.function is None:
                 values = records.column(field).to_pylist()
-                return _times_or_none(reader.of_values, reader.of_value, values)
+                return times_or_inf(reader.of_values, reader.of_value, values)
             records = schema.rows_of_table(records)
-        return _times_or_none(reader.times, reader.time, records)
+        return times_or_inf(reader.times, reader.time, records)
 
     def emitted(
         self, roots: U64, numbers: Sequence[int] | I64, times: list[Time], now: float
@@ -351,24 +351,3 @@ class WatermarkSender:
 
 
 _NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
-
-
-def _times_or_none(
-    times: Callable[[Any], list[Time]], time: Callable[[Any], Time], records: Any
-) -> list[Time]:
-    """The event times of records; inf for one that has none: the window fails it."""
-    try:
-        return [*times(records)]  # a copy: it is changed
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return [_time_or_none(time, record) for record in records]
-
-
-def _time_or_none(time: Callable[[Any], Time], record: Any) -> Time:
-    try:
-        return time(record)
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return inf

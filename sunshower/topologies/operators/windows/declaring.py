@@ -162,42 +162,58 @@ def _upstream(
                 silent = stage.silent_inputs if isinstance(stage, StageDraft) else 0
                 waiting += source.inputs[silent:]
             if field is not None and isinstance(stage, StageDraft) and stage.window is not None:
-                raise TopologyError(
-                    f"{where}: it is downstream of {stage.window.operator.word} {source.id!r}, "
-                    "whose records leave after their event time has passed; aggregate them without "
-                    "a window of event time"
-                )
+                raise behind_window(where, f"{stage.window.operator.word} {source.id!r}")
     return spouts
+
+
+def behind_window(where: str, window: str) -> TopologyError:
+    """The error for a window of event time behind another one; `window`: the other one."""
+    return TopologyError(
+        f"{where}: it is downstream of {window}, whose records leave after their event time has "
+        "passed; aggregate them without a window of event time"
+    )
+
+
+def check_time(
+    field: TimeField, known: TimeField | None, rows: str, schema: Schema, spout: Any, where: str
+) -> None:
+    """Raise TopologyError unless records have their event time in `field`, or `spout` has a method
+    for it.
+
+    `known`: the field of another window downstream of it. `rows`: what the records are, for errors.
+    """
+    own = getattr(spout, "event_time", None) is not None
+    if not own:
+        _check_field(rows, schema, field.name, where)
+    name, zone = known or field
+    if name != field.name and not own:
+        raise TopologyError(
+            f"{where}: its event time is {field.name!r}, that of another window downstream of "
+            f"{rows} is {name!r}; give both the same field"
+        )
+    if zone != field.zone:
+        raise TopologyError(
+            f"{where}: its zone is {field.zone!r}, that of another window downstream of {rows} "
+            f"is {zone!r}; give both the same zone="
+        )
 
 
 def _with_times(
     spout: Component, streams: Iterable[tuple[str, TimeField | None]], where: str
 ) -> Component:
     times = dict(spout.event_times)
-    own = getattr(spout.implementation, "event_time", None) is not None
     for id, field in streams:
-        if field is None:
-            continue
-        if not own:
-            _check_time(spout, id, field.name, where)
-        name, zone = times.setdefault(id, field)
-        if name != field.name and not own:
-            raise TopologyError(
-                f"{where}: its event time is {field.name!r}, that of another window downstream of "
-                f"spout {spout.id!r} is {name!r}; give both the same field"
-            )
-        if zone != field.zone:
-            raise TopologyError(
-                f"{where}: its zone is {field.zone!r}, that of another window downstream of spout "
-                f"{spout.id!r} is {zone!r}; give both the same zone="
-            )
+        if field is not None:
+            rows, schema = f"stream {id!r} of spout {spout.id!r}", spout.streams[id].schema
+            known = TimeField(*times[id]) if id in times else None
+            check_time(field, known, rows, schema, spout.implementation, where)
+            times.setdefault(id, field)
     streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
     return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
 
 
-def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
-    """Raise TopologyError unless records of a stream have their event time in `field`."""
-    schema = spout.streams[stream].schema
+def _check_field(rows: str, schema: Schema, field: str, where: str) -> None:
+    """Raise TopologyError unless records have their event time in `field`."""
     problem, hint = "", "Read records with that field (a format can do it)"
     if field not in schema.fields:
         problem = f"does not have; its fields are: {', '.join(schema.fields)}"
@@ -205,9 +221,9 @@ def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
         problem = f"has as {name_of(kind)}, which is no time; a number, a datetime and a date are"
     if problem:
         raise TopologyError(
-            f"{where}: its event time is {field!r}, which stream {stream!r} of spout {spout.id!r} "
-            f"{problem}. {hint}, or write `event_time` in the spout's class: "
-            "def event_time(self, record) → a number, a datetime or a date"
+            f"{where}: its event time is {field!r}, which {rows} {problem}. {hint}, or write "
+            "`event_time` in the spout's class: def event_time(self, record) → a number, a "
+            "datetime or a date"
         )
 
 

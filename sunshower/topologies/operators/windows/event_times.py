@@ -41,6 +41,7 @@ _TICKS = {  # the units of numpy.datetime64, in seconds
 }
 _tzinfo_of = attrgetter("tzinfo")
 _LOG = logging.getLogger("sunshower")
+_RAISED = (Exception, SystemExit)  # by `event_time` of a user; `sys.exit()` is one
 
 
 def zone_named(name: str | None, where: str) -> str | None:
@@ -221,6 +222,30 @@ def _of_number(value: Any) -> Time | None:
 def _shown(value: Any) -> str:
     is_long = isinstance(value, int) and not -_INT_MAX < value < _INT_MAX
     return "an int" if is_long else f"{value!r:.200}"
+
+
+def times_or_inf(
+    times: Callable[[Any], list[Time]], time: Callable[[Any], Time], records: Any
+) -> list[Time]:
+    """The event times of records, as a new list; inf for one that has none: its window fails it.
+
+    `times` and `time` are of a TimeReader. Raises TopologyFailed, as these.
+    """
+    try:
+        return [*times(records)]
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return [_time_or_inf(time, record) for record in records]
+
+
+def _time_or_inf(time: Callable[[Any], Time], record: Any) -> Time:
+    try:
+        return time(record)
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return inf
 
 
 class OrderReader(TimeReader):

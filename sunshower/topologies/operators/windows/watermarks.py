@@ -69,12 +69,12 @@ class PartitionTime:
         self.reached, self.emitted_s = highest([self.reached, time]), now
         self.quiet_s = inf
 
-    def fetched(self, begun_s: float) -> bool:
+    def fetched(self, begun_s: float, gap_s: float = GAP_S) -> bool:
         """Note that a fetch that began at this time has ended at its end. Returns whether that is
-        new."""
+        new. `gap_s`: the longest time since the fetch before it."""
         if begun_s <= max(self.fetched_s, self.emitted_s):
             return False
-        if self.quiet_s == inf or begun_s - self.fetched_s > GAP_S:
+        if self.quiet_s == inf or begun_s - self.fetched_s > gap_s:
             self.quiet_s = begun_s
         self.fetched_s = begun_s
         return True
