@@ -86,11 +86,13 @@ class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
         decided once for a transactional batch: all attempts end the same windows."""
         log, known = self._log, txid in self._log
         previous, _ = ended_of(log.previous(txid))
-        current, ended = ended_of(log.get(txid))
-        metadata = self._coordinator.initialize(txid, previous, current)
+        stored, ended = ended_of(log.get(txid))
+        metadata = self._coordinator.initialize(txid, previous, stored)
         if self._ends_windows:
             if not (known and self._spout.kind is SpoutKind.TRANSACTIONAL):
-                ended = self._coordinator.has_ended(metadata, current)
+                has_ended = getattr(self._coordinator, "has_ended", None)
+                is_last = self._coordinator.is_last
+                ended = has_ended(metadata, current) if has_ended else is_last(metadata)
             metadata = {_ENDED: ended, "metadata": metadata}
         log.override(txid, metadata)
         return ended_of(log.get(txid))

@@ -109,12 +109,14 @@ def test_windows_of_the_clock_can_be_kept_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("window", [tumbling(seconds=10, field="at"), sessions(gap=4, field="at")])
 def test_a_run_says_how_many_windows_of_a_state_its_end_has_ended(
-    window: AnyWindow, caplog: pytest.LogCaptureFixture
+    window: AnyWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    given = [*clicks(1, 11, 25), *clicks(26, user="b")]
     with caplog.at_level(logging.WARNING, "sunshower"):
-        run(window, [[*clicks(1, 11, 25), *clicks(26, user="b")]], None)
+        for in_memory in (None, MemoryState()):
+            run(window, [given], in_memory)
         assert "has ended" not in caplog.text, "windows in memory have no next run"
-        run(window, [[*clicks(1, 11, 25), *clicks(26, user="b")]], MemoryState())
+        run(window, [given], SqliteState(tmp_path / "windows.db"))
     said = [record.message for record in caplog.records if "has ended" in record.message]
     assert len(said) == 1
     assert "state 'windows': the end of all sources has ended 2 windows" in said[0]
