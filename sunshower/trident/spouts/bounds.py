@@ -45,6 +45,7 @@ class Room:
         self.filled: set[str] = set()  # partitions that are known to have emitted rows
         self.partition: str | None = None  # that of the rows emitted next, for windows
         self.parts: list[RowsPart] = []
+        self.anew: set[str] = set()  # partitions that begin anew: event times before do not count
         most = bounds.records if records_max is None else min(records_max, bounds.records)
         self.records = most  # left
         self.bytes = bounds.bytes  # left

@@ -44,7 +44,7 @@ from sunshower.trident.spouts.partition_coordinator import (
 from sunshower.trident.spouts.partition_log import NOTHING, CommittedBatches, PartitionLog
 from sunshower.trident.spouts.partitioned import Partitioned
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
-from sunshower.trident.spouts.reached_times import UNKNOWN, PartitionAt, ReachedTimes
+from sunshower.trident.spouts.reached_times import PartitionAt, ReachedTimes
 
 
 class PartitionsEmitter(Emitter):
@@ -290,7 +290,7 @@ class OpaqueEmitter(PartitionsEmitter):
             if name not in held.same:
                 log = self._logs.get(name) or self._look(name)
                 at = PartitionAt(held.reached.get(name, -inf))
-                log.keep(attempt, held.metadata[name], None if at == UNKNOWN else at)
+                log.keep(attempt, held.metadata[name], None if self._times is None else at)
 
     def success(self, attempt: Attempt) -> None:
         self._held = {txid: one for txid, one in self._held.items() if txid >= attempt.txid}

@@ -75,6 +75,7 @@ class ReachedTimes:
         self._at: dict[str, PartitionAt] = {}
         self.current = 1  # all batches before were committed when this one was ordered
         self._begun_s = 0.0  # when the fetch for this batch began
+        self._anew: Collection[str] = ()  # as Room.anew
         self._rows: dict[str, Time] = {}  # partition with rows → their highest time
         self._ends: Mapping[str, float] = {}  # partition → when a fetch began that found its end
 
@@ -113,11 +114,14 @@ class ReachedTimes:
             by_partition.setdefault(partition, []).extend(self._times(rows))
         self._rows = {name: self._reached_by(times) for name, times in by_partition.items()}
         self._ends = dict.fromkeys(answered, self._begun_s) if ends is None else ends
+        self._anew = room.anew
 
     def advance(self, name: str, reached: Time, earlier: Time) -> PartitionAt:
         """Note a partition that was fetched for this batch. `reached`: before it."""
         clock = self._clocks.setdefault(name, PartitionTime())
         idle = False
+        if name in self._anew:
+            reached = earlier = -inf
         if name in self._rows:
             clock.emitted(self._rows[name], self._clock.now())
             reached = highest([reached, self._rows[name]])

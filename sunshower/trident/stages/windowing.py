@@ -142,7 +142,8 @@ class Windows(Persist, Timed):
             self._next_end = -inf  # the computed end was not stored
             raise
         if self._ended_open:
-            log_ended(self.slot.factory, self.slot.name, self._ended_open)
+            factory = getattr(self.slot, "factory", None)
+            log_ended(factory, self.slot.name, self._ended_open)
 
     def figures(self) -> Mapping[str, float]:
         """How many times were read that occur twice in their zone, or never."""
