@@ -113,12 +113,12 @@ def test_nothing_is_printed_into_a_file_in_place_of_a_closed_output(
     write: Write, tmp_path: Path, closed: str
 ) -> None:
     code = """
-        import sys
+        import os
         topology = Topology("t")
         topology.spout("in", Counter())
         file = open("written", "w")
-        print("to the output")
-        print("to the errors", file=sys.stderr, flush=True)
+        os.write(1, b"to the output")
+        os.write(2, b"to the errors")
         file.write("by the program")
     """
     words = f"{sys.executable} -m sunshower describe {write(code)} {closed}"
