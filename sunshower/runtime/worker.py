@@ -30,6 +30,7 @@ from sunshower.runtime.events.metrics import TaskStats, WorkerStats
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.events.worker_faults import WorkerFaults
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.table_refill import TableRefill
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation, ReservationStore
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
@@ -37,7 +38,7 @@ from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tasks.task_opening import TaskOpening
 from sunshower.runtime.tasks.task_scheduler import TaskScheduler
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.user_code import Raised, TaskError
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 from sunshower.runtime.tracking.loss_detector import LossDetector
 from sunshower.runtime.tracking.report_router import ReportRouter
@@ -104,6 +105,13 @@ class Worker:
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
+        make_worker = partial(Worker, worker=0, life=1, generator=generator, clock=clock)
+        self._refills = [
+            TableRefill(plan, bolt, make_worker)
+            for id, bolt in self._wired.bolts.items()
+            if plan.component(bolt.task).refills and self._is_lost(self._opening.transfer_left, id)
+        ]
+        self._drawn: Mapping[int, int] = {}  # for these; empty: not known yet
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
@@ -132,6 +140,29 @@ class Worker:
             link.content.greets = self.life > 1
         self._faults.begin(welcome.desired_state.injected)
         self.desired_state(welcome.desired_state)
+
+    def _is_lost(self, transfer: Mapping[int, TaskTransfer], table: int) -> bool:
+        """Whether the table of this task was in the memory of a process that has died."""
+        if (own := transfer.get(table)) is None:
+            return self.life > 1
+        return own.instance is None and own.state is None  # it was lost when it was packed
+
+    def read_from_start(self, ends: Mapping[int, int]) -> None:
+        """Let spouts read what their sources have had so far, and no more; before the first step.
+        `ends`: spout task → how many records, of those that count them."""
+        for supervision in self.supervisions:
+            supervision.proven = True  # the code has processed these records before
+        for spout in self._spouts:
+            spout.source.notes_first_end = True
+            if (end := ends.get(spout.task.id)) is not None:
+                spout.tells = False  # the spout in the other worker is told of these records
+                spout.source.begin_at(0, end, end)
+                spout.drain()
+
+    @property
+    def has_read_first(self) -> bool:
+        """Whether all that was to be read after `read_from_start` is processed."""
+        return all(spout.done or spout.has_filled() for spout in self._spouts)
 
     def peers(self, lives: Mapping[int, int], reports: Iterable[CrashReport] = ()) -> None:
         """Apply the lives of workers that have said hello, and their crash reports."""
@@ -207,6 +238,8 @@ class Worker:
         """Apply the desired state: of the spouts, and the injected faults."""
         self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
+        if place := desired_state.conditions.drawn.get((self.worker, self.life)):
+            self._drawn = place
         if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, now))
@@ -228,8 +261,12 @@ class Worker:
         if self._packed is None:
             tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
             tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
-            known = self._opening.transfer_left, leaving, self._clock.now()
-            self._packed = pack_all(tasks, *known, self._call, save)
+            unfilled = {refill.bolt.task.id for refill in self._refills}
+            tasks = [task for task in tasks if task.task.id not in unfilled]
+            left = {**self._opening.transfer_left, **{id: TaskTransfer() for id in unfilled}}
+            packed = pack_all(tasks, left, leaving, self._clock.now(), self._call, save)
+            self._packed = packed
+            self._end_refills()
         return self._packed
 
     # ---- work -----------------------------------------------------------------------------
@@ -247,13 +284,38 @@ class Worker:
                 self._call(spout.task, "looking", partial(spout.look, now))
         if self._opening.tickers:
             self._scheduler.tick(now)
+        refill_s = min(map(partial(self._refill, now), [*self._refills]), default=inf)
         worked = self._scheduler.run_one(now)
         if self._wired.overload:
             self._loss_detector.overloaded()
         self._router.dispatch()
         for inflow in self._inflows.to_grant(now):
             self._peer_links[inflow.worker].content.grants.append(inflow.grant())
-        return 0 if worked and (self._spouts or self._has_inputs) else self._until_next(now)
+        if not refill_s or (worked and (self._spouts or self._has_inputs)):
+            return 0
+        wait_s = self._until_next(now)
+        return wait_s if refill_s == inf else min(refill_s, inf if wait_s is None else wait_s)
+
+    def _refill(self, now: float, refill: TableRefill) -> float:
+        """Go on to fill a table again, once its task is open. Returns when to call it again."""
+        bolt = refill.bolt
+        if bolt.bolt is None or not (bolt.supervision.runs or bolt.supervision.wait):
+            return inf
+        step = partial(refill.step, now, self._drawn)
+        try:
+            wait_s: float = self._call(bolt.task, "the filling", step)
+        except Raised as raised:
+            wait_s = refill.begin_again(now, raised.error.line)
+        if refill.is_done:
+            self._refills.remove(refill)
+        return wait_s
+
+    def _end_refills(self) -> None:
+        """Close what fills tables again, and these tables."""
+        for refill in self._refills:
+            refill.close()
+            if refill.bolt.bolt is not None:
+                refill.bolt.close()
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
@@ -313,6 +375,7 @@ class Worker:
             at_rest=not any(spout.active for spout in self._spouts),
             links=silent_peers(self._peer_links, self._clock.now(), self._config),
             crash_reports=self._call.crash_reports,
+            lives=self._lives,
         )
 
     def pulse(self) -> tuple[object, ...]:
@@ -322,12 +385,23 @@ class Worker:
         now, waits = self._clock.now(), any(one.wait is not None for one in self.supervisions)
         waits = waits or bool(silent_peers(self._peer_links, now, self._config))
         look = int(now / _LOOK_S) if waits else None
-        return (self.idle, at_rest, look, *[task.pulse() for task in self._tasks])
+        lives = tuple(self._lives.values())
+        return (self.idle, at_rest, look, lives, *[task.pulse() for task in self._tasks])
+
+    @property
+    def _lives(self) -> Mapping[int, int]:
+        """The workers that it knows, with their lives, if tables may have to be filled again."""
+        if not self.plan.graph.refilled:
+            return {}
+        links = self._peer_links.items()
+        known = {peer: life for peer, link in links if (life := link.peer_incarnation)}
+        return {**known, self.worker: self.life}
 
     def objects(self, component: str) -> dict[int, Any]:
         """The user's object of each of the component's tasks here, None where it is not open."""
         found = {spout.task: spout.spout for spout in self._spouts}
         found |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
+        found |= {refill.bolt.task: None for refill in self._refills}
         return {task.id: one for task, one in found.items() if task.component == component}
 
     def open_spouts(self, id: str) -> list[SpoutTask]:
@@ -361,6 +435,8 @@ class Worker:
     def close(self) -> list[TaskError]:
         """Close every open task, because the topology stops. Returns the errors raised."""
         self._closed = True
+        for refill in self._refills:
+            refill.close()
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
         tasks = (*self._spouts, *self._wired.bolts.values())
         errors = (task.close() for task in tasks if task.task.id not in left)
@@ -378,7 +454,9 @@ class Worker:
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
-        return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
+        awaits = next((one.awaits for one in self._refills if one.bolt is bolt), ())
+        queue_s = queued * (bolt.service.pace_s or 0.0)
+        return replace(stats, queued=queued, queue_s=queue_s, awaits=awaits)
 
     def _until_next(self, now: float) -> float | None:
         soonest = min(self._inflows.grant_at_s, self._scheduler.next_probe_s())

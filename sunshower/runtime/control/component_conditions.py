@@ -8,7 +8,7 @@ downstream waits for a dependency, because its deadlines are held meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
@@ -30,6 +30,9 @@ class Conditions:
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
     # (component, task): surely in doubt, and no other task of the component succeeds
     in_doubt: frozenset[tuple[str, int]] = frozenset()
+    # (worker, life) with tables to be filled again → spout task of their sources → how many records
+    # it had drawn when its worker knew of this life
+    drawn: Mapping[tuple[int, int], Mapping[int, int]] = field(default_factory=dict)
     is_cut: bool = False  # a worker is silent, or two workers do not reach each other
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
@@ -40,6 +43,9 @@ class ConditionTracker:
     def __init__(self, plan: Plan, stored: MasterState) -> None:
         self._spouts = {spout.component for spout in plan.spouts}
         self._awaited = {id: {task.id for task in plan.tasks_of(id)} for id in plan.graph.awaited}
+        self._tables = plan.graph.refilled
+        refilled_from = {id for name in self._tables for id in plan.graph.components[name].refills}
+        self._sources = {id: {task.id for task in plan.tasks_of(id)} for id in refilled_from}
         self._timeout_s = plan.graph.config.message_timeout_s
         self._stored = stored
         # component in doubt → its tasks that do not wait → their first statistics since then, which
@@ -62,8 +68,32 @@ class ConditionTracker:
             frozenset(name for name, _, _ in waits),
             frozenset(succeeding),
             frozenset((n, id) for n, id, wait in doubts if wait.sure and n not in succeeding),
+            drawn=self._find_drawn(stats),
             slowest=self._find_slowest(tasks),
         )
+
+    def _find_drawn(
+        self, stats: Mapping[int, WorkerStats]
+    ) -> dict[tuple[int, int], Mapping[int, int]]:
+        """For each life that waits for it: how far the sources of its tables are. What its former
+        life had processed was drawn before."""
+        found: dict[tuple[int, int], Mapping[int, int]] = {}
+        for waiting in stats.values() if self._tables else ():
+            place = waiting.worker, waiting.incarnation
+            tables = (task for task in waiting.tasks if task.component in self._tables)
+            if not (sources := {spout for task in tables for spout in task.awaits}):
+                continue
+            drawn = {
+                task.task: task.drawn
+                for worker in stats.values()
+                if worker.lives.get(waiting.worker, 0) >= waiting.incarnation
+                for task in worker.tasks
+                if task.component in sources
+            }
+            expected = {task for id in sources for task in self._sources[id]}
+            if place in self.now.drawn or expected <= drawn.keys():
+                found[place] = self.now.drawn.get(place, drawn)
+        return found
 
     def _has_succeeded(self, task: TaskStats) -> bool:
         is_spout = task.component in self._spouts
