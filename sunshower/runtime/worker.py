@@ -153,8 +153,9 @@ class Worker:
         for supervision in self.supervisions:
             supervision.proven = True  # the code has processed these records before
         for spout in self._spouts:
-            spout.source.notes_first_end = True
-            if (end := ends.get(spout.task.id)) is not None:
+            end = ends.get(spout.task.id)
+            spout.source.notes_first_end = end is None
+            if end is not None:
                 spout.tells = False  # the spout in the other worker is told of these records
                 spout.source.begin_at(0, end, end)
                 spout.drain()
@@ -338,7 +339,7 @@ class Worker:
         if not any(spout.awaits for spout in self._spouts):
             return
         names = {spout.task.component for spout in self._spouts}
-        unfilled = {s.task.component for s in self._spouts if not s.has_filled()}
+        unfilled = {s.task.component for s in self._spouts if not (s.done or s.has_filled())}
         for spout in self._spouts:
             spout.wait_for(spout.awaits, names - unfilled)
 
