@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,11 +27,12 @@ from sunshower import (
     tumbling,
 )
 from sunshower.cli.health import problems
-from sunshower.errors import TopologyError
+from sunshower.errors import ClusterError, TopologyError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from sunshower.topologies.components import Stateless
 from sunshower.topologies.streams import Stream
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
@@ -52,7 +54,9 @@ class Click(NamedTuple):
     least: int  # the version of the user that was processed when the click came
 
 
-CHANGES = [User(user, version, f"{version}") for version in range(VERSIONS) for user in range(USERS)]
+CHANGES = [
+    User(user, version, f"{version}") for version in range(VERSIONS) for user in range(USERS)
+]
 EVERY_S = 3.0  # a version comes, and before it nothing
 
 
@@ -208,7 +212,7 @@ def enriched(source: Any, kind: int = 0, *, tasks: int = 2, **table: Any) -> Top
     return topology
 
 
-class Notes(Note):
+class Notes(Stateless, Note):
     """Writes its records to the event log."""
 
     def process(self, record: Any) -> None:
@@ -239,7 +243,8 @@ def check(run: SimRun, where: str = "") -> None:
 
 def kill_tables(run: SimRun, component: str = "table") -> None:
     for task in run.plan.tasks_of(component):
-        run.kill_worker(task.worker)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(task.worker)
 
 
 @seeds(120, kinds=4)
@@ -267,3 +272,163 @@ def test_a_table_in_memory_has_all_again_after_its_processes_have_died(
         assert {one for at in range(100, 120) for _, one in found[at]} == {VERSIONS - 1}
         beside = Counter(row for row in run.results("beside")[0])
         assert beside == Counter(map(tuple, CHANGES)), "no other bolt gets them again"
+
+
+# ---- other faults -------------------------------------------------------------------------------
+
+
+def submitted(cluster: SimCluster, **table: Any) -> SimRun:
+    """A run after 4 s, with a table that has been filled, and lost with its processes."""
+    run = cluster.submit(enriched(Changes, **table).graph(), Layout.ISOLATE, sample=1)
+    assert not run.wait(4.0)
+    kill_tables(run)
+    return run
+
+
+@pytest.mark.parametrize("pause_s", [0.4, 0.7, 1.0])
+def test_processes_that_die_again_while_a_table_is_filled_lose_nothing(pause_s: float) -> None:
+    with SimCluster(5) as cluster:
+        run = submitted(cluster)
+        for component in ("table", "changes", "table"):
+            assert not run.wait(pause_s)
+            kill_tables(run, component)
+        run.kill_master()
+        assert run.wait(90.0)
+        check(run)
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+def test_a_table_that_is_being_filled_moves(workers: int) -> None:
+    with SimCluster(6) as cluster:
+        run = submitted(cluster)
+        while not waits(run):
+            assert not run.wait(0.05)
+        run.rebalance(workers, Layout.PACK, wait_s=0.0)
+        assert run.wait(90.0)
+        check(run)
+
+
+def test_a_drain_ends_when_the_table_is_filled() -> None:
+    with SimCluster(7) as cluster:
+        run = submitted(cluster)
+        while not waits(run):
+            assert not run.wait(0.05)
+        run.drain()
+        assert run.wait(60.0)
+        assert all(
+            least < 0 or (one is not None and one >= least)
+            for versions in found_by(run).values()
+            for least, one in versions
+        )
+
+
+def waits(run: SimRun) -> list[str]:
+    """What is said of the table."""
+    return [line for line in problems(run.snapshot()) if "is filled again" in line]
+
+
+def test_status_says_what_is_filled_again_and_how_far_it_is() -> None:
+    said = set[str]()
+    with SimCluster(8) as cluster:
+        run = submitted(cluster, tasks=1)
+        for _ in range(60):
+            assert not run.wait(0.02)
+            said.update(line.partition(" s, ")[2] for line in waits(run))
+    assert "it waits until it is known how far spout 'changes' is" in said
+
+
+def test_a_table_of_joined_records_and_one_behind_dead_letters_are_filled_again() -> None:
+    """The last click of each user, joined with a name; a bolt fails one user always."""
+    Processed.versions, Processed.newest = {}, 0
+    topology = Topology("chain", workers=3, peer_link_retry_s=0.5)
+    changes = [User(user, 1, "name") for user in range(USERS)]
+    users = topology.spout(
+        "users", Records(changes, type=User), retry=Retry(attempts=2, dead_letters=True)
+    )
+    users.stream("dead_letters").shuffle().bolt("dead", Kept)
+    names = users.shuffle().bolt("tried", Fails).group_by("user").table(name="names")
+    pages = [(user, "/") for user in range(USERS)]
+    visits = topology.spout("visits", Records(pages, fields=("user", "page")))
+    last = visits.join(names).group_by("user").table(name="last", parallelism=2)
+    clicks = topology.spout("clicks", Clicks)
+    to = ("user", "at", "least", "page", "version", "name")
+    clicks.join(last, how="left", fields=to).shuffle().bolt("note", Notes)
+    with SimCluster(9) as cluster:
+        run = cluster.submit(topology.graph(), Layout.ISOLATE, sample=1)
+        assert not run.wait(8.0)
+        kill_tables(run, "last")
+        assert not run.wait(0.1)
+        kill_tables(run, "names")
+        assert run.wait(90.0)
+        written = [entry.detail for entry in run.history() if entry.what is What.WROTE]
+    found = {(user, page) for (user, _), (_, page) in written}
+    assert found == {(user, None if user == 3 else "/") for user in range(USERS)}
+
+
+class Fails(Bolt[User, User]):
+    """Fails one user."""
+
+    def process(self, user: User) -> Iterator[User]:
+        if user.user == 3:
+            raise ValueError(user)
+        yield user
+
+
+# ---- declarations -------------------------------------------------------------------------------
+
+
+class Pushed(Spout[User]):
+    """A spout that Storm would have."""
+
+    def next_tuple(self, out: SpoutCollector[Any]) -> None:
+        out.emit(CHANGES[0], message_id=1)
+
+
+class OnceOnly(ChangeLog):
+    """A log that cannot be read again from its start."""
+
+    from_start = LogSpout.from_start
+
+
+def windowed(changes: Stream[User]) -> Stream[Any]:
+    rows = changes.group_by("user").window(tumbling(seconds=9, field="version"), count())
+    return rows.map(lambda row: User(row[0], row[1], ""), fields=User)
+
+
+def totals_of(changes: Stream[User]) -> Stream[Any]:
+    return changes.group_by("user").aggregate(count())
+
+
+def stored(changes: Stream[User]) -> Stream[User]:
+    return changes.group_by("user").process(first_of, fields=User, state=MemoryState())
+
+
+def as_it_is(changes: Stream[User]) -> Stream[User]:
+    return changes
+
+
+REFUSED: list[tuple[Any, Any, str]] = [
+    (Pushed, as_it_is, "spout 'changes' cannot be read again from its start"),
+    (OnceOnly, as_it_is, "spout 'changes' cannot be read again from its start"),
+    (Changes, windowed, "its changes pass the window, join of streams or timer 'windows'"),
+    (Changes, totals_of, "its changes are running totals"),
+    (Changes, stored, "its changes pass 'first_of', whose state is stored"),
+]
+
+
+@pytest.mark.parametrize(("source", "way", "problem"), REFUSED)
+@pytest.mark.filterwarnings("ignore:topology 'clicks', table 'table'")
+def test_a_table_in_memory_that_could_not_be_filled_again_is_refused(
+    source: Any, way: Any, problem: str
+) -> None:
+    def declared(**settings: Any) -> Any:
+        topology = Topology("clicks")
+        users = way(topology.spout("changes", source, fields=User)).group_by("user")
+        clicks = topology.spout("clicks", Clicks).project("user", "at")
+        clicks.join(users.table(**settings)).shuffle().bolt("kept", Kept)
+        return topology.graph()
+
+    with pytest.raises(TopologyError, match=f"it is in memory.*{problem}.*Give it a state"):
+        declared()
+    assert not declared(state=MemoryState()).refilled
+    assert not declared(wait=False).refilled
