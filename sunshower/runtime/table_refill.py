@@ -11,13 +11,14 @@ emitted again. Until then the task takes no input, as in an outage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyFailed
+from sunshower.runtime.control.component_conditions import Reached
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
@@ -71,9 +72,9 @@ class TableRefill:
         """The spouts of which it must know how far they are."""
         return self.sources if self._worker is None else ()
 
-    def step(self, now: float, drawn: Mapping[int, int]) -> float:
-        """Read a part. `drawn`: spout task → how many records it had drawn after the death, of all
-        tasks of the sources; empty: this is not known yet. Returns when to call it again, in
+    def step(self, now: float, drawn: Reached) -> float:
+        """Read a part. `drawn`: how far all tasks of the sources were after the death; empty: this
+        is not known yet. Returns when to call it again, in
         seconds; ∞: when something has changed. Raises TopologyFailed if a record uses up its
         attempts."""
         if now >= self._say_s:
@@ -96,7 +97,7 @@ class TableRefill:
                 return _SAY_S if wait_s is None else min(wait_s, _SAY_S)
         return 0.0
 
-    def _begin(self, drawn: Mapping[int, int]) -> Worker:
+    def _begin(self, drawn: Reached) -> Worker:
         plan = make_plan(_graph_of(self._plan, self.bolt), Layout.PACK)
         ids = {(task.component, task.index): task.id for task in plan.spouts}
         ends = {

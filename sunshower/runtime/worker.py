@@ -18,7 +18,7 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.control.component_conditions import apply
+from sunshower.runtime.control.component_conditions import Reached, apply
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
@@ -111,7 +111,7 @@ class Worker:
             for id, bolt in self._wired.bolts.items()
             if plan.component(bolt.task).refills and self._is_lost(self._opening.transfer_left, id)
         ]
-        self._drawn: Mapping[int, int] = {}  # for these; empty: not known yet
+        self._drawn: Reached = {}  # for these; empty: not known yet
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
@@ -147,17 +147,17 @@ class Worker:
             return self.life > 1
         return own.instance is None and own.state is None  # it was lost when it was packed
 
-    def read_from_start(self, ends: Mapping[int, int]) -> None:
+    def read_from_start(self, ends: Reached) -> None:
         """Let spouts read what their sources have had so far, and no more; before the first step.
-        `ends`: spout task → how many records, of those that count them."""
+        `ends`: how far those are that count their records."""
         for supervision in self.supervisions:
             supervision.proven = True  # the code has processed these records before
         for spout in self._spouts:
-            end = ends.get(spout.task.id)
-            spout.source.notes_first_end = end is None
-            if end is not None:
+            reached = ends.get(spout.task.id)
+            spout.source.notes_first_end = reached is None
+            if reached is not None:
                 spout.tells = False  # the spout in the other worker is told of these records
-                spout.source.begin_at(0, end, end)
+                spout.source.begin_at(0, *reached)
                 spout.drain()
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
@@ -18,6 +19,10 @@ from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 
 _SLOW_PART = 0.25  # of the message timeout: a component with a longer queue wait is named
 _STEP = 1.5  # … and updated when the wait changes by this factor
+
+
+# Spout task → how many records were drawn for certain, and below which number all drawn ones are.
+Reached: TypeAlias = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,9 @@ class Conditions:
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
     # (component, task): surely in doubt, and no other task of the component succeeds
     in_doubt: frozenset[tuple[str, int]] = frozenset()
-    # (worker, life) with tables to be filled again → spout task of their sources → how many records
-    # it had drawn when its worker knew of this life
-    drawn: Mapping[tuple[int, int], Mapping[int, int]] = field(default_factory=dict)
+    # (worker, life) with tables to be filled again → how far their sources were when their workers
+    # knew of this life
+    drawn: Mapping[tuple[int, int], Reached] = field(default_factory=dict)
     is_cut: bool = False  # a worker is silent, or two workers do not reach each other
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
@@ -72,19 +77,17 @@ class ConditionTracker:
             slowest=self._find_slowest(tasks),
         )
 
-    def _find_drawn(
-        self, stats: Mapping[int, WorkerStats]
-    ) -> dict[tuple[int, int], Mapping[int, int]]:
+    def _find_drawn(self, stats: Mapping[int, WorkerStats]) -> dict[tuple[int, int], Reached]:
         """For each life that waits for it: how far the sources of its tables are. What its former
         life had processed was drawn before."""
-        found: dict[tuple[int, int], Mapping[int, int]] = {}
+        found: dict[tuple[int, int], Reached] = {}
         for waiting in stats.values() if self._tables else ():
             place = waiting.worker, waiting.incarnation
             tables = (task for task in waiting.tasks if task.component in self._tables)
             if not (sources := {spout for task in tables for spout in task.awaits}):
                 continue
             drawn = {
-                task.task: task.drawn
+                task.task: (self._stored.drawn.get(task.task, 0), task.owed)
                 for worker in stats.values()
                 if worker.lives.get(waiting.worker, 0) >= waiting.incarnation
                 for task in worker.tasks

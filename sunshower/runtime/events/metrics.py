@@ -193,7 +193,8 @@ class TaskStats:
     done_s: float | None = None  # when the spout was done, on the worker's clock
     health: Health = WELL
     committed: int = 0  # spouts: all messages below this number are settled
-    drawn: int = 0  # spouts: no message from this number on was drawn
+    drawn: int = 0  # spouts: all messages below this number are drawn
+    owed: int = 0  # spouts: no message from this number on was drawn, also by its former lives
     unsettled: int = 0  # spouts: pending, or waiting to be emitted again
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds

@@ -96,7 +96,7 @@ def test_a_table_in_memory_is_filled_again_although_its_group_has_committed_all(
         run.until(lambda: max(offsets(0), 0) + max(offsets(1), 0) == 102)
     change(kafka, clicks, {f"{n}": "/" for n in range(100)})
     with running(topology, life=2) as run:
-        drawn = Conditions(drawn={(0, 2): {run.core.plan.spouts[0].id: 0}})
+        drawn = Conditions(drawn={(0, 2): {run.core.plan.spouts[0].id: (0, 0)}})
         run.core.desired_state(DesiredState(conditions=drawn))
         run.until(lambda: len(run.records()) == 100)
         found = {key: value for key, value, _ in run.records()}

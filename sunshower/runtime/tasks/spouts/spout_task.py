@@ -379,6 +379,7 @@ class SpoutTask(Supervised):
             self.supervision.health,
             self.committed,
             self.source.drawn,
+            self.source.owed,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
             failures=self.replays.samples.newest(),
