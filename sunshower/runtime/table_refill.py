@@ -15,23 +15,35 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.component_conditions import Reached
+from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.graph import Component, Graph, Level, upstream
 
-if TYPE_CHECKING:
-    from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-    from sunshower.runtime.worker import Worker
-
 _SAY_S = 1.0  # how often it says how far it is
 _AGAIN_S = 30.0  # after which it begins again if a source or a bolt cannot be opened
 _SLICES = 8  # of its worker, for one of the worker of the task
+
+
+class Reader(Protocol):
+    """What it needs of a Worker."""
+
+    @property
+    def has_read_first(self) -> bool: ...
+    @property
+    def supervisions(self) -> Sequence[Supervision]: ...
+    def read_from_start(self, ends: Reached) -> None: ...
+    def step(self) -> float | None: ...
+    def end_waits(self) -> None: ...
+    def stats(self) -> WorkerStats: ...
+    def close(self) -> Any: ...
 
 
 class _Filler(Bolt[Any, None]):
@@ -60,11 +72,11 @@ class _Filler(Bolt[Any, None]):
 class TableRefill:
     """Fills one task of a table again."""
 
-    def __init__(self, plan: Plan, bolt: BoltTask, make_worker: Callable[[Plan], Worker]) -> None:
+    def __init__(self, plan: Plan, bolt: BoltTask, make_worker: Callable[[Plan], Reader]) -> None:
         """`make_worker`: of a plan with one worker."""
         self.bolt, self._plan, self._make_worker = bolt, plan, make_worker
         self.sources = plan.component(bolt.task).refills
-        self._worker: Worker | None = None  # None until it is known how far to read
+        self._worker: Reader | None = None  # None until it is known how far to read
         self._say_s = self._again_s = -inf
 
     @property
@@ -97,7 +109,7 @@ class TableRefill:
                 return _SAY_S if wait_s is None else min(wait_s, _SAY_S)
         return 0.0
 
-    def _begin(self, drawn: Reached) -> Worker:
+    def _begin(self, drawn: Reached) -> Reader:
         plan = make_plan(_graph_of(self._plan, self.bolt), Layout.PACK)
         ids = {(task.component, task.index): task.id for task in plan.spouts}
         ends = {

@@ -105,12 +105,7 @@ class Worker:
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
-        make_worker = partial(Worker, worker=0, life=1, generator=generator, clock=clock)
-        self._refills = [
-            TableRefill(plan, bolt, make_worker)
-            for id, bolt in self._wired.bolts.items()
-            if plan.component(bolt.task).refills and self._is_lost(self._opening.transfer_left, id)
-        ]
+        self._refills = self._lost_tables(generator)
         self._drawn: Reached = {}  # for these; empty: not known yet
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
@@ -141,11 +136,18 @@ class Worker:
         self._faults.begin(welcome.desired_state.injected)
         self.desired_state(welcome.desired_state)
 
-    def _is_lost(self, transfer: Mapping[int, TaskTransfer], table: int) -> bool:
-        """Whether the table of this task was in the memory of a process that has died."""
-        if (own := transfer.get(table)) is None:
-            return self.life > 1
-        return own.instance is None and own.state is None  # it was lost when it was packed
+    def _lost_tables(self, generator: np.random.Generator) -> list[TableRefill]:
+        """What fills the tables of tasks again that were in the memory of a dead process."""
+        make_worker = partial(Worker, worker=0, life=1, generator=generator, clock=self._clock)
+        found, transfers = list[TableRefill](), self._opening.transfer_left
+        for id, bolt in self._wired.bolts.items():
+            own = transfers.get(id)
+            # without a state: it was lost before its task moved
+            moved = own is not None and (own.instance is not None or own.state is not None)
+            first = own is None and self.life == 1
+            if self.plan.component(bolt.task).refills and not moved and not first:
+                found.append(TableRefill(self.plan, bolt, make_worker))
+        return found
 
     def read_from_start(self, ends: Reached) -> None:
         """Let spouts read what their sources have had so far, and no more; before the first step.
