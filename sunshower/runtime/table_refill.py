@@ -76,7 +76,9 @@ class TableRefill:
         """`make_worker`: of a plan with one worker."""
         self.bolt, self._plan, self._make_worker = bolt, plan, make_worker
         self.sources = plan.component(bolt.task).refills
-        self._worker: Reader | None = None  # None until it is known how far to read
+        self.drawn: Reached = {}  # how far all tasks of the sources were after the death; empty:
+        # this is not known yet
+        self._worker: Reader | None = None  # None until it is
         self._say_s = self._again_s = -inf
 
     @property
@@ -84,17 +86,15 @@ class TableRefill:
         """The spouts of which it must know how far they are."""
         return self.sources if self._worker is None else ()
 
-    def step(self, now: float, drawn: Reached) -> float:
-        """Read a part. `drawn`: how far all tasks of the sources were after the death; empty: this
-        is not known yet. Returns when to call it again, in
-        seconds; ∞: when something has changed. Raises TopologyFailed if a record uses up its
-        attempts."""
+    def step(self, now: float) -> float:
+        """Read a part. Returns when to call it again, in seconds; ∞: when something has changed.
+        Raises TopologyFailed if a record uses up its attempts."""
         if now >= self._say_s:
             self._say_s = now + _SAY_S
             self.bolt.supervision.hold(WaitKind.FILLING, self._progress(), now)
-        if not drawn or now < self._again_s:
+        if not self.drawn or now < self._again_s:
             return max(self._again_s - now, 0.0) or inf
-        worker = self._worker = self._worker or self._begin(drawn)
+        worker = self._worker = self._worker or self._begin()
         for _ in range(_SLICES):
             wait_s = worker.step()
             worker.end_waits()
@@ -109,11 +109,11 @@ class TableRefill:
                 return _SAY_S if wait_s is None else min(wait_s, _SAY_S)
         return 0.0
 
-    def _begin(self, drawn: Reached) -> Reader:
+    def _begin(self) -> Reader:
         plan = make_plan(_graph_of(self._plan, self.bolt), Layout.PACK)
         ids = {(task.component, task.index): task.id for task in plan.spouts}
         ends = {
-            ids[task.component, task.index]: drawn[task.id]
+            ids[task.component, task.index]: self.drawn[task.id]
             for task in self._plan.tasks
             if task.component in self.sources and self._plan.component(task).level.counts_records
         }

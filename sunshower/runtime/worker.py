@@ -106,7 +106,6 @@ class Worker:
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         self._refills = self._lost_tables(generator)
-        self._drawn: Reached = {}  # for these; empty: not known yet
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
@@ -242,7 +241,8 @@ class Worker:
         self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
         if place := desired_state.conditions.drawn.get((self.worker, self.life)):
-            self._drawn = place
+            for refill in self._refills:
+                refill.drawn = place
         if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, now))
@@ -304,9 +304,8 @@ class Worker:
         bolt = refill.bolt
         if bolt.bolt is None or not (bolt.supervision.runs or bolt.supervision.wait):
             return inf
-        step = partial(refill.step, now, self._drawn)
         try:
-            wait_s: float = self._call(bolt.task, "the filling", step)
+            wait_s: float = self._call(bolt.task, "the filling", partial(refill.step, now))
         except Raised as raised:
             wait_s = refill.begin_again(now, raised.error.line)
         if refill.is_done:

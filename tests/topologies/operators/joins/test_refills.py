@@ -255,8 +255,14 @@ def test_a_click_finds_what_was_processed_before_it_whatever_dies(seed: int) -> 
     check(run_with_faults(seed, topology), f"seed {seed}")
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        pytest.param(source, kind, marks=[] if number == kind % 3 else pytest.mark.long)
+        for number, source in enumerate(SOURCES)
+        for kind in range(4)
+    ],
+)
 def test_a_table_in_memory_has_all_again_after_its_processes_have_died(
     source: str, kind: int
 ) -> None:
@@ -285,7 +291,9 @@ def submitted(cluster: SimCluster, **table: Any) -> SimRun:
     return run
 
 
-@pytest.mark.parametrize("pause_s", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "pause_s", [0.7, *(pytest.param(s, marks=pytest.mark.long) for s in (0.4, 1.0))]
+)
 def test_processes_that_die_again_while_a_table_is_filled_lose_nothing(pause_s: float) -> None:
     with SimCluster(5) as cluster:
         run = submitted(cluster)
