@@ -287,7 +287,9 @@ class Worker:
                 self._call(spout.task, "looking", partial(spout.look, now))
         if self._opening.tickers:
             self._scheduler.tick(now)
-        refill_s = min(map(partial(self._refill, now), [*self._refills]), default=inf)
+        refill_s = inf
+        if self._refills:
+            refill_s = min(map(partial(self._refill, now), [*self._refills]))
         worked = self._scheduler.run_one(now)
         if self._wired.overload:
             self._loss_detector.overloaded()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from types import MethodType
 from typing import Any
 
@@ -165,7 +165,7 @@ class Graph:
         """The ids of the spouts that others wait for."""
         return frozenset(id for spout in self.spouts for id in spout.awaits)
 
-    @property
+    @cached_property
     def refilled(self) -> frozenset[str]:
         """The ids of the tables that are filled again after the death of their process."""
         return frozenset(bolt.id for bolt in self.bolts if bolt.refills)

@@ -32,6 +32,7 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from sunshower.testing import Feeder, simulate
 from sunshower.topologies.components import Stateless
 from sunshower.topologies.streams import Stream
 from sunshower.trident import MemoryState
@@ -200,11 +201,13 @@ def between(changes: Stream[User], kind: int) -> Stream[User]:
             return changes.group_by("user").process(first_of, fields=User, name="first")
 
 
-def enriched(source: Any, kind: int = 0, *, tasks: int = 2, **table: Any) -> Topology:
+def enriched(
+    source: Any, kind: int = 0, *, tasks: int = 2, beside: Any = Kept, **table: Any
+) -> Topology:
     Processed.versions, Processed.newest, ChangeLog.done = {}, 0, {}
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     changes = topology.spout("changes", source, parallelism=tasks)
-    changes.shuffle().bolt("beside", Kept)
+    changes.shuffle().bolt("beside", beside)
     users = between(changes, kind).group_by("user").table(parallelism=tasks, **table)
     clicks = topology.spout("clicks", Clicks)
     to = ("user", "at", "least", "version", "name")
@@ -328,6 +331,38 @@ def test_a_drain_ends_when_the_table_is_filled() -> None:
             for versions in found_by(run).values()
             for least, one in versions
         )
+
+
+def test_a_savepoint_of_a_table_that_is_being_filled_is_continued() -> None:
+    graph = enriched(Changes, beside=ignore).graph()
+    with SimCluster(10) as cluster:
+        run = cluster.submit(graph, Layout.ISOLATE, sample=1)
+        assert not run.wait(4.0)
+        kill_tables(run)
+        while not waits(run):
+            assert not run.wait(0.05)
+        savepoint = run.keep(0.0)
+        run.kill(0.0)
+    with SimCluster(11) as cluster:
+        run = cluster.submit(graph, Layout.PACK, sample=1, resume=savepoint)
+        assert run.wait(90.0)
+        found = found_by(run)
+    assert max(found) == 119
+    assert all(one is not None and one >= a for own in found.values() for a, one in own)
+
+
+def ignore(_: User) -> None: ...
+
+
+def test_a_fed_table_is_filled_again_in_the_test_kit() -> None:
+    topology = enriched(Changes, 2, field="version")
+    with simulate(topology, {"changes": Feeder(*CHANGES), "clicks": Feeder()}, seed=3) as run:
+        run.advance(10.0)
+        kill_tables(run.run)
+        run.feeder("clicks").feed(*(Click(user, user, 0) for user in range(USERS)))
+        run.finish()
+        found = {row[0]: row[3] for row in run.emitted("table")}
+    assert found == dict.fromkeys(range(USERS), VERSIONS - 1)
 
 
 def waits(run: SimRun) -> list[str]:
