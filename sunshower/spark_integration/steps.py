@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.arguments import FUNCTION, SECONDS, Instance, checked
+from sunshower.arrow.arrow_types import normalise
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -28,8 +30,6 @@ from sunshower.spark_integration.sessions.spark_port import (
     Transform,
     Writer,
 )
-from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.trident.declaration.streams import BatchStream
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pyarrow.dataset
 import pytest
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
 from tests.spark.sales import SALES, Sale, identity, run
