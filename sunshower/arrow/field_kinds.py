@@ -168,7 +168,14 @@ class Decimals(FieldKind):
                 raise Unserialisable(
                     f"{self.path} is {value}, which a column of decimals cannot have"
                 )
-        return pa.array(values, self.type)
+        try:
+            return pa.array(values, self.type)
+        except pa.ArrowInvalid as error:
+            precision, scale = self.type.precision, self.type.scale
+            raise Unserialisable(
+                f"{self.path}: {error}. The column has {precision} digits, {scale} of them "
+                "decimals: declare others, as in Annotated[Decimal, Digits(38, 6)]"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
