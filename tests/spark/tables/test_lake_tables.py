@@ -19,6 +19,7 @@ from sunshower.errors import (
     SparkUnavailable,
     WriteFailed,
 )
+from sunshower.spark_integration import LocalSpark, spark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
@@ -219,6 +220,45 @@ def test_a_result_that_does_not_fit_the_table_is_refused_before_its_commit(
     ):
         with pytest.raises(WriteFailed, match=why):
             publish(gateway, writer, current, batches)
+
+
+# Columns that Delta refuses when it creates the table; Parquet, where attempts are staged, has them.
+REFUSED = (
+    ("price `total price`", "'total price'.*'total_price'"),
+    ("price `a=b`", "'a=b'"),
+    ("named_struct('a;b', price) s", r"'s\.a;b'"),
+    ("array(named_struct('a,b', price)) l", r"'l\.element\.a,b'"),
+    ("map('k', named_struct('a{b', price)) m", r"'m\.value\.a{b'"),
+    ("map(named_struct('a\tb', price), 1) m", r"'m\.key\.a\\tb'"),
+    ("interval '1' day i", "'i' is interval day"),
+    ("array(named_struct('i', interval '1' month)) l", r"'l\.element\.i' is interval month"),
+)
+MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+
+
+def test_columns_that_delta_does_not_have_are_refused_before_a_batch_is_committed(
+    gateway: Gateway, lake: Lake
+) -> None:
+    if lake.format != "delta":
+        pytest.skip("Iceberg has such names, and converts types when an attempt is staged")
+    writer, table = lake.writer(), SALES.table([Sale("a", 1.0)])
+    publish(gateway, writer, 1)
+    for column, why in REFUSED:
+        step = SparkStep(Changed(column), writers=(writer,))
+        with pytest.raises(ResultMismatch, match=why):
+            run(gateway, step, table, txid=1, topology="t/1")
+    stage(gateway, writer, 1, Sale("a", 1.0), attempt=1)  # the corrected program continues
+    publish(gateway, writer, 2)
+    assert rows(gateway, Reading(*lake.reading)) == [Sale("a", 1.0)]
+
+
+def test_wrong_keys_of_delta_are_refused_at_the_declaration() -> None:
+    for key in ("total cents", "a,b", "a=b", "a\nb"):
+        with pytest.raises(ConfigError, match="rename it"):
+            spark(identity).write(delta("out", keys=["page", key]))
+    spark(identity, where=LocalSpark(settings={MAPPING: "name"})).write(
+        delta("out", keys=["total cents"])
+    )
 
 
 def test_places_where_a_commit_may_be_overwritten_or_that_are_missing_are_refused(
