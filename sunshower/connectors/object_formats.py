@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
 
 from sunshower.arrow.field_kinds import PARQUET
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.errors import Unserialisable
+from sunshower.errors import RecordMismatch, Unserialisable
+from sunshower.field_types import hints_of, is_record
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.texts import clip, describe, message_of, utf8
 
 _BOM = b"\xef\xbb\xbf"
+_NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
+_JSON_KEYS = (str, int, float, bool, NoneType)
 _SHOWN_BYTES = 200  # of a record in an error
 _SPARK_KEY = b"org.apache.spark.version"  # in the metadata of Spark's files
 
@@ -188,11 +192,15 @@ def _as_moment(kind: Any) -> Any:
 
 
 class JsonLinesWriter:
-    """Encodes rows as JSON lines. Raises TopologyError for a type without field names."""
+    """Encodes rows as JSON lines. Raises TopologyError for a type without field names, and
+    RecordMismatch for a field whose type JSON does not have."""
 
     def __init__(self, schema: Schema, where: str) -> None:
         parts = RecordParts(where)
         parts.check(schema, [None])
+        for record_type in filter(is_record, schema.classes):
+            for field, annotation in hints_of(record_type).items():
+                _check_json(annotation, f"{where}: {record_type.__name__}.{field}")
         self._named = parts.getter(None)
 
     def encode(self, rows: Sequence[Any]) -> bytes:
@@ -240,6 +248,26 @@ class ParquetWriter:
         parquet.write_table(pa.concat_tables(parts), buffer)
         data: bytes = buffer.getvalue().to_pybytes()
         return data
+
+
+def _check_json(annotation: Any, path: str) -> None:
+    """Raise RecordMismatch for a type in an annotation that JSON does not have."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    kind = annotation.__supertype__ if isinstance(annotation, NewType) else origin or annotation
+    if origin is dict and args[0] not in (*_JSON_KEYS, Any) and not _is_text_or_number(args[0]):
+        raise RecordMismatch(f"{path} has keys that JSON does not have: use texts or numbers")
+    if isinstance(kind, type) and issubclass(kind, _NOT_IN_JSON):
+        raise RecordMismatch(
+            f"{path} is {kind.__name__}, which JSON does not have: make it a list or a text, or "
+            'give format="parquet" for bytes'
+        )
+    for inner in args if origin is not Literal else ():
+        _check_json(inner, path)
+
+
+def _is_text_or_number(kind: Any) -> bool:
+    """Whether it is an Enum such as IntEnum and StrEnum."""
+    return isinstance(kind, type) and issubclass(kind, str | int | float)
 
 
 def _refused(row: Any, error: Exception) -> Unserialisable:

@@ -222,7 +222,7 @@ def test_a_result_that_does_not_fit_the_table_is_refused_before_its_commit(
             publish(gateway, writer, current, batches)
 
 
-# Columns that Delta refuses when it creates the table; Parquet, where attempts are staged, has them.
+# Delta creates no table with these columns. Parquet, where attempts are staged, has them.
 REFUSED = (
     ("price `total price`", "'total price'.*'total_price'"),
     ("price `a=b`", "'a=b'"),
