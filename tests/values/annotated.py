@@ -79,7 +79,7 @@ SCALARS: tuple[Kind, ...] = (
     (int | str, st.integers(-9, 9) | texts),
     (Any, st.integers(-9, 9) | texts),
 )
-_KEYS = [kind for kind in SCALARS if kind[0] not in (set[int], Any)]
+_KEYS = [(float, st.floats()), *(kind for kind in SCALARS if kind[0] not in (set[int], Any, float))]
 
 
 def _record(kind: Kind, is_tuple: bool) -> Kind:
