@@ -8,6 +8,7 @@ The row is -1 when all of the object is read.
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from bisect import bisect_right
@@ -92,7 +93,8 @@ class ObjectBatches(PartitionedSpout):
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
         self._served = ""  # the share that was read last
-        self._read = record_reader(self.emits)
+        self._read = read = record_reader(self.emits)
+        self._read_json = lambda line: read(json.loads(line.decode()))
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)
@@ -193,7 +195,7 @@ class ObjectBatches(PartitionedSpout):
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         """The records of an object, and a Misread for each that cannot be read."""
         if not name.endswith(_PARQUET):
-            return json_records(name, data, self._read)
+            return json_records(name, data, self._read_json)
         try:
             return parquet_records(name, data, self._read)
         except Exception as error:  # of the library, for bytes that are no Parquet

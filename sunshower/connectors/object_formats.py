@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
@@ -40,14 +39,15 @@ class Misread(NamedTuple):
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def json_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[Any]:
+def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[Any]:
     """The records of JSON lines in UTF-8, with or without a byte order mark. `read` makes a record
-    of a decoded object."""
+    of a line, or a list of records."""
     records: list[Any] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
         if line.strip():
             try:
-                records.append(read(json.loads(line.decode())))
+                found = read(line)
+                records += found if type(found) is list else [found]
             except Exception as error:  # a record type may raise anything for wrong values
                 records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
     return records
@@ -102,18 +102,14 @@ def _tables(data: bytes) -> tuple[Any, Any]:
 
 def _rows(table: Any, int96: Any) -> Iterator[Mapping[str, Any] | Exception]:
     """The rows as values of Python, or why a row has none: halves of the table are tried until it
-    is found. Times are exact in microseconds, maps are dictionaries, and have each key once."""
+    is found."""
     import pyarrow as pa
 
     try:
-        for column in int96.schema:
-            micros = table[column.name].cast(column.type, safe=False)
-            if not micros.equals(int96[column.name]):
-                raise ValueError(f"{column.name} has nanoseconds, which would be lost")
-        yield from _cast(table, _as_plain).to_pylist(maps_as_pydicts="strict")
+        yield from _plain(table, int96)
     except Exception as error:  # of zones that are unknown, years after 9999, keys that are lists
-        if table.num_rows == 1:
-            yield error if table.num_columns == 1 else _column_error(table, int96, error)
+        if table.num_rows <= 1:
+            yield from [_column_error(table, int96, error)] * table.num_rows
             return
         middle = table.num_rows // 2
         # Not slices: a cast of a slice checks the values outside of it, too.
@@ -122,13 +118,24 @@ def _rows(table: Any, int96: Any) -> Iterator[Mapping[str, Any] | Exception]:
             yield from _rows(table.take(places), int96.take(places) if int96.num_columns else int96)
 
 
+def _plain(table: Any, int96: Any) -> list[dict[str, Any]]:
+    """The rows as values of Python. Times are exact in microseconds; maps are dictionaries, with
+    each key once. Raises what pyarrow raises for a value that is not exact, or not of Python."""
+    for column in int96.schema:
+        micros = table[column.name].cast(column.type, safe=False)
+        if not micros.equals(int96[column.name]):
+            raise ValueError("it has nanoseconds, which would be lost")
+    rows: list[dict[str, Any]] = _cast(table, _as_plain).to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
 def _column_error(table: Any, int96: Any, error: Exception) -> Exception:
     """The error of a row, with the name of its column."""
     for name in table.column_names:
-        same = int96.select([name] if name in int96.column_names else [])
-        (found,) = _rows(table.select([name]), same)
-        if isinstance(found, Exception):
-            return ValueError(f"{name}: {message_of(found)}")
+        try:
+            _plain(table.select([name]), int96.select([name] if name in int96.column_names else []))
+        except Exception as of_column:
+            return ValueError(f"{name}: {message_of(of_column)}")
     return error
 
 

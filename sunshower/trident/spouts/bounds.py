@@ -53,6 +53,7 @@ class Room:
         """A record of the batch cannot be emitted, in no attempt. The batch fails, and the others
         are put aside if it is skipped."""
         self.refused.append(reason)
+        self.records -= 1
 
     @property
     def seconds(self) -> float:
