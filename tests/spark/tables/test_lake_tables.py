@@ -7,11 +7,18 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
 
+from sunshower.connectors.object_formats import parquet_records
 from sunshower.errors import (
     ConfigError,
     ResultMismatch,
@@ -19,6 +26,7 @@ from sunshower.errors import (
     SparkUnavailable,
     WriteFailed,
 )
+from sunshower.record_reader import record_reader
 from sunshower.spark_integration import LocalSpark, spark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
@@ -28,6 +36,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.iceberg_table import iceberg
+from tests.spark.everything import EVERYTHING, Everything, everything, same
 from tests.spark.sales import SALES, Sale, identity, run
 
 
@@ -234,6 +243,29 @@ REFUSED = (
     ("array(named_struct('i', interval '1' month)) l", r"'l\.element\.i' is interval month"),
 )
 MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+
+
+@settings(max_examples=1, phases=[Phase.generate])
+@given(st.lists(everything(), min_size=40, max_size=40))
+def test_every_type_is_the_same_in_the_files_of_a_delta_table(
+    gateway: Gateway, lake: Lake, records: list[Everything]
+) -> None:
+    if lake.format != "delta":
+        pytest.skip("Delta's log, which names its files, is JSON")
+    writer = lake.writer()
+    publish(gateway, writer, 1)
+    records = [record._replace(number=place) for place, record in enumerate(records)]
+    step, table = SparkStep(identity, writers=(writer,)), EVERYTHING.table(records)
+    run(gateway, step, table, txid=1, topology="t/1")
+    publish(gateway, writer, 2)
+    log = [json.loads(line) for line in (lake.folder / f"_delta_log/{0:020}.json").open()]
+    files = [lake.folder / unquote(one["add"]["path"]) for one in log if "add" in one]
+    tables = [parquet.ParquetFile(file).read() for file in files]
+    there = EVERYTHING.conform(pa.concat_tables(tables).sort_by("number"))
+    assert same(EVERYTHING.records(there), records)
+    read = record_reader(Everything)
+    found = [parquet_records(file.name, file.read_bytes(), read) for file in files]
+    assert same(sorted(chain(*found), key=lambda record: record.number), records)
 
 
 def test_columns_that_delta_does_not_have_are_refused_before_a_batch_is_committed(
