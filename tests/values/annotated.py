@@ -105,7 +105,8 @@ def _optional(kind: Kind) -> Kind:
 
 def _dict(key: Kind, kind: Kind) -> Kind:
     keys = key[1].filter(lambda value: "sNaN" not in repr(value))
-    return dict[key[0], kind[0]], st.dictionaries(keys, kind[1], max_size=3)  # type: ignore[valid-type,misc]
+    annotation: Any = dict
+    return annotation[key[0], kind[0]], st.dictionaries(keys, kind[1], max_size=3)
 
 
 def _larger(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
