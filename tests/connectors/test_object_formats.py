@@ -120,7 +120,7 @@ def test_a_record_that_would_lose_nanoseconds_is_refused_alone(tmp_path: Path, c
 
 @pytest.mark.parametrize("by_spark", [False, True])
 def test_int96_is_exact_in_all_years_and_of_spark_a_moment(tmp_path: Path, by_spark: bool) -> None:
-    moments = [datetime.min, AT, datetime.max, None]
+    moments = [datetime.min, AT, datetime.max, None]  # noqa: DTZ901
     table = pa.table({"v": pa.array(moments, pa.timestamp("us"))})
     if by_spark:
         table = table.replace_schema_metadata({"org.apache.spark.version": "3.5.7"})
