@@ -46,6 +46,7 @@ class Room:
         self.partition: str | None = None  # that of the rows emitted next, for windows
         self.parts: list[RowsPart] = []
         self.anew: set[str] = set()  # partitions that begin anew: event times before do not count
+        self.refused: list[str] = []  # why some records of the batch cannot be emitted
         most = bounds.records if records_max is None else min(records_max, bounds.records)
         self.records = most  # left
         self.bytes = bounds.bytes  # left
@@ -59,6 +60,12 @@ class Room:
             self.parts.append(RowsPart(self.partition, len(self.rows)))
         self.records -= len(rows)
         self.bytes -= read_bytes
+
+    def refuse(self, reason: str) -> None:
+        """A record of the batch cannot be emitted, in no attempt. The batch fails, and the others
+        are put aside if it is skipped."""
+        self.refused.append(reason)
+        self.records -= 1
 
     @property
     def seconds(self) -> float:

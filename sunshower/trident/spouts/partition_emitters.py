@@ -46,6 +46,8 @@ from sunshower.trident.spouts.partitioned import Partitioned
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 from sunshower.trident.spouts.reached_times import PartitionAt, ReachedTimes
 
+_REASONS_MAX = 3  # of records that cannot be emitted, in an error
+
 
 class PartitionsEmitter(Emitter):
     """The base of partitioned emitters (port `Emitter`); subclasses implement `emit_batch`."""
@@ -112,7 +114,7 @@ class TransactionalEmitter(PartitionsEmitter):
             self._times.keep(names)
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         try:
-            self._emit(attempt, names, room)
+            self._emit(attempt, names, room, rows.is_skipped)
         except BaseException as error:
             if isinstance(error, IncompleteBatch):
                 error.rows = room.rows
@@ -120,7 +122,7 @@ class TransactionalEmitter(PartitionsEmitter):
             raise
         rows.emit(room.rows)
 
-    def _emit(self, attempt: Attempt, names: list[str], room: Room) -> None:
+    def _emit(self, attempt: Attempt, names: list[str], room: Room, is_skipped: bool) -> None:
         txid, times = attempt.txid, self._times
         again, last = {}, {}
         for name in names:
@@ -140,6 +142,8 @@ class TransactionalEmitter(PartitionsEmitter):
             incomplete = error
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         found = self._emit_new(certain, room)
+        if not is_skipped:
+            _check_complete(room)  # before they are stored, so that the source can be corrected
         for name, before in last.items():
             metadata, log = found.get(name, NOTHING), self._logs[name]
             if name not in room.filled and log.is_same(metadata, before):
@@ -147,6 +151,7 @@ class TransactionalEmitter(PartitionsEmitter):
             log.keep_first(attempt, metadata, self._advance(name, txid, is_known=name in certain))
         if incomplete is not None:
             raise incomplete
+        _check_complete(room)
 
     def _advance(self, name: str, txid: int, *, is_known: bool) -> PartitionAt | None:
         """How far a partition is after the batch; None: nothing asks, or it is not known."""
@@ -180,6 +185,14 @@ class TransactionalEmitter(PartitionsEmitter):
         while at in log and log[at] is NOTHING:
             at -= 1
         return at
+
+
+def _check_complete(room: Room) -> None:
+    """Raise IncompleteBatch if some records were refused."""
+    if room.refused:
+        more = len(room.refused) - _REASONS_MAX
+        shown = [*room.refused[:_REASONS_MAX], *([f"and {more} more"] if more > 0 else [])]
+        raise IncompleteBatch("; ".join(shown))
 
 
 class _EmittedShare(NamedTuple):
@@ -216,6 +229,7 @@ class OpaqueEmitter(PartitionsEmitter):
         wanted = {name: one for name, one in certain.items() if name not in ended}
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         found = self._emit_new(wanted, room)
+        _check_complete(room)
         after = {name: found.get(name, one) for name, one in last.items()}
         same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
         unsure = last.keys() - certain.keys() - {*metadata["gone"]}
@@ -361,6 +375,10 @@ class _BothRows:
     @property
     def records_max(self) -> int | None:
         return self._rows.records_max
+
+    @property
+    def is_skipped(self) -> bool:
+        return self._rows.is_skipped
 
     def emit(self, rows: Sequence[Any]) -> None:
         self._rows.emit(rows)

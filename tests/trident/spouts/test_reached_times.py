@@ -344,3 +344,13 @@ def test_with_several_batches_in_progress_the_time_before_is_that_of_committed_o
         assert drive.time(2) == reached(2, 1)
         assert drive.time(3, current=2) == reached(3, 1)
         assert drive.time(4, current=2) == reached(4, 1)
+
+
+@BOTH
+def test_what_could_not_be_read_completely_holds_windows_back(kind: Any) -> None:
+    """A skipped batch is committed although its source has raised IncompleteBatch."""
+    drive = TimedDrive(kind(Source(a=[1])))
+    drive.done(1)
+    drive.times[0].begin(2)
+    drive.times[0].failed()
+    assert drive.times[0].total.reached == -inf
