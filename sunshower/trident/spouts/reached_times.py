@@ -143,7 +143,7 @@ class ReachedTimes:
         self._clocks = {name: one for name, one in self._clocks.items() if name in names}
 
     def failed(self) -> None:
-        """The source could not be read, or not completely: it may have rows that it has not given."""
+        """The source could not be read completely: it may have rows that it has not given."""
         self._at[_INCOMPLETE] = UNKNOWN  # a skipped batch is processed all the same
         for clock in self._clocks.values():
             clock.not_fetched()
