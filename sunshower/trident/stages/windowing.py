@@ -27,10 +27,12 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
+    as_float,
     highest,
     length_of,
     minus,
 )
+from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.trident.stages.persisting import StateSlot
@@ -91,6 +93,8 @@ class Windows(Persist):
         self._clock = context.clock
         self._shift: float | None = None  # a new life's clock may be behind the old one's
         self._next_end: Time = -inf  # no window ends before this batch time
+        self._late_before: int | None = None  # how many were late when the task began
+        self.late_records = LateRecords()
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         by_batch = self.reader is None and not self.window.by_count
@@ -116,6 +120,10 @@ class Windows(Persist):
             groups = {KEY: batch}
         updates = [partial(self._update, rows, attempt) for rows in groups.values()]
         values = state.multi_update(list(groups), updates)
+        if not self.window.by_count:
+            late = values[0]["late"]
+            self._late_before = late if self._late_before is None else self._late_before
+            self.late_records.count = late - self._late_before
         fired = [row for value in values for row in value["fired"]]
         width = len(self.by)
         return self.out.make([(*map(hashable, row[:width]), *row[width:]) for row in fired])
@@ -125,6 +133,11 @@ class Windows(Persist):
 
     def _update(self, rows: Sequence[Any], attempt: Attempt, old: Any) -> Any:
         contents = WindowContents(old)
+        if self._late_before is None and not self.window.by_count:
+            self._late_before = contents.late
+            if contents.time is not None:
+                ended = self.panes.start(self._last_ended(contents.time) + 1)
+                self.late_records.loaded(ended)
         if self.window.by_count:
             fired = self._by_count(contents, rows, attempt)
         else:
@@ -152,8 +165,12 @@ class Windows(Persist):
         places = [*zip(keys, self.panes.of_times(times), strict=False)]
         last = before - self.window.panes + 1  # no open window has panes up to here
         on_time = [place[1] > last for place in places]
+        self.late_records.in_time |= any(on_time)
         if not all(on_time):
             contents.late += on_time.count(False)
+            lowest = min(place[1] for place in places) + self.window.panes
+            by = minus(self.panes.start(before + 1), self.panes.start(lowest))
+            self.late_records.by = max(self.late_records.by, as_float(by))
             places = [place for place, good in zip(places, on_time, strict=True) if good]
             rows = [row for row, good in zip(rows, on_time, strict=True) if good]
         self._add(contents, places, rows, attempt)

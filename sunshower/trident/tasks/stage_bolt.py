@@ -30,6 +30,7 @@ from typing import Any
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,
@@ -162,6 +163,10 @@ class StageBolt(Stateless, Bolt[Any, Any]):
     def __sunshower_state_entries__(self) -> int | None:
         """How many entries the states have; None: no state, or not known."""
         return self._operators.state_entries()
+
+    def __sunshower_late__(self) -> LateRecords | None:
+        """The late records of its windows; None: it has none."""
+        return self._operators.late_records()
 
     # ---- attempts --------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def _combiner(
         every = window.every if isinstance(window, Window) else None
         reader = TimeField(window.field, window.zone).reader(schema)
         combine = CombinePanes(schema, by, aggregators, reader, every)
-        return combine, Schema((*by, "pane-0", *values))
+        return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
     return Combine(schema, by, aggregators), Schema((*by, *values))

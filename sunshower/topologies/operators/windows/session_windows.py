@@ -46,7 +46,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         return reached.time(self.late)
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts = self.parts(rows, attempt)
+        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
         keys = {group: (_SESSIONS, group) for group, _ in parts}
         self.store.fetch(keys.values())
         changed: dict[Any, list[Session]] = {}
@@ -57,6 +57,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             near = [one for one in sessions if self._is_near(one, time)]
             if not near:
                 if not is_before(self._time, end := self._end_of(time)):
+                    late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
                 self._expect(group, end)
@@ -70,6 +71,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         for group, sessions in changed.items():
             if sessions:
                 self.store.put(keys[group], sessions)
+        self.note_late(late, parts, rows)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}

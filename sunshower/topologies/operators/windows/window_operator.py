@@ -26,6 +26,7 @@ from sunshower.topologies.operators.windows.event_times import (
     as_float,
     highest,
 )
+from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ class WindowOperator(Operator):
         self._is_loaded = False
         self._inherits = True  # whether a former life may have owed rows that nobody asks for
         self._time: Time = -inf  # windows up to here have ended
+        self.late_records = LateRecords()
+        # of the batch: how many, and how long after the end of their window
+        self._late_now: list[tuple[int, Time]] = []
 
     # ---- what a kind of windows defines ----------------------------------------------------------
 
@@ -89,8 +93,16 @@ class WindowOperator(Operator):
         return []
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self._late_now.clear()
         if late := self._committed(lambda: list(self.add(batch, attempt))):
+            self._count_late()
             emit(self.records(late))
+
+    def _count_late(self) -> None:
+        """Count the late records of a batch, once it is stored."""
+        for count, by in self._late_now:
+            self.late_records.add(count, by)
+        self._late_now.clear()
 
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
         """The records that belong to the trees of these watermarks."""
@@ -150,6 +162,7 @@ class WindowOperator(Operator):
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
+            self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
             time = highest([self._time, self.last_time(ended)])
         if ended:
             self.store.put((TIME,), time)
@@ -188,4 +201,5 @@ class WindowOperator(Operator):
                     self._time = value
                 case _:
                     self.load(key, value)
+        self.late_records.loaded(self._time)
         self._is_loaded = True
