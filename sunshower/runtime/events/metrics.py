@@ -144,9 +144,9 @@ class EventTime:
     newest: float = -inf  # spouts: the highest one emitted
     spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
     holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long
-    ahead: str = ""  # spouts: what is passed over because all its times are too far in the future
-    # spouts: the limit of these, such as "1 h", if that is so of the whole task
-    all_ahead: str = ""
+    ahead: str = ""  # spouts: which partitions are passed over, because their times are too far
+    # ahead of the clock
+    all_ahead: bool = False  # spouts: whether that is so of all of them
 
 
 @dataclass(frozen=True)
@@ -333,9 +333,13 @@ class Snapshot:
     def event_time_notes(self, component: str) -> Iterator[str]:
         """What users should know of the event times of a component: of spouts, that all those of a
         task or partition are too far in the future; of windows, that all records were late."""
-        for task in self.tasks_of(component):
-            if task.event_time is not None and task.event_time.ahead:
-                yield f"task {task.task}: {task.event_time.ahead}"
+        times = {t.task: t.event_time for t in self.tasks_of(component) if t.event_time}
+        has_others = not all(time.all_ahead for time in times.values())
+        for task, time in times.items():
+            if time.all_ahead and has_others:
+                yield f"task {task}: {time.holds}; windows do not wait for it"
+            elif time.ahead:
+                yield f"task {task}: {time.ahead}"
         if everything := self._all_late(component):
             yield everything
 
@@ -370,10 +374,13 @@ class Snapshot:
         windows, spout tasks of which nothing is heard, such as those of a worker that is replaced.
         """
         own = [task for task in self.tasks_of(component) if task.event_time is not None]
-        times = [(task.event_time.watermark, task) for task in own if task.event_time]
-        slowest = min(times, key=lambda one: one[0])[1] if times else None
-        if slowest is not None and slowest.event_time and slowest.event_time.holds:
-            yield f"task {slowest.task}: {slowest.event_time.holds}"
+        times = [(task.event_time, task.task) for task in own if task.event_time]
+        if times and all(time.all_ahead for time, _ in times):
+            yield times[0][0].holds
+        elif times := [(time, task) for time, task in times if not time.all_ahead]:
+            slowest, task = min(times, key=lambda one: one[0].watermark)
+            if slowest.holds:
+                yield f"task {task}: {slowest.holds}"
         reported = {task.task for task in self.tasks()}
         followed = {spout for task in own if task.event_time for spout in task.event_time.spouts}
         for spout in sorted(followed - reported):

@@ -25,7 +25,6 @@ from sunshower.topologies.operators.states import MapState
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
-    TimeField,
     TimeReader,
     as_float,
     highest,
@@ -84,8 +83,8 @@ class Windows(Persist):
         self.contents = PaneValues(schema, aggregators)
         self.panes, self._late = Panes(window.every), length_of(window.late)
         self.reader: TimeReader | None = None
-        if window.field is not None:
-            self.reader = TimeField(window.field, window.zone).reader(schema)
+        if window.time is not None:
+            self.reader = window.time.reader(schema)
             self.reader.what += f" of a row of spout {spout!r}"
 
     def prepare(self, context: Context) -> None:
@@ -136,8 +135,8 @@ class Windows(Persist):
         if self._late_before is None and not self.window.by_count:
             self._late_before = contents.late
             if contents.time is not None:
-                ended = self.panes.start(self._last_ended(contents.time) + 1)
-                self.late_records.loaded(ended)
+                last = self._last_ended(contents.time)
+                self.late_records.loaded(self.panes.start(last + 1))
         if self.window.by_count:
             fired = self._by_count(contents, rows, attempt)
         else:
@@ -169,8 +168,9 @@ class Windows(Persist):
         if not all(on_time):
             contents.late += on_time.count(False)
             lowest = min(place[1] for place in places) + self.window.panes
-            by = minus(self.panes.start(before + 1), self.panes.start(lowest))
-            self.late_records.by = max(self.late_records.by, as_float(by))
+            ended = self.panes.start(int(before) + 1)
+            by = as_float(minus(ended, self.panes.start(lowest)))
+            self.late_records.by = max(self.late_records.by, by)
             places = [place for place, good in zip(places, on_time, strict=True) if good]
             rows = [row for row, good in zip(rows, on_time, strict=True) if good]
         self._add(contents, places, rows, attempt)

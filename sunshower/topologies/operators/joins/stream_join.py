@@ -194,6 +194,9 @@ class StreamJoin(WindowOperator, RowOperator):
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest
 
+    def end_of(self, time: Time) -> Time:
+        return _time_after(time)
+
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         ended = sorted(self._open)
         if time != inf:
@@ -212,7 +215,7 @@ class StreamJoin(WindowOperator, RowOperator):
                         made.append(self._row(first, side, values, self._nothing[1 - side]))
             self.store.remove(key)
         if ended:  # who comes now is late, also after a restart: its partners are gone
-            self.store.put((TIME,), time if time != inf else highest([before, self._latest]))
+            self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
 
     def _read(self) -> None:

@@ -12,7 +12,6 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.event_times import (
     Time,
-    TimeField,
     length_of,
     minus,
 )
@@ -38,8 +37,8 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         super().__init__(store, by, out)
         self.window, self.contents = window, contents
         self.late = length_of(window.late)
-        if window.field is not None:
-            self.reader = TimeField(window.field, window.zone).reader(contents.schema)
+        if window.time is not None:
+            self.reader = window.time.reader(contents.schema)
 
     def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
         """Which parts of a window have rows of these event times."""

@@ -28,7 +28,7 @@ from sunshower.topologies.operators.totals_stage import (
     location,
 )
 from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
-from sunshower.topologies.operators.windows.event_times import TimeField
+from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
     CombinePanes,
@@ -82,8 +82,7 @@ def windows_of(
         operator = kind(store, window, contents, by, out)
     combined = _combiner(window, schema, by, given) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    field = None if window.field is None else TimeField(window.field, window.zone)
-    return rows.stage.end_by(field, operator, out)
+    return rows.stage.end_by(window.time, operator, out)
 
 
 def _combiner(
@@ -92,9 +91,9 @@ def _combiner(
     """What combines rows before they travel to the window, and the schema of its rows; None: the
     rows travel as they are."""
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
-    if window.field is not None:
+    if window.time is not None:
         every = window.every if isinstance(window, Window) else None
-        reader = TimeField(window.field, window.zone).reader(schema)
+        reader = window.time.reader(schema)
         combine = CombinePanes(schema, by, aggregators, reader, every)
         return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
@@ -174,35 +173,50 @@ def _with_times(
         if field is None:
             continue
         if not own:
-            _check_time(spout, id, field.name, where)
-        name, zone = times.setdefault(id, field)
-        if name != field.name and not own:
+            _check_time(spout, id, field, where)
+        others = [*times.values()]
+        other = times.setdefault(id, field)
+        if other.name != field.name and not own:
             raise TopologyError(
                 f"{where}: its event time is {field.name!r}, that of another window downstream of "
-                f"spout {spout.id!r} is {name!r}; give both the same field"
+                f"spout {spout.id!r} is {other.name!r}; give both the same field"
             )
-        if zone != field.zone:
-            raise TopologyError(
-                f"{where}: its zone is {field.zone!r}, that of another window downstream of spout "
-                f"{spout.id!r} is {zone!r}; give both the same zone="
-            )
+        _check_equal("zone", [other.zone], field.zone, spout, where)
+        _check_equal("ahead", [one.ahead for one in others], field.ahead, spout, where)
+        _check_equal("unit", [one.unit for one in others], field.unit, spout, where)
     streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
     return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
 
 
-def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
+def _check_equal(
+    name: str, others: Sequence[object], value: object, spout: Component, where: str
+) -> None:
+    """Raise TopologyError if windows of one spout are declared differently."""
+    if others and value not in others:
+        raise TopologyError(
+            f"{where}: its {name} is {value!r}, that of another window downstream of spout "
+            f"{spout.id!r} is {others[0]!r}; give both the same {name}="
+        )
+
+
+def _check_time(spout: Component, stream: str, field: TimeField, where: str) -> None:
     """Raise TopologyError unless records of a stream have their event time in `field`."""
     schema = spout.streams[stream].schema
     problem, hint = "", "Read records with that field (a format can do it)"
-    if field not in schema.fields:
+    kind = _annotation(schema, field.name)
+    if field.name not in schema.fields:
         problem = f"does not have; its fields are: {', '.join(schema.fields)}"
-    elif _is_no_time(kind := _annotation(schema, field)):
+    elif _is_no_time(kind):
         problem = f"has as {name_of(kind)}, which is no time; a number, a datetime and a date are"
     if problem:
         raise TopologyError(
-            f"{where}: its event time is {field!r}, which stream {stream!r} of spout {spout.id!r} "
-            f"{problem}. {hint}, or write `event_time` in the spout's class: "
+            f"{where}: its event time is {field.name!r}, which stream {stream!r} of spout "
+            f"{spout.id!r} {problem}. {hint}, or write `event_time` in the spout's class: "
             "def event_time(self, record) → a number, a datetime or a date"
+        )
+    if field.ahead not in ("auto", None) and field.unit is None and kind in (int, float, Decimal):
+        raise TopologyError(
+            f"{where}: field {field.name!r} of stream {stream!r} of spout {spout.id!r} {NEEDS_UNIT}"
         )
 
 

@@ -14,14 +14,22 @@ from decimal import Context, Decimal, Inexact
 from math import floor, inf, isfinite
 from numbers import Integral
 from operator import attrgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from zoneinfo import ZoneInfo
 
+from sunshower.arguments import Values
 from sunshower.errors import BadEmit, ConfigError, TopologyFailed
 from sunshower.records import Schema
 
 Time: TypeAlias = int | float | Decimal
+Ahead: TypeAlias = float | Literal["auto"] | None
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"] | None
 
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # in a second
+AHEAD_RULE = Values(float, "a number", least=0).or_else("auto", "auto").or_else("none", None)
+UNIT_RULE = Values(words={unit: unit for unit in UNITS} | {"none": None})
+_AHEAD_S = 3600
+_NUMBERS = {int, float, Decimal}
 _DIGITS = 1_000  # before and after the point
 _INT_MAX = 10**_DIGITS
 _WHOLE = 2.0**53  # floats from here on are whole, and their shortest decimal is another integer
@@ -57,10 +65,17 @@ def zone_named(name: str | None, where: str) -> str | None:
 
 
 class TimeField(NamedTuple):
-    """The field with the event time of records, and the zone of its times that have none."""
+    """The field with the event time of records.
+
+    `zone`: of its times that have none. `ahead`: how far ahead of the clock a time may be and move
+    the watermark, in the unit of the field; "auto": an hour for datetimes, and for numbers with a
+    `unit`; None: as far as it likes. `unit`: of numbers, which count from 1970 on.
+    """
 
     name: str
-    zone: str | None
+    zone: str | None = None
+    ahead: Ahead = "auto"
+    unit: Unit = None
 
     def reader(self, schema: Schema) -> TimeReader:
         """Reads it from records of a schema."""
@@ -77,6 +92,7 @@ class TimeReader:
     def __init__(self, what: str, get: Callable[[Any], Any], zone: str | None) -> None:
         self.what, self._get = what, get
         self._zone = None if zone is None else ZoneInfo(zone)
+        self.kinds: set[type] = set()  # the types of the values that it has read last
         self._ambiguous = self._skipped = 0
 
     def time(self, record: Any) -> Time:
@@ -86,11 +102,15 @@ class TimeReader:
 
     def times(self, records: Iterable[Any]) -> list[Time]:
         """The event times of records. Raises as `time`."""
-        return self.of_values([*map(self._get, records)])
+        return self.of_values(self.values(records))
+
+    def values(self, records: Iterable[Any]) -> list[Any]:
+        """The values that are the event times of records."""
+        return [*map(self._get, records)]
 
     def of_values(self, values: list[Any]) -> list[Time]:
         """The event times that values are. Raises as `time`."""
-        kinds = set(map(type, values))
+        self.kinds = kinds = set(map(type, values))
         if kinds == {int}:
             if min(values) > -_INT_MAX and max(values) < _INT_MAX:
                 return values
@@ -253,6 +273,70 @@ def _of_delta(since: timedelta) -> Time:
     if -_MICROS_FIT < seconds < _MICROS_FIT or not since.microseconds:
         return seconds
     return from_decimal(Decimal(since // _MICROSECOND).scaleb(-6, _EXACT))
+
+
+class ClockLimit:
+    """Tells which event times of a field are too far ahead of the clock.
+
+    `what`: where values come from, for errors.
+    """
+
+    def __init__(self, what: str, field: TimeField) -> None:
+        self._what, self._ahead, self._unit = what, field.ahead, field.unit
+
+    @property
+    def text(self) -> str:
+        """How far ahead a time may be, such as `1 h`."""
+        ahead = _AHEAD_S if self._ahead in ("auto", None) else float(self._ahead)
+        if self._ahead not in ("auto", None):
+            ahead /= UNITS[self._unit or "s"]
+        for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+            if ahead >= length and not ahead % length:
+                return f"{ahead / length:,g} {unit}"
+        return f"{ahead:,g} s"
+
+    def beyond(
+        self, values: Sequence[Any], kinds: set[type], times: Sequence[Time], wall_s: float
+    ) -> Sequence[int]:
+        """The indices of those that are too far ahead. `kinds`: the types of `values`; `times`:
+        what they are, inf for one that is no time; `wall_s`: Unix time. Raises TopologyFailed if
+        what is declared does not fit the values."""
+        if self._ahead is None:
+            return ()
+        if kinds <= _NUMBERS or kinds == {datetime}:
+            limit = self._limit(wall_s, is_moment=kinds == {datetime})
+            if limit == inf or not is_before(limit, highest(times)):
+                return ()
+            limits: Sequence[Time] = [limit] * len(times)
+        else:
+            limits = [self._limit(wall_s, is_moment=_is_moment(value)) for value in values]
+        pairs = enumerate(zip(times, limits, strict=True))
+        return [at for at, (time, limit) in pairs if time != inf and is_before(limit, time)]
+
+    def _limit(self, wall_s: float, *, is_moment: bool) -> Time:
+        """The highest time that is not too far ahead; inf: there is none."""
+        if is_moment and self._unit not in (None, "s"):
+            raise TopologyFailed(
+                f"{self._what} is a datetime, which is in seconds, and unit={self._unit!r} is for "
+                "numbers; leave it out (of the window, join or process)"
+            )
+        if self._unit is None and not is_moment:
+            if self._ahead != "auto":
+                raise TopologyFailed(f"{self._what} {NEEDS_UNIT}")
+            return inf
+        per_s = UNITS[self._unit or "s"]
+        return wall_s * per_s + (_AHEAD_S * per_s if self._ahead == "auto" else self._ahead or 0)
+
+
+NEEDS_UNIT = (
+    "is a number, and ahead= compares it with the clock: declare its unit since 1970 beside it, as "
+    'unit="s", "ms", "us" or "ns", or use ahead=None'
+)
+
+
+def _is_moment(value: Any) -> bool:
+    """Whether a value is a datetime or a date, of Python or of NumPy."""
+    return isinstance(value, date) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------

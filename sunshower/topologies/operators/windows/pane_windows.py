@@ -155,6 +155,11 @@ class PaneWindows(AggregatedWindows[Window]):
             self.store.remove((BEHIND, group))
         return made
 
+    def end_of(self, time: Time) -> Time:
+        if self.reader is None:
+            return inf
+        return self.panes.start(self.panes.of_time(time) + self.window.panes)
+
     def places_of(self, times: Sequence[Time]) -> Sequence[int]:
         return self.panes.of_times(times)
 

@@ -11,7 +11,14 @@ from typing import TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
-from sunshower.topologies.operators.windows.event_times import zone_named
+from sunshower.topologies.operators.windows.event_times import (
+    AHEAD_RULE,
+    UNIT_RULE,
+    Ahead,
+    TimeField,
+    Unit,
+    zone_named,
+)
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
@@ -23,21 +30,19 @@ class Window:
     """The length of windows, the distance between their starts, and the time that assigns rows.
 
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
-    unit of `field`, which holds the event time of each row, or in seconds of the topology's clock
+    unit of `time`, the field with the event time of each row, or in seconds of the topology's clock
     (of a stream of batches: at the commit). A window of event time waits until a row `late` after
-    its end was read; rows that come later are late. `zone`: of times without a time zone.
+    its end was read; rows that come later are late.
     """
 
     length: float
     every: float
     by_count: bool
-    field: str | None = None
+    time: TimeField | None = None
     late: float = 0.0
-    zone: str | None = None
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
-        zone_named(self.zone, "window")
         unit = "count" if self.by_count else "seconds"
         whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
         if not whole or not 0 < self.every <= self.length:
@@ -54,12 +59,17 @@ class Window:
             )
 
     @property
+    def field(self) -> str | None:
+        """The name of the field with the event time."""
+        return None if self.time is None else self.time.name
+
+    @property
     def panes(self) -> int:
         """The number of panes of a window."""
         return round(self.length / self.every)
 
 
-@checked(count=_ROWS, seconds=_SECONDS, late=_LATE)
+@checked(count=_ROWS, seconds=_SECONDS, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
 def tumbling(
     *,
     count: int | None = None,
@@ -67,13 +77,16 @@ def tumbling(
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    ahead: Ahead = "auto",
+    unit: Unit = None,
 ) -> Window:
     """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
-    length = _length(count, seconds, field, late, zone)
-    return Window(length, length, count is not None, field, late, zone)
+    length = _length(count, seconds)
+    time = _time(field, late, zone, ahead, unit, by_count=count is not None)
+    return Window(length, length, count is not None, time, late)
 
 
-@checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE)
+@checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
 def sliding(
     *,
     count: int | None = None,
@@ -82,29 +95,40 @@ def sliding(
     field: str | None = None,
     late: float = 0.0,
     zone: str | None = None,
+    ahead: Ahead = "auto",
+    unit: Unit = None,
 ) -> Window:
     """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
     first windows start before the first row and have fewer rows."""
-    length = _length(count, seconds, field, late, zone)
-    return Window(length, every, count is not None, field, late, zone)
+    length = _length(count, seconds)
+    time = _time(field, late, zone, ahead, unit, by_count=count is not None)
+    return Window(length, every, count is not None, time, late)
 
 
-def _length(
-    count: int | None, seconds: float | None, field: str | None, late: float, zone: str | None
-) -> float:
+def _length(count: int | None, seconds: float | None) -> float:
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
         raise ConfigError("window: give either count=… rows or seconds=…")
-    if count is not None and (field is not None or late or zone):
-        raise ConfigError(
-            "window: field=, late= and zone= are for windows of time, not of count=… rows"
-        )
-    for name, value in (("late", late), ("zone", zone)):
-        if value and field is None:
-            raise ConfigError(
-                f"window: {name}= needs field=, the one that holds the time of each row"
-            )
     return given[0]
+
+
+def _time(
+    field: str | None, late: float, zone: str | None, ahead: Ahead, unit: Unit, *, by_count: bool
+) -> TimeField | None:
+    values = {"late": late, "zone": zone, "ahead": ahead != "auto", "unit": unit}
+    given = [f"{name}=" for name, value in values.items() if value]
+    if by_count and (given or field is not None):
+        raise ConfigError(
+            "window: field=, late=, ahead=, unit= and zone= are for windows of time, not of "
+            "count=… rows"
+        )
+    if given and field is None:
+        raise ConfigError(
+            f"window: {given[0]} needs field=, the one that holds the time of each row"
+        )
+    if field is None:
+        return None
+    return TimeField(field, zone_named(zone, "window"), ahead, unit)
 
 
 @dataclass(frozen=True)
@@ -112,19 +136,28 @@ class Sessions:
     """Sessions: the rows of a group, of which none is `gap` or more after the one before."""
 
     gap: float
-    field: str
+    time: TimeField
     late: float = 0.0
-    zone: str | None = None
 
-    def __post_init__(self) -> None:
-        zone_named(self.zone, "sessions")
+    @property
+    def field(self) -> str:
+        """The name of the field with the event time."""
+        return self.time.name
 
 
 AnyWindow: TypeAlias = Window | Sessions
 
 
-@checked(gap=_GAP, late=_LATE)
-def sessions(*, gap: float, field: str, late: float = 0.0, zone: str | None = None) -> Sessions:
+@checked(gap=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
+def sessions(
+    *,
+    gap: float,
+    field: str,
+    late: float = 0.0,
+    zone: str | None = None,
+    ahead: Ahead = "auto",
+    unit: Unit = None,
+) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
-    return Sessions(gap, field, late, zone)
+    return Sessions(gap, TimeField(field, zone_named(zone, "sessions"), ahead, unit), late)

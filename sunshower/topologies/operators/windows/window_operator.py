@@ -25,6 +25,7 @@ from sunshower.topologies.operators.windows.event_times import (
     TimeReader,
     as_float,
     highest,
+    lowest,
 )
 from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
@@ -77,6 +78,10 @@ class WindowOperator(Operator):
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         """The time of the last window of which these are the rows; -inf: there is none."""
         return highest(row[self.width] for row in ended)
+
+    def end_of(self, time: Time) -> Time:
+        """The end of the last window with this event time."""
+        raise NotImplementedError
 
     # ---- the operator ----------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class WindowOperator(Operator):
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
             self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
-            time = highest([self._time, self.last_time(ended)])
+            time = highest([self._time, self.last_ended(ended)])
         if ended:
             self.store.put((TIME,), time)
         if due:
@@ -174,6 +179,14 @@ class WindowOperator(Operator):
             self.store.remove((OWED, mark.task))
         self._time = time
         return due
+
+    def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
+        """Up to where windows have ended at the end of all sources. Windows that only have times
+        too far ahead of the clock do not count: otherwise all records of the next run were late."""
+        last, newest = self.last_time(ended), self._reached.newest
+        if newest == inf or last == -inf:
+            return last
+        return lowest([last, newest if newest == -inf else self.end_of(newest)])
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
