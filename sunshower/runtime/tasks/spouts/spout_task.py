@@ -179,7 +179,8 @@ class SpoutTask(Supervised):
         self.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
         self.watermarks.queued |= transfer.event_times
-        self.watermarks.queued_ahead |= transfer.times_ahead
+        # Savepoints of earlier releases do not have it.
+        self.watermarks.queued_ahead.update(getattr(transfer, "times_ahead", ()))
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""

@@ -6,6 +6,7 @@ record has.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,6 +52,7 @@ from sunshower.topologies.operators.windows.watermarks import (
 )
 
 T = TypeVar("T")
+_LOG = logging.getLogger("sunshower")
 
 WATERMARK = 1 << 62  # the message number of a watermark
 _NO_TIME: Time = inf
@@ -203,24 +205,42 @@ class WatermarkSender:
         if self.queued:
             self._note_replays(numbers, found)
         if found.ahead:
-            self.ahead += sum(found.ahead.values())
-            self.queued_ahead.update(numbers[[*found.are_ahead]].tolist())
+            self._count_ahead(numbers, found)
         slots = slots_of(roots)
         if len(slots) and (most := int(slots.max())) >= len(self._times):
             grown = np.full(max(1024, 2 * most), inf, object)
             grown[: len(self._times)] = self._times
             self._times = grown
         self._times[slots] = times
+        self._note_reached(numbers, times, now)
+
+    def _count_ahead(self, numbers: I64, found: MessageTimes) -> None:
+        """Count records that are too far ahead of the clock."""
+        if not self.ahead:
+            _LOG.warning(
+                "spout %r: an event time, %s, is more than %s ahead of the clock. Its record is in "
+                "its window, and does not move the watermark: see ahead= of the window. Further "
+                "ones are counted, not logged",
+                self._owner.task.component,
+                found.lowest[min(found.ahead)],
+                self._ahead_text,
+            )
+        self.ahead += sum(found.ahead.values())
+        self.queued_ahead.update(numbers[[*found.are_ahead]].tolist())
+
+    def _note_reached(self, numbers: I64, times: list[Time], now: float) -> None:
+        """Note what the partitions of these messages have reached."""
         partitions, are_ahead = self.partitions_of(numbers), self._are_ahead(numbers)
-        if not are_ahead and not partitions.any():
-            groups = {0: times}
+        if are_ahead:
+            times = [inf if at in are_ahead else time for at, time in enumerate(times)]
+        for index in are_ahead:
+            self._partitions.emitted_ahead(int(partitions[index]), now)
+        groups: dict[int, list[Time]] = {}
+        if partitions.any():
+            for part, time in zip(partitions.tolist(), times, strict=True):
+                groups.setdefault(part, []).append(time)
         else:
-            groups = {}
-            for index, part in enumerate(partitions.tolist()):
-                if index in are_ahead:
-                    self._partitions.emitted_ahead(part, now)
-                else:
-                    groups.setdefault(part, []).append(times[index])
+            groups[0] = times
         for part, own in groups.items():
             top = highest(own)
             if top == inf:

@@ -179,7 +179,11 @@ class PartitionTimes:
         """The partitions that have had no other records for IDLE_S than those that are too far
         ahead of the clock, and for how many seconds."""
         seconds = {one: known.only_ahead_s(now) for one, known in self._times.items()}
-        return {one: for_s for one, for_s in seconds.items() if for_s >= IDLE_S}
+        return {
+            one: for_s
+            for one, for_s in seconds.items()
+            if for_s >= IDLE_S and self._times[one].is_idle
+        }
 
     def all_ahead(self, now: float) -> bool:
         """Whether that is so of each partition that has had records in this time."""

@@ -87,7 +87,8 @@ def test_each_late_record_of_a_join_is_counted(how: Any) -> None:
     topology = Topology("clicks")
     left = topology.spout("left", Paced(*TIMES))
     right = topology.spout("right", Paced(*TIMES[:3], 200.0, 200.0, 200.0, 200.0))
-    rows = left.join(right, on="user", within=1, field="at", how=how, fields=("u", "at", "other"))
+    names = ("user", "at", "other")
+    rows = left.join(right, on="user", within=1, field="at", how=how, fields=names)
     rows.shuffle().bolt("kept", Kept)
     counts = run(topology).snapshot.component("join")
     assert (counts.late, counts.late_by) == (3, 195.0)
@@ -120,7 +121,7 @@ def second_run(path: Path, times: tuple[float, ...], kind: str) -> Finished:
     if kind == "join":
         other = topology.spout("other", Paced(*times))
         rows = clicks.join(
-            other, on="user", within=1, field="at", state=state, fields=("u", "at", "other")
+            other, on="user", within=1, field="at", state=state, fields=("user", "at", "other")
         )
     else:
         rows = clicks.group_by("user").window(WINDOWS[kind][0], count(), state=state, name="join")

@@ -487,6 +487,8 @@ def test_the_limit_is_read_in_the_unit_of_the_values() -> None:
     times = [late.timestamp(), 9e99, soon.timestamp(), 1893456000.0, 1893456000.0, inf]
     found = limit.beyond(mixed, {*map(type, mixed)}, times, NOW.timestamp())
     assert found == [0, 3, 4]
+    own = ClockLimit("it", TimeField("at", None, 60))
+    assert own.beyond([soon, None], {datetime, type(None)}, [times[2], inf], NOW.timestamp()) == [0]
     texts = {3600: "1 h", 90: "90 s", 0: "0 s", 600: "10 min", 86_400 * 3: "3 d"}
     assert {s: ClockLimit("it", TimeField("at", None, s)).text for s in texts} == texts
     assert ClockLimit("it", TimeField("at", None, 5_000, "ms")).text == "5 s"
