@@ -6,7 +6,7 @@ length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
+from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Feed, StageNode
-from sunshower.trident.stages.port import Waiting, publishing
+from sunshower.trident.stages.port import Timed, Waiting, publishing
 from sunshower.trident.tasks.part_sender import PartSender
 
 Take = Callable[[Sequence[Any]], None]
@@ -62,12 +63,17 @@ class Operators:
         """Select the attempt for which `start` returned `batches`."""
         self._batches = batches
 
-    def finish(self, which: Sequence[int], attempt: Attempt) -> int:
-        """Finish nodes in order, up to one that is not ready. Returns how many were finished."""
+    def finish(
+        self, which: Sequence[int], attempt: Attempt, times: Mapping[str, SourceTime]
+    ) -> int:
+        """Finish nodes in order, up to one that is not ready. Returns how many were finished.
+        `times`: how far the sources are."""
         for done, index in enumerate(which):
             operator, batch = self._nodes[index].operator, self._batches[index]
             if index in self._waiting and not self._waiting[index].ready(batch, attempt):
                 return done
+            if isinstance(operator, Timed):
+                operator.note_times(batch, times)
             operator.finish(batch, attempt, self._emits[index])
         return len(which)
 

@@ -248,6 +248,7 @@ class BoltTask(Supervised):
             failed=self._failed,
             expired=self.expired,
             busy_s=self.service.busy_s,
+            ahead=late.ahead,
             late=late.count,
             late_by=late.by,
         )
@@ -279,7 +280,8 @@ class BoltTask(Supervised):
     @property
     def _event_time(self) -> EventTime | None:
         """How far the bolt is in event time; None if it follows no watermarks."""
-        return None
+        find = getattr(self.bolt, "__sunshower_event_time__", None)
+        return None if find is None else find()
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred)

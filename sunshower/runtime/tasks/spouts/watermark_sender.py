@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Pending, Released
@@ -42,6 +40,8 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     lowest,
+    times_or_inf,
+    values_or_none,
 )
 from sunshower.topologies.operators.windows.watermarks import (
     IDLE_S,
@@ -49,13 +49,13 @@ from sunshower.topologies.operators.windows.watermarks import (
     PartitionTime,
     PartitionTimes,
     Watermark,
+    all_ahead,
+    passed_over,
 )
 
-T = TypeVar("T")
 _LOG = logging.getLogger("sunshower")
 
 WATERMARK = 1 << 62  # the message number of a watermark
-_NO_TIME: Time = inf
 _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
 _HOLDS_S = 2.0  # status names what has held windows back for so long
@@ -185,10 +185,10 @@ class WatermarkSender:
             if self.function is None:
                 values = records.column(self._fields[stream].name).to_pylist()
             else:
-                values = _values_or_none(reader, schema.rows_of_table(records))
+                values = values_or_none(reader, schema.rows_of_table(records))
         else:
-            values = _values_or_none(reader, records)
-        times = _times_or_none(reader, values)
+            values = values_or_none(reader, records)
+        times = times_or_inf(reader, values)
         found = limit.beyond(values, reader.kinds, times, self.wall())
         return MessageTimes(times, dict.fromkeys(found, 1), set(found))
 
@@ -372,10 +372,7 @@ class WatermarkSender:
         if (self._mark or _NONE).ended or self.stops or self._all_ahead:
             return
         for number, for_s in self._partitions.only_ahead(self._look_s).items():
-            yield (
-                f"all times of partition {self.partition_name(number)} have been more than "
-                f"{self._ahead_text} ahead for {for_s:.0f} s; windows do not wait for it"
-            )
+            yield passed_over(self.partition_name(number), self._ahead_text, for_s)
 
     @property
     def _holds(self) -> str:
@@ -396,8 +393,7 @@ class WatermarkSender:
         if not self._is_known:
             return "the task does not know yet which partitions it reads"
         if self._all_ahead:
-            limit = self._ahead_text
-            return f"all times are more than {limit} ahead; use `ahead=None` if this is right"
+            return all_ahead(self._ahead_text)
         if (slowest := self._partitions.slowest) is None:
             return ""
         return self._partition_holds(*slowest, now)
@@ -471,33 +467,3 @@ class WatermarkSender:
 
 
 _NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
-
-
-def _values_or_none(reader: TimeReader, records: Any) -> list[Any]:
-    """The values that are the event times of records; None for one that has none."""
-    try:
-        return reader.values(records)
-    except TopologyFailed:
-        raise
-    except RAISED:
-        values = (_or_else(None, partial(reader.values, [record])) for record in records)
-        return [None if value is None else value[0] for value in values]
-
-
-def _times_or_none(reader: TimeReader, values: list[Any]) -> list[Time]:
-    """The event times that values are; inf for one that is none: the window fails it."""
-    try:
-        return [*reader.of_values(values)]  # a copy: it is changed
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return [_or_else(_NO_TIME, partial(reader.of_value, value)) for value in values]
-
-
-def _or_else(default: T, call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return default

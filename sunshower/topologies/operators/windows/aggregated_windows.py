@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sunshower.records import Schema
+from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.event_times import (
     Time,
+    is_before,
     length_of,
     minus,
 )
@@ -19,6 +21,7 @@ from sunshower.topologies.operators.windows.pane_values import Content, PaneValu
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
+_LOG = logging.getLogger("sunshower")
 W = TypeVar("W", bound=AnyWindow)
 NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
 
@@ -39,6 +42,18 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         self.late = length_of(window.late)
         if window.time is not None:
             self.reader = window.time.reader(contents.schema)
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the end of all sources leaves open windows in the store."""
+        return self.window.at_end == "keep"
+
+    def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
+        complete = self._reached.time(self.late, keep=True)  # these would have ended anyway
+        width = self.width
+        opened = [row[: width + 1] for row in ended if is_before(complete, row[width])]
+        if self.store.is_stored and opened:
+            log_ended(self.store.shape[0], self.store.name, len(set(map(key_of, opened))))
 
     def places_of(self, times: Sequence[Time]) -> Sequence[Any]:
         """Which parts of a window have rows of these event times."""
@@ -95,3 +110,14 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         """The rows of a group in a window with this content."""
         head = (*values_of_key(group, self.width), window)
         return [[*head, *row] for row in self.contents.results(group, content, attempt)]
+
+
+def log_ended(factory: Any, state: str, windows: int) -> None:
+    """Say that the end of all sources has ended windows of a state, if there can be a next run."""
+    if getattr(factory, "where", "") == "memory":
+        return
+    _LOG.warning(
+        "state %r: the end of all sources has ended %s; records that a later run reads for them "
+        'are late. at_end="keep" of the window leaves open ones in the state for the next run',
+        *(state, "a window" if windows == 1 else f"{windows:,} windows"),
+    )

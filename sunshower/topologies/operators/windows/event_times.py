@@ -11,16 +11,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
+from functools import partial
 from math import floor, inf, isfinite
 from numbers import Integral
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from sunshower.arguments import Values
 from sunshower.errors import BadEmit, ConfigError, TopologyFailed
 from sunshower.records import Schema
 
+T = TypeVar("T")
 Time: TypeAlias = int | float | Decimal
 Ahead: TypeAlias = float | Literal["auto"] | None
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"] | None
@@ -49,6 +51,8 @@ _TICKS = {  # the units of numpy.datetime64, in seconds
 }
 _tzinfo_of = attrgetter("tzinfo")
 _LOG = logging.getLogger("sunshower")
+_NO_TIME: Time = inf
+_RAISED = (Exception, SystemExit)  # by `event_time` of a user; `sys.exit()` is one
 
 
 def zone_named(name: str | None, where: str) -> str | None:
@@ -243,6 +247,38 @@ def _shown(value: Any) -> str:
     return "an int" if is_long else f"{value!r:.200}"
 
 
+def values_or_none(reader: TimeReader, records: Any) -> list[Any]:
+    """The values that are the event times of records; None for a record whose method raised.
+    Raises TopologyFailed, as the method may."""
+    try:
+        return reader.values(records)
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        values = (_or_else(None, partial(reader.values, [record])) for record in records)
+        return [None if value is None else value[0] for value in values]
+
+
+def times_or_inf(reader: TimeReader, values: list[Any]) -> list[Time]:
+    """The event times that values are, as a new list; inf for one that is none: its window fails
+    it. Raises TopologyFailed, as `TimeReader.time`."""
+    try:
+        return [*reader.of_values(values)]
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return [_or_else(_NO_TIME, partial(reader.of_value, value)) for value in values]
+
+
+def _or_else(default: T, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return default
+
+
 class OrderReader(TimeReader):
     """Reads what orders records, and is nothing else: event times, or datetimes without a zone."""
 
@@ -287,13 +323,9 @@ class ClockLimit:
     @property
     def text(self) -> str:
         """How far ahead a time may be, such as `1 h`."""
-        ahead = _AHEAD_S if self._ahead in ("auto", None) else float(self._ahead)
-        if self._ahead not in ("auto", None):
-            ahead /= UNITS[self._unit or "s"]
-        for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-            if ahead >= length and not ahead % length:
-                return f"{ahead / length:,g} {unit}"
-        return f"{ahead:,g} s"
+        if self._ahead in ("auto", None):
+            return span(_AHEAD_S)
+        return span(float(self._ahead) / UNITS[self._unit or "s"])
 
     def beyond(
         self, values: Sequence[Any], kinds: set[type], times: Sequence[Time], wall_s: float
@@ -332,6 +364,14 @@ class ClockLimit:
             return inf
         per_s = UNITS[self._unit or "s"]
         return wall_s * per_s + (_AHEAD_S * per_s if self._ahead == "auto" else self._ahead or 0)
+
+
+def span(seconds: float) -> str:
+    """A length of time, such as `1 h`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length and not seconds % length:
+            return f"{seconds / length:,g} {unit}"
+    return f"{seconds:,g} s"
 
 
 NEEDS_UNIT = (

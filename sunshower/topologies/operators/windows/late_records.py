@@ -20,6 +20,7 @@ class LateRecords:
     by: float = 0.0  # how long after the end of its window the worst came, in event time
     in_time: bool = False  # whether any record came in time
     had_ended: float = -inf  # up to where windows had ended when the task read its state
+    ahead: int = 0  # of a source of batches: rows that were too far ahead of the clock
     _is_said: bool = False
 
     def loaded(self, ended: Time) -> None:
@@ -48,6 +49,7 @@ def sum_of(parts: Iterable[LateRecords]) -> LateRecords:
         max((part.by for part in parts), default=0.0),
         any(part.in_time for part in parts),
         max((part.had_ended for part in parts), default=-inf),
+        sum(part.ahead for part in parts),
     )
 
 

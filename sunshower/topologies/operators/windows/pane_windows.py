@@ -103,8 +103,8 @@ class PaneWindows(AggregatedWindows[Window]):
 
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
-            return reached.time(self.late)
-        return inf if reached.time(0) == inf else self._now()
+            return reached.time(self.late, keep=self.keeps_open)
+        return inf if reached.has_ended and not self.keeps_open else self._now()
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, merged = self.parts(rows, attempt), self.contents.merged

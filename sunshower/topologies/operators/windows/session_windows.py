@@ -43,7 +43,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             self._expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
-        return reached.time(self.late)
+        return reached.time(self.late, keep=self.keeps_open)
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()

@@ -81,12 +81,12 @@ class PartitionTime:
         """For how long all its records have been too far ahead of the clock."""
         return (now if self.reached == -inf else self.ahead_s) - self.ahead_since_s
 
-    def fetched(self, begun_s: float) -> bool:
+    def fetched(self, begun_s: float, gap_s: float = GAP_S) -> bool:
         """Note that a fetch that began at this time has ended at its end. Returns whether that is
-        new."""
+        new. `gap_s`: the longest time since the fetch before it."""
         if begun_s <= max(self.fetched_s, self.emitted_s):
             return False
-        if self.quiet_s == inf or begun_s - self.fetched_s > GAP_S:
+        if self.quiet_s == inf or begun_s - self.fetched_s > gap_s:
             self.quiet_s = begun_s
         self.fetched_s = begun_s
         return True
@@ -94,6 +94,19 @@ class PartitionTime:
     def not_fetched(self) -> None:
         """A fetch has failed, or has not ended at its end."""
         self.quiet_s = inf
+
+
+def all_ahead(limit: str) -> str:
+    """Say that all event times of a source are too far ahead of the clock."""
+    return f"all times are more than {limit} ahead; use `ahead=None` if this is right"
+
+
+def passed_over(partition: str, limit: str, for_s: float) -> str:
+    """Say that windows do not wait for a partition, because its times are too far ahead."""
+    return (
+        f"all times of partition {partition} have been more than {limit} ahead for {for_s:.0f} s; "
+        "windows do not wait for it"
+    )
 
 
 @dataclass(slots=True)
@@ -272,15 +285,24 @@ class ReachedTime:
         """The spout tasks that have sent watermarks."""
         return tuple(self._known)
 
-    def time(self, late: Time) -> Time:
+    @property
+    def has_ended(self) -> bool:
+        """Whether all sources have ended."""
+        known = self._known.values()
+        return len(known) >= self._sources and all(source.mark.ended for source in known)
+
+    def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
-        after a record with a higher time; inf after the end of all sources."""
+        after a record with a higher time; inf after the end of all sources, unless `keep`: then up
+        to what all of them have reached that had a record."""
         if len(self._known) < self._sources:
             return -inf
         known = self._known.values()
         running = [source.time for source in known if not source.mark.ended]
-        if not running:
+        if not running and not keep:
             return inf
+        if not running:
+            running = [source.time for source in known if source.time != -inf] or [-inf]
         reached = minus(lowest(running), late)
         return lowest([reached, *(source.mark.pending for source in known)])
 

@@ -7,7 +7,7 @@ org.apache.storm.trident.windowing.config.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
@@ -19,6 +19,8 @@ from sunshower.topologies.operators.windows.event_times import (
     Unit,
     zone_named,
 )
+
+AtEnd: TypeAlias = Literal["end", "keep"]
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
@@ -32,7 +34,8 @@ class Window:
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
     unit of `time`, the field with the event time of each row, or in seconds of the topology's clock
     (of a stream of batches: at the commit). A window of event time waits until a row `late` after
-    its end was read; rows that come later are late.
+    its end was read; rows that come later are late. `at_end`: what the end of all sources does with
+    windows of time that are open: "end" them, or "keep" them in their state for the next run.
     """
 
     length: float
@@ -40,6 +43,7 @@ class Window:
     by_count: bool
     time: TimeField | None = None
     late: float = 0.0
+    at_end: AtEnd = "end"
 
     def __post_init__(self) -> None:
         check_all(self, {"late": _LATE}, "window: ")
@@ -79,11 +83,12 @@ def tumbling(
     zone: str | None = None,
     ahead: Ahead = "auto",
     unit: Unit = None,
+    at_end: AtEnd = "end",
 ) -> Window:
     """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
-    length = _length(count, seconds)
+    length = _length(count, seconds, at_end)
     time = _time(field, late, zone, ahead, unit, by_count=count is not None)
-    return Window(length, length, count is not None, time, late)
+    return Window(length, length, count is not None, time, late, at_end)
 
 
 @checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE, ahead=AHEAD_RULE, unit=UNIT_RULE)
@@ -97,18 +102,24 @@ def sliding(
     zone: str | None = None,
     ahead: Ahead = "auto",
     unit: Unit = None,
+    at_end: AtEnd = "end",
 ) -> Window:
     """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
     first windows start before the first row and have fewer rows."""
-    length = _length(count, seconds)
+    length = _length(count, seconds, at_end)
     time = _time(field, late, zone, ahead, unit, by_count=count is not None)
-    return Window(length, every, count is not None, time, late)
+    return Window(length, every, count is not None, time, late, at_end)
 
 
-def _length(count: int | None, seconds: float | None) -> float:
+def _length(count: int | None, seconds: float | None, at_end: AtEnd) -> float:
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
         raise ConfigError("window: give either count=… rows or seconds=…")
+    if count is not None and at_end != "end":
+        raise ConfigError(
+            "window: at_end= is for windows of time; one of count=… rows that is not full is kept "
+            "in its state in any case"
+        )
     return given[0]
 
 
@@ -138,6 +149,7 @@ class Sessions:
     gap: float
     time: TimeField
     late: float = 0.0
+    at_end: AtEnd = "end"
 
     @property
     def field(self) -> str:
@@ -157,7 +169,9 @@ def sessions(
     zone: str | None = None,
     ahead: Ahead = "auto",
     unit: Unit = None,
+    at_end: AtEnd = "end",
 ) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
-    return Sessions(gap, TimeField(field, zone_named(zone, "sessions"), ahead, unit), late)
+    time = TimeField(field, zone_named(zone, "sessions"), ahead, unit)
+    return Sessions(gap, time, late, at_end)

@@ -75,6 +75,9 @@ class WindowOperator(Operator):
         """The time up to which windows end."""
         raise NotImplementedError
 
+    def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
+        """Called when the end of all sources has ended windows: `ended` are their rows."""
+
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         """The time of the last window of which these are the rows; -inf: there is none."""
         return highest(row[self.width] for row in ended)
@@ -168,6 +171,8 @@ class WindowOperator(Operator):
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
             self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
+            if ended:
+                self.on_end_of_sources(ended)
             time = highest([self._time, self.last_ended(ended)])
         if ended:
             self.store.put((TIME,), time)

@@ -51,6 +51,7 @@ class EventLog:
         self.owners = [part % tasks for part in range(partitions)]
         self.moves = 0
         self.away: set[int] = set()
+        self.found: set[int] = set()  # partitions that are in a batch
         self.ended = False
 
     def __deepcopy__(self, memo: object) -> EventLog:
