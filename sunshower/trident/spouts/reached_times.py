@@ -22,6 +22,7 @@ from sunshower.clock import Clock
 from sunshower.errors import BatchError
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.topologies.operators.windows.event_times import (
+    NO_LIMIT,
     ClockLimit,
     Time,
     TimeReader,
@@ -79,9 +80,13 @@ class ReachedTimes:
     """The event times of the partitions of one task in the current batch."""
 
     def __init__(
-        self, reader: TimeReader, limit: ClockLimit, clock: Clock, interval_s: float
+        self,
+        reader: TimeReader,
+        clock: Clock,
+        interval_s: float,
+        limit: ClockLimit = NO_LIMIT,
     ) -> None:
-        """`interval_s`: the least time between two batches."""
+        """`interval_s`: the least time between two batches. `limit`: of times in the future."""
         self._reader, self._limit, self._clock = reader, limit, clock
         self.ahead = 0  # how many rows were too far ahead of the clock
         self._ahead: dict[str, int] = {}  # partition → how many of its new rows are

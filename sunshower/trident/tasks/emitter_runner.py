@@ -152,7 +152,7 @@ class EmitterRunner:
             reader = TimeReader("event_time()", function, field.zone)
         reader.what += f" of spout {self._source.id!r}"
         limit = ClockLimit(reader.what, field)
-        times = ReachedTimes(reader, limit, context.clock, self._interval_s)
+        times = ReachedTimes(reader, context.clock, self._interval_s, limit)
         if not hasattr(emitter, "watch"):
             folder = f"{parent(path)}/times"
             self._emitter = emitter = OnePartition(emitter, spout.kind, self._tree, folder, context)

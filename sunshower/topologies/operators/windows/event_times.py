@@ -366,6 +366,9 @@ class ClockLimit:
         return wall_s * per_s + (_AHEAD_S * per_s if self._ahead == "auto" else self._ahead or 0)
 
 
+NO_LIMIT = ClockLimit("", TimeField("", ahead=None))
+
+
 def span(seconds: float) -> str:
     """A length of time, such as `1 h`."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
