@@ -94,6 +94,7 @@ class ReachedTimes:
         self._clocks: dict[str, PartitionTime] = {}  # since when partitions have no rows
         self._at: dict[str, PartitionAt] = {}
         self._is_known = True  # the time of each partition
+        self._ended: Time = -inf  # the highest time of partitions that are read to their end
         self.current = 1  # all batches before were committed when this one was ordered
         self._begun_s = 0.0  # when the fetch for this batch began
         self._anew: Collection[str] = ()  # as Room.anew
@@ -102,7 +103,8 @@ class ReachedTimes:
 
     def begin(self, current: int) -> None:
         """Begin a batch. `current`: see above."""
-        self.current, self._at, self._is_known = current, {}, True
+        self.current, self._at = current, {}
+        self._is_known, self._ended = True, -inf
 
     def begin_fetch(self, room: Room) -> int:
         """The source is about to be asked for new rows. Returns where they begin in `room`."""
@@ -177,6 +179,11 @@ class ReachedTimes:
         self._at[name] = at or UNKNOWN
         self._is_known &= at is not None
 
+    def note_ended(self, reached: Time) -> None:
+        """Note a partition that is read to its end for good."""
+        self._ended = highest([self._ended, reached])
+        self._is_known &= reached != -inf
+
     def keep(self, names: Collection[str]) -> None:
         """The task reads only these partitions now."""
         self._clocks = {name: one for name, one in self._clocks.items() if name in names}
@@ -195,8 +202,14 @@ class ReachedTimes:
             lowest(at.earlier for at in active),
             idle=len(active) < len(self._at),
             ended=False,
-            newest=highest(at.reached for at in self._at.values()) if self._is_known else inf,
+            newest=self._newest,
         )
+
+    @property
+    def _newest(self) -> Time:
+        """The highest time of a row that is not too far ahead of the clock; inf: it is unknown."""
+        reached = [self._ended, *(at.reached for at in self._at.values())]
+        return highest(reached) if self._is_known else inf
 
     @property
     def event_time(self) -> EventTime:
