@@ -6,8 +6,6 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from sunshower.errors import ConfigError
-
 # The date at which virtual clocks start, so that the event times of ordinary test data are before
 # it, and not ahead of the clock.
 VIRTUAL_DATE = datetime(2100, 1, 1, tzinfo=UTC)
@@ -41,7 +39,8 @@ class ManualClock:
     """A clock that only a test or a simulator moves. `date`: that at its second 0."""
 
     def __init__(self, start_s: float = 0.0, *, date: datetime = VIRTUAL_DATE) -> None:
-        self._now_s, self._date_s = start_s, unix_time(date)
+        assert date.tzinfo is not None, f"{date!r} has no time zone"
+        self._now_s, self._date_s = start_s, date.timestamp()
 
     def now(self) -> float:
         return self._now_s
@@ -56,13 +55,3 @@ class ManualClock:
 
     def wall(self) -> float:
         return self._date_s + self._now_s
-
-
-def unix_time(date: datetime) -> float:
-    """The Unix time of a date. Raises ConfigError for one without a time zone."""
-    if not isinstance(date, datetime) or date.utcoffset() is None:
-        raise ConfigError(
-            f"date is {date!r:.200}; give a datetime with a time zone: datetime(2100, 1, 1, "
-            "tzinfo=UTC)"
-        )
-    return date.timestamp()

@@ -10,8 +10,8 @@ from math import inf, log
 from random import Random
 from typing import Any
 
-from sunshower.arguments import COUNT, SECONDS, Values, check_all
-from sunshower.clock import VIRTUAL_DATE, unix_time
+from sunshower.arguments import COUNT, MOMENT, SECONDS, Values, check_all
+from sunshower.clock import VIRTUAL_DATE
 
 _OFFSET_MAX_S = 10_000.0  # of a clock
 _LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
@@ -28,9 +28,11 @@ class World:
     """
 
     def __init__(self, seed: int, date: datetime = VIRTUAL_DATE) -> None:
-        """`date`: that of all wall clocks at second 0."""
+        """`date`: that of all wall clocks at second 0. Raises ConfigError for one without a time
+        zone."""
         self.seed = seed
-        self.now_s, self.date_s = 0.0, unix_time(date)
+        MOMENT.check("date", date)
+        self.now_s, self.date_s = 0.0, date.timestamp()
         self._random = Random(seed)
         self.draw = self._random.random  # in [0, 1)
         self._events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []

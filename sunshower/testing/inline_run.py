@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sunshower.arguments import COUNT, checked
+from sunshower.arguments import COUNT, MOMENT, checked
 from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.events.metrics import Snapshot
@@ -38,7 +38,7 @@ class InlineRun(ObservedRun):
         return [*self._finished.answers[requests]]
 
 
-@checked(TopologyError, "testing.run", steps_max=COUNT)
+@checked(TopologyError, "testing.run", steps_max=COUNT, date=MOMENT)
 def run(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,

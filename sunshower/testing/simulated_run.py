@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, AnyOf, Instance, Methods, checked
+from sunshower.arguments import (
+    COUNT,
+    MOMENT,
+    SECONDS,
+    SECONDS_FROM_0,
+    AnyOf,
+    Instance,
+    Methods,
+    checked,
+)
 from sunshower.clock import VIRTUAL_DATE
 from sunshower.errors import ClusterError, ExperimentError, TopologyError
 from sunshower.experiments.faults.fault_kinds import ActiveFault, Errors, Fault
@@ -155,7 +164,7 @@ class SimulatedRun(ObservedRun):
             self.run.activate()
 
 
-@checked(TopologyError)
+@checked(TopologyError, date=MOMENT)
 def simulate(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,

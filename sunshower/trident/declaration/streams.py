@@ -44,7 +44,7 @@ from sunshower.topologies.operators.updates.update_rows import (
 )
 from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
-from sunshower.topologies.operators.windows.window_kinds import Window
+from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
 from sunshower.trident.declaration.persisted import (
@@ -208,7 +208,7 @@ class Aggregations(Generic[R_co]):
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
         if window.field is not None:
             stream.schema.check_field(window.field, where)
-        more = ("window",)
+        more = {"window": type_of_end(window, stream.schema)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         check_one_task(by, tasks.get("parallelism", 1), where)
         sources = [] if window.by_count else _sources_of(stream, window, where)

@@ -39,7 +39,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.pane_values import PaneValues
-from sunshower.topologies.operators.windows.window_kinds import Window
+from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.stages.port import Timed
@@ -175,7 +175,8 @@ class Windows(Persist, Timed):
 
     def _records(self, rows: Iterable[Any]) -> list[Any]:
         width = len(self.by)
-        return self.out.make([(*map(hashable, row[:width]), *row[width:]) for row in rows])
+        made = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
+        return self.out.make(with_dates(self.out, width, made))
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)

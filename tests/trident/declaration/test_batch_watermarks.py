@@ -423,7 +423,8 @@ class Dated(NamedTuple):
 
 def test_a_time_without_a_zone_ends_the_topology_and_names_its_spout() -> None:
     topology = Topology("t")
-    rows = [Dated("a", datetime(2026, 11, 28, 12, tzinfo=UTC)), Dated("a", datetime(2026, 11, 28))]  # noqa: DTZ001
+    naive = datetime(2026, 11, 28)  # noqa: DTZ001
+    rows = [Dated("a", naive.replace(tzinfo=UTC)), Dated("a", naive)]
     stream = batches(topology, "in", FixedBatchSpout(rows, 1, type=Dated), store=InMemory())
     windowed([stream], tumbling(seconds=10, field="at"))
     with pytest.raises(TopologyFailed, match=r"field 'at' of spout 'in' is .* has no time zone"):

@@ -6,24 +6,32 @@ org.apache.storm.trident.windowing.config.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from datetime import date, datetime
+from decimal import Decimal
+from types import NoneType
+from typing import Any, Literal, TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
+from sunshower.records import Schema
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,
     UNIT_RULE,
     Ahead,
     TimeField,
     Unit,
+    as_datetime,
     zone_named,
 )
+from sunshower.topologies.signatures import options_of
 
 AtEnd: TypeAlias = Literal["end", "keep"]
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
+_NUMBER: Any = int | float | Decimal
 _ROWS, _SECONDS = COUNT.or_else("none", None), _GAP.or_else("none", None)
 
 
@@ -175,3 +183,17 @@ def sessions(
     time of each row. Raises ConfigError."""
     time = TimeField(field, zone_named(zone, "sessions"), ahead, unit)
     return Sessions(gap, time, late, at_end)
+
+
+def type_of_end(window: AnyWindow, schema: Schema) -> Any:
+    """The type of the field `window` of the results, for records of `schema`."""
+    kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
+    are_dates = kinds and kinds <= {datetime, date, NoneType}
+    return _NUMBER | datetime if are_dates else _NUMBER
+
+
+def with_dates(out: Schema, width: int, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+    """Rows whose field at `width`, the end of a window, is a datetime if `out` declares one."""
+    if {*options_of(out.kind(out.fields[width]))} - {NoneType} == {datetime}:
+        return ((*row[:width], as_datetime(row[width]), *row[width + 1 :]) for row in rows)
+    return rows

@@ -166,9 +166,10 @@ def in_windows(source: Any, window: Any) -> tuple[int, int, int]:
 def test_a_time_in_the_future_makes_no_record_late(kind: str) -> None:
     value, minute, unit = KINDS[kind]
     events = [Event("a", value(at)) for at in moments()]
-    window = tumbling(seconds=minute, field="at", zone="UTC", unit=unit)  # type: ignore[arg-type]
+    declared: Any = {"seconds": minute, "field": "at", "zone": "UTC", "unit": unit}
+    window = tumbling(**declared)
     assert in_windows(SOURCES["records"](events), window) == (MINUTES, 0, 1)
-    window = tumbling(seconds=minute, field="at", zone="UTC", unit=unit, ahead=None)  # type: ignore[arg-type]
+    window = tumbling(**declared, ahead=None)
     assert in_windows(SOURCES["records"](events), window)[1:] == (MINUTES - FUTURE - 1, 0)
 
 
