@@ -78,7 +78,7 @@ class WindowContents:
         return {"time": self.time, "late": self.late, "groups": groups, **rows}
 
 
-class WindowRows(list[Any]):
+class WindowBatch(list[Any]):
     """The rows of a batch. It is true if the state has to be written."""
 
     time: Time = -inf  # the watermark
@@ -124,10 +124,10 @@ class Windows(Persist, Timed):
         self._late_before: int | None = None  # how many were late when the task began
         self.late_records = LateRecords()
 
-    def start(self, attempt: Attempt) -> WindowRows:
-        return WindowRows()
+    def start(self, attempt: Attempt) -> WindowBatch:
+        return WindowBatch()
 
-    def note_times(self, batch: WindowRows, times: Mapping[str, SourceTime]) -> None:
+    def note_times(self, batch: WindowBatch, times: Mapping[str, SourceTime]) -> None:
         known = [times.get(source) for source in self.sources]
         has_ended = all(source is not None and source.ended for source in known)
         batch.has_ended = has_ended and self.window.at_end == "end"
@@ -205,7 +205,7 @@ class Windows(Persist, Timed):
         return self._fire(key, panes, before // every - 1, after // every - 1, attempt)
 
     def _by_time(
-        self, contents: WindowContents, batch: WindowRows, attempt: Attempt
+        self, contents: WindowContents, batch: WindowBatch, attempt: Attempt
     ) -> tuple[list[Any], list[Any]]:
         """The rows of windows that have ended, and those of late rows."""
         known: Time = -inf if contents.time is None else contents.time
@@ -250,7 +250,7 @@ class Windows(Persist, Timed):
         """The time from which on a pane has ended."""
         return plus(self.panes.start(pane + 1), self._late)
 
-    def _times(self, contents: WindowContents, batch: WindowRows) -> tuple[list[Time], Time]:
+    def _times(self, contents: WindowContents, batch: WindowBatch) -> tuple[list[Time], Time]:
         """The times of the rows, and up to which windows end."""
         if self.reader is not None:
             return self.reader.times(batch), batch.time
