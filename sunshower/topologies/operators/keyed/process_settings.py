@@ -136,8 +136,8 @@ def keyed_process(
     if not timed:
         if field is not None or late or zone or ahead != "auto" or unit:
             raise TopologyError(
-                f"{where}: event_time= and late= are for timers, as are zone=, ahead= and unit=; "
-                "give on_timer="
+                f"{where}: event_time=, late=, ahead= and unit= are for timers, as is zone=; give "
+                "on_timer="
             )
         return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
     place = f"{where}, on_timer={code_name(on_timer)}"
