@@ -11,9 +11,10 @@ all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every ro
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
 
-from sunshower.topologies.operators.windows.event_times import Time, lowest
+from sunshower.topologies.operators.windows.event_times import Time, highest, lowest
 
 BATCH, COMMIT, SUCCESS = "$batch", "$commit", "$success"
 
@@ -75,6 +76,7 @@ class SourceTime(NamedTuple):
     earlier: Time  # the same when the order for the batch was given
     idle: bool  # a partition is idle
     ended: bool  # the source has no rows after this batch
+    newest: Time = inf  # the highest time of any partition; inf: it is not known
 
     def merged(self, other: SourceTime) -> SourceTime:
         """That of all partitions of both."""
@@ -83,6 +85,7 @@ class SourceTime(NamedTuple):
             lowest([self.earlier, other.earlier]),
             self.idle or other.idle,
             self.ended and other.ended,
+            highest([self.newest, other.newest]),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Timed, Waiting, publishing
@@ -92,6 +93,13 @@ class Operators:
     def state_entries(self) -> int | None:
         """How many entries the states have; None: no state, or not known."""
         return entries_of(node.operator for node in self._nodes[: self._prepared])
+
+    def late_records(self) -> LateRecords | None:
+        """The late records of its windows; None: it has none."""
+        nodes = self._nodes[: self._prepared]
+        found = [getattr(node.operator, "late_records", None) for node in nodes]
+        windows = [records for records in found if records is not None]
+        return sum_of(windows) if windows else None
 
     def results(self) -> list[Any]:
         """The results of all operators that have one."""

@@ -44,7 +44,6 @@ from sunshower.topologies.operators.updates.update_rows import (
 )
 from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
-from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
@@ -220,7 +219,7 @@ class Aggregations(Generic[R_co]):
         for source in sources:
             source.ends_windows = True
             if window.field is not None:
-                source.time = source.time or TimeField(window.field, window.zone)
+                source.time = source.time or window.time
         rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
         rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
         return rows
@@ -449,9 +448,9 @@ def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[Stag
             raise behind_window(where, f"window {operator.slot.name!r}")
         if rows is stage.spout_rows:
             found[stage] = None
-            if window.field is not None:
-                field, told = TimeField(window.field, window.zone), f"spout {stage.root!r}"
-                check_time(field, stage.time, told, rows.schema, stage.spout, where)
+            if window.time is not None:
+                told = f"spout {stage.root!r}"
+                check_time(window.time, stage.time, told, rows.schema, stage.spout, where)
     return [*found]
 
 

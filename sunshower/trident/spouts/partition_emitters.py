@@ -133,6 +133,8 @@ class TransactionalEmitter(PartitionsEmitter):
                     times.note(name, log.at(txid))
             elif not at_end(self._spout, name, log.before(txid)):
                 last[name] = self._before(name, txid)
+            elif times is not None:
+                times.note_ended(log.at_before(txid).reached)
         again = {name: one for name, one in again.items() if one is not NOTHING}
         incomplete = None
         try:
@@ -261,6 +263,8 @@ class OpaqueEmitter(PartitionsEmitter):
                 earlier = -inf if known is None else known
             if name in asked:
                 reached[name] = times.advance(name, before, earlier).reached
+            else:
+                times.note_ended(before)
         for name in unsure:
             times.note(name, None)
         return reached

@@ -28,8 +28,8 @@ from sunshower.topologies.operators.windows.aggregated_windows import log_ended
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
-    TimeField,
     TimeReader,
+    as_float,
     highest,
     is_before,
     length_of,
@@ -37,6 +37,7 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
     plus,
 )
+from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
 from sunshower.trident.coordination.attempts import SourceTime
@@ -81,6 +82,7 @@ class WindowBatch(list[Any]):
     """The rows of a batch. It is true if the state has to be written."""
 
     time: Time = -inf  # the watermark
+    newest: Time = inf  # the highest time of a row that is not too far ahead of the clock
     has_ended = False  # there are no rows after this batch, and open windows end
     writes = False  # also without rows
 
@@ -109,8 +111,8 @@ class Windows(Persist, Timed):
         self.contents = PaneValues(schema, aggregators)
         self.panes, self._late = Panes(window.every), length_of(window.late)
         self.reader: TimeReader | None = None
-        if window.field is not None:
-            self.reader = TimeField(window.field, window.zone).reader(schema)
+        if window.time is not None:
+            self.reader = window.time.reader(schema)
             self.reader.what += f" of a row of spout {' or '.join(map(repr, self.sources))}"
 
     def prepare(self, context: Context) -> None:
@@ -119,6 +121,8 @@ class Windows(Persist, Timed):
         self._shift: float | None = None  # a new life's clock may be behind the old one's
         self._next_end: Time = -inf  # without rows nothing changes before this time
         self._ended_open = 0  # windows that the end of all sources has ended in this batch
+        self._late_before: int | None = None  # how many were late when the task began
+        self.late_records = LateRecords()
 
     def start(self, attempt: Attempt) -> WindowBatch:
         return WindowBatch()
@@ -128,6 +132,7 @@ class Windows(Persist, Timed):
         has_ended = all(source is not None and source.ended for source in known)
         batch.has_ended = has_ended and self.window.at_end == "end"
         batch.time = _watermark(known)
+        batch.newest = highest(inf if source is None else source.newest for source in known)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if not self.window.by_count:
@@ -141,6 +146,8 @@ class Windows(Persist, Timed):
         except BaseException:
             self._next_end = -inf  # the computed end was not stored
             raise
+        if batch.has_ended:
+            self.late_records.say_if_all(f"window {self.slot.name!r}")
         if self._ended_open:
             factory = getattr(self.slot, "factory", None)
             log_ended(factory, self.slot.name, self._ended_open)
@@ -158,6 +165,10 @@ class Windows(Persist, Timed):
             groups = {KEY: batch}
         updates = [partial(self._update, rows, attempt) for rows in groups.values()]
         values = state.multi_update(list(groups), updates)
+        if not self.window.by_count:
+            count = values[0]["late"]
+            self._late_before = count if self._late_before is None else self._late_before
+            self.late_records.count = count - self._late_before
         fired = self._records(row for value in values for row in value["fired"])
         late = self._records(row for value in values for row in value.get("late_rows", ()))
         return [*((ON_TIME, row) for row in fired), *((LATE, row) for row in late)]
@@ -172,6 +183,11 @@ class Windows(Persist, Timed):
 
     def _update(self, rows: Any, attempt: Attempt, old: Any) -> Any:
         contents = WindowContents(old)
+        if self._late_before is None and not self.window.by_count:
+            self._late_before = contents.late
+            last = -inf if contents.time is None else self._last_ended(contents.time)
+            if last != -inf:
+                self.late_records.loaded(self.panes.start(int(last) + 1))
         if self.window.by_count:
             return contents.stored(self._by_count(contents, rows, attempt))
         return contents.stored(*self._by_time(contents, rows, attempt))
@@ -204,7 +220,7 @@ class Windows(Persist, Timed):
             opened = self._fire_all(contents, ended, last, attempt)
             fired += opened
             self._ended_open = len({key_of(row[: len(self.by) + 1]) for row in opened})
-            ended, time = last, highest([time, self._end(last)])
+            ended, time = last, highest([time, self._end_of_sources(last, batch.newest)])
         contents.time = None if time == -inf else time
         self._next_end = self._next_change(contents, ended)
         return fired, late
@@ -219,6 +235,16 @@ class Windows(Persist, Timed):
     def _last_ended(self, time: Time) -> float:
         """The last pane that has ended at this time."""
         return -inf if time == -inf else self.panes.of_time(minus(time, self._late)) - 1
+
+    def _end_of_sources(self, last: int, newest: Time) -> Time:
+        """The time that is stored when the end of all sources has ended windows up to the pane
+        `last`. Those that only have times too far ahead of the clock do not count."""
+        if newest == inf or self.reader is None:
+            return self._end(last)
+        if newest == -inf:
+            return newest
+        pane = self.panes.of_time(newest) + self.window.panes - 1
+        return self._end(min(last, pane))
 
     def _end(self, pane: int) -> Time:
         """The time from which on a pane has ended."""
@@ -248,9 +274,13 @@ class Windows(Persist, Timed):
         places = [*zip(keys, self.panes.of_times(times), strict=False)]
         last = before - self.window.panes + 1  # no open window has panes up to here
         on_time = [place[1] > last for place in places]
+        self.late_records.in_time |= any(on_time)
         late: list[Any] = []
         if not all(on_time):
             contents.late += on_time.count(False)
+            first = min(place[1] for place in places) + self.window.panes
+            by = minus(self.panes.start(int(before) + 1), self.panes.start(first))
+            self.late_records.by = max(self.late_records.by, as_float(by))
             gone = [not good for good in on_time]
             found = self.contents.gather(
                 [*compress(places, gone)], [*compress(rows, gone)], attempt

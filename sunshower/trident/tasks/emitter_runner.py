@@ -17,7 +17,7 @@ from sunshower.state.tree import Tree, parent
 from sunshower.texts import describe
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.windows.event_times import TimeReader
+from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeReader
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.coordination.attempts import BatchCommand, SourceTime
 from sunshower.trident.spouts.bounds import ShareSize
@@ -85,7 +85,7 @@ class EmitterRunner:
         path = f"{self._root.rstrip('/')}/{self._source.id}/user"
         try:
             self._emitter: Any = self._source.spout.emitter(self._tree, path, context)
-            self._times = self._watch(path, context)
+            self.times = self._watch(path, context)
             idle = f"{idle_path(self._root, self._source.id)}/{context.index}"
             self._idle = IdleNote(self._tree, idle)
         except BaseException:
@@ -139,7 +139,7 @@ class EmitterRunner:
                 out.emit(letter, anchor, stream=DEAD_LETTERS)
         if not self._source.ends_windows:
             return None
-        found = SourceTime(inf, inf, False, False) if self._times is None else self._times.total
+        found = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
         return found._replace(ended=order.ended)
 
     def _watch(self, path: str, context: Context) -> ReachedTimes | None:
@@ -153,7 +153,8 @@ class EmitterRunner:
             function = getattr(emitter, "event_time", function)
             reader = TimeReader("event_time()", function, field.zone)
         reader.what += f" of spout {self._source.id!r}"
-        times = ReachedTimes(reader, context.clock, self._interval_s)
+        limit = ClockLimit(reader.what, field)
+        times = ReachedTimes(reader, context.clock, self._interval_s, limit)
         if not hasattr(emitter, "watch"):
             folder = f"{parent(path)}/times"
             self._emitter = emitter = OnePartition(emitter, spout.kind, self._tree, folder, context)
@@ -162,14 +163,14 @@ class EmitterRunner:
 
     def _emit_rows(self, order: BatchCommand, rows: Rows) -> None:
         attempt = Attempt(*order[:3])
-        if self._times is None:
+        if self.times is None:
             self._emitter.emit_batch(attempt, order.metadata, rows)
             return
-        self._times.begin(order.current)
+        self.times.begin(order.current)
         try:
             self._emitter.emit_batch(attempt, order.metadata, rows)
         except BaseException:
-            self._times.failed()
+            self.times.failed()
             raise
 
     def commit(self, attempt: Attempt) -> None:

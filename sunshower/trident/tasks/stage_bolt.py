@@ -27,9 +27,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,
@@ -169,6 +171,18 @@ class StageBolt(Stateless, Bolt[Any, Any]):
     def __sunshower_state_entries__(self) -> int | None:
         """How many entries the states have; None: no state, or not known."""
         return self._operators.state_entries()
+
+    def __sunshower_late__(self) -> LateRecords | None:
+        """The late records of its windows, and rows ahead of the clock; None: neither."""
+        windows = self._operators.late_records()
+        if self._emitter is None or self._emitter.times is None:
+            return windows
+        return sum_of([windows or LateRecords(), LateRecords(ahead=self._emitter.times.ahead)])
+
+    def __sunshower_event_time__(self) -> EventTime | None:
+        """What is known of the event times of its rows; None: nothing."""
+        times = None if self._emitter is None else self._emitter.times
+        return None if times is None else times.event_time
 
     # ---- attempts --------------------------------------------------------------------------------
 

@@ -105,7 +105,8 @@ class TimedDrive(Drive):
             for times in self.times.values():
                 times.failed()
             raise
-        return reduce(SourceTime.merged, [times.total for times in self.times.values()])
+        total = reduce(SourceTime.merged, [times.total for times in self.times.values()])
+        return total._replace(newest=inf)
 
     def done(self, txid: int, attempt: int = 0) -> SourceTime:
         """Run a batch from beginning to end."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sunshower.records import Schema, key_of
@@ -12,9 +13,9 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.event_times import (
     Time,
-    TimeField,
     is_before,
     length_of,
+    minus,
 )
 from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
@@ -39,8 +40,8 @@ class AggregatedWindows(WindowOperator, Generic[W]):
         super().__init__(store, by, out)
         self.window, self.contents = window, contents
         self.late = length_of(window.late)
-        if window.field is not None:
-            self.reader = TimeField(window.field, window.zone).reader(contents.schema)
+        if window.time is not None:
+            self.reader = window.time.reader(contents.schema)
 
     @property
     def keeps_open(self) -> bool:
@@ -74,11 +75,34 @@ class AggregatedWindows(WindowOperator, Generic[W]):
                 places = self.places_of(self.reader.times(rows))
             return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
         width, merged = self.width, self.contents.merged
+        first = width + 2 * timed  # behind the place, and the number of records
         found: dict[tuple[Any, Any], Content] = {}
         for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-            place, content = (group, row[width] if timed else now), list(row[width + timed :])
+            place, content = (group, row[width] if timed else now), list(row[first:])
             found[place] = merged(found[place], content) if place in found else content
         return found
+
+    def note_late(
+        self,
+        late: Mapping[tuple[Any, Any], Time],
+        parts: Mapping[tuple[Any, Any], Content],
+        rows: Sequence[Any],
+    ) -> None:
+        """Note late records for the counters. `late`: (group, place) → when their window has ended;
+        `parts`: those of these rows."""
+        self.late_records.in_time |= len(late) < len(parts)
+        if not late:
+            return
+        counts: Counter[tuple[Any, Any]] = Counter()
+        if not self.contents.combines:
+            counts.update({place: len(parts[place]) for place in late})
+        elif self.reader is None:  # the number of records is not known
+            counts.update(late)
+        else:
+            for group, row in zip(keys_of_partial(self.width, rows), rows, strict=True):
+                counts[group, row[self.width]] += row[self.width + 1]
+        for place, end in late.items():
+            self._late_now.append((counts[place], minus(self._time, end)))
 
     def results(
         self, group: Any, window: Any, content: Content, attempt: Attempt = NO_BATCH
