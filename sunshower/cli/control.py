@@ -295,10 +295,10 @@ def _wait_until_it_works(run: RayRun, *, active: bool) -> None:
     """Wait until each task is open and, if active, tuples are processed. Prints what prevents that
     after ten seconds, or at once if the topology has failed or no task is still being opened.
     Raises typer.Exit then."""
-    from sunshower.cli.health import Start, start_problems
+    from sunshower.cli.health import SubmittedStart, start_problems
 
     name, end_s = run.plan.graph.id, time.monotonic() + _OPEN_S
-    start = Start(run.plan, active=active)
+    start = SubmittedStart(run.plan, active=active)
     try:
         while not start.is_decided(snapshot := run.snapshot(), now := time.monotonic()):
             if now >= end_s:

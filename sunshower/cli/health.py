@@ -60,7 +60,7 @@ def unreached(snapshot: Snapshot) -> str | None:
     return None
 
 
-class Start:
+class SubmittedStart:
     """Watches a topology that was just submitted, until it is known whether it works."""
 
     def __init__(self, plan: Plan, *, active: bool = True) -> None:

@@ -13,7 +13,7 @@ from sunshower.cli.cluster_options import node_news
 from sunshower.cli.display import Display, RunResult, summary
 from sunshower.cli.formatting import Terminal
 from sunshower.cli.health import (
-    Start,
+    SubmittedStart,
     WaitNews,
     current_problems,
     dead_letter_lines,
@@ -284,28 +284,28 @@ QUARANTINED = Health(Standing.QUARANTINED, 5, (error(),))
 
 @pytest.mark.parametrize("store", [None, CLOSED, RETRIED, AWAY])
 def test_submit_waits_for_tasks_that_are_not_open(store: Health | None) -> None:
-    start = Start(PLAN, active=False)
+    start = SubmittedStart(PLAN, active=False)
     assert not start.is_decided(begun(store, emitted=3, acked=3), 0.0)
     assert start.is_decided(begun(), 0.1)
 
 
 def test_submit_waits_until_a_tuple_of_each_spout_is_processed() -> None:
-    start = Start(PLAN)
+    start = SubmittedStart(PLAN)
     assert not start.is_decided(begun(emitted=3), 0.0)
     assert not start.is_decided(begun(emitted=3, failed=2), 9.0)
     assert start.is_decided(begun(emitted=3, acked=1, failed=2), 9.1)
 
 
 def test_submit_does_not_wait_for_spouts_that_have_no_records() -> None:
-    start = Start(PLAN)
+    start = SubmittedStart(PLAN)
     assert not start.is_decided(begun(), 0.0)
     assert not start.is_decided(begun(), 0.9)
     assert start.is_decided(begun(), 1.0)
-    assert Start(PLAN).is_decided(begun(done=True), 0.0)
+    assert SubmittedStart(PLAN).is_decided(begun(done=True), 0.0)
 
 
 def test_the_second_in_which_a_spout_may_emit_begins_when_all_tasks_are_open() -> None:
-    start = Start(PLAN)
+    start = SubmittedStart(PLAN)
     assert not start.is_decided(begun(), 0.0)
     assert not start.is_decided(begun(AWAY), 5.0)
     assert not start.is_decided(begun(), 6.0)
@@ -313,8 +313,10 @@ def test_the_second_in_which_a_spout_may_emit_begins_when_all_tasks_are_open() -
 
 
 def test_submit_does_not_wait_for_a_quarantined_task_but_for_the_others() -> None:
-    assert Start(PLAN).is_decided(begun(QUARANTINED, emitted=1, failed=1, degraded=True), 0.0)
-    assert not Start(PLAN).is_decided(begun(QUARANTINED, CLOSED, degraded=True), 0.0)
+    assert SubmittedStart(PLAN).is_decided(
+        begun(QUARANTINED, emitted=1, failed=1, degraded=True), 0.0
+    )
+    assert not SubmittedStart(PLAN).is_decided(begun(QUARANTINED, CLOSED, degraded=True), 0.0)
 
 
 def test_a_topology_that_works_has_no_problems_at_its_start() -> None:

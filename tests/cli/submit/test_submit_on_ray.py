@@ -74,8 +74,8 @@ BROKEN = {
     "a prepare that does not return": (
         store(prepare="__import__('time').sleep(60)"),
         (
-            "are not open yet: user code of the worker has not returned; `sunshower profile broken` "
-            "shows where it is"
+            "are not open yet: user code of the worker has not returned; "
+            "`sunshower profile broken` shows where it is"
         ),
     ),
     "the source": (
