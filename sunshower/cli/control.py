@@ -149,12 +149,13 @@ def submit(
     if folder is not None:
         sys.path.insert(0, str(folder))
     graph, modules = load_graph(target, settings, workers, folder)
+    from sunshower.actors.output import without_news
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
     from sunshower.runtime.savepoint import Savepoint
 
     savepoint = None if resume is None else Savepoint.from_bytes(str(resume), resume.read_bytes())
-    with connect(address, working_dir=working_dir) as cluster:
+    with without_news(), connect(address, working_dir=working_dir) as cluster:
         ship(modules)
         look = node_news(Terminal(stderr=True))
         try:

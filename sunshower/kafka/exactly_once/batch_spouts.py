@@ -112,6 +112,8 @@ _OPTIONS = Instance((BatchOptions, NoneType), "BatchOptions(until_end=True, …)
 class KafkaBatches(Partitioned):
     """The base of the Kafka batch spouts; `source` takes the options of KafkaSpout."""
 
+    declared_by = "annotate its function translate (-> Word), or give emits=Word"
+
     @checked(settings=None, options=_OPTIONS)
     def __init__(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -143,12 +142,12 @@ def test_submit_reports_nothing_with_no_wait(submit: Command) -> None:
 
 @long
 def test_a_module_that_no_node_has_is_named_and_nothing_is_left(
-    submit: Command, here: Command, tmp_path_factory: pytest.TempPathFactory
+    command: Command, write: Write, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("installed")
     module = "from sunshower import Number\n\ndef drop(number: Number) -> None: ...\n"
     (folder / "only_here.py").write_text(module)
-    output = submit(f"""
+    path = write(f"""
     import sys
 
     sys.path.insert(0, {str(folder)!r})
@@ -157,10 +156,10 @@ def test_a_module_that_no_node_has_is_named_and_nothing_is_left(
     topology = Topology("broken", workers=1)
     topology.spout("numbers", Counter(3)).shuffle().bolt("store", only_here.drop)
     """)
+    output = command("submit", path, status=3)
     assert "does not load on node" in output.stderr
     assert "No module named 'only_here'. Install its imports on all nodes" in output.stderr
-    assert "There is no topology" in here("list").stdout
-    sys.modules.pop("only_here", None)
+    assert "There is no topology" in command("list").stdout
 
 
 @long
@@ -211,20 +210,16 @@ def test_a_broker_that_is_not_there_is_named(submit: Command) -> None:
 
 
 @long
-def test_a_state_that_was_stored_with_another_aggregator_is_named(
+def test_a_store_of_another_topology_is_named(
     submit: Command, here: Command, tmp_path: Path
 ) -> None:
     code = f"""{BATCHES}
-    from sunshower import sum_
-
-    numbers = batches(topology, "numbers", FixedBatchSpout([Number(1)], 1, type=Number))
-    counts = numbers.group_by("value").aggregate(
-        AGGREGATOR, state=SqliteState({str(tmp_path / "counts.db")!r}), fields=("value", "total")
-    )
-    counts.records("out").shuffle().bolt("drop", Stdout)
+    source = FixedBatchSpout([Number(1)], 1, type=Number)
+    store = InSqlite({str(tmp_path / "batches.db")!r})
+    batches(topology, "numbers", source, store=store).records("out").shuffle().bolt("drop", drop)
     """
-    submit(code.replace("AGGREGATOR", "count()"), status=0)
-    here("kill", "broken", "--now")
-    output = submit(code.replace("AGGREGATOR", "sum_('value')"))
-    assert "counts.db" in output.stderr
-    assert "count" in output.stderr
+    submit(code.replace("broken", "earlier"), status=0)
+    here("kill", "earlier", "--now")
+    output = submit(code)
+    assert "is of topology 'earlier', and here is 'broken'" in output.stderr
+    assert "broken has failed. `sunshower kill broken` removes it." in output.stderr
