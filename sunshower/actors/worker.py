@@ -86,6 +86,7 @@ class WorkerActor(WorkerProcessBase):
         collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
+        self._log_capture.capture_output()
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
