@@ -187,7 +187,7 @@ class KafkaSpout(LogSpout[Any]):
             "unreadable": float(self.unreadable),
             "recreated": float(self._reader.recreated),
         }
-        return figures(self.standing()) | odd
+        return figures(self.standing(), is_known=not self._consumer.is_cut) | odd
 
     def result(self) -> dict[str, Any]:
         """The final progress of each partition, and counters of commits and errors."""
