@@ -121,10 +121,13 @@ def _interrupt_at_the_end() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
     signal.signal(signal.SIGINT, note)
+    # Ray's processes inherit this: so a run can drain after its terminal is closed.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGHUP, hangup)
     if interrupts:
         try:
             handler(signal.SIGINT, None)
@@ -231,6 +234,12 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
         return TopologyFailed(
             f"topology {topology!r} was asked something and user code raised "
             f"{type(cause).__name__}: {cause}"
+        )
+    if isinstance(error, ray.exceptions.GetTimeoutError):
+        return ClusterError(
+            f"topology {topology!r} has not answered in time, and its actors have not ended: they "
+            "are paused, busy or cut off, and answer afterwards. What was asked may still happen "
+            f"then: `sunshower status {topology}` shows it. Submit nothing again before"
         )
     return ClusterError(
         f"topology {topology!r} does not answer: {first_line(error)}. Its actors may have been "

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from rich.console import Console
@@ -26,10 +29,11 @@ from sunshower.cli.health import (
     wait_lines,
 )
 from sunshower.cli.screen import Screen
+from sunshower.cli.session import TopologySession
 from sunshower.cli.statistics.json_status import status_fields
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.supervision import WELL, Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
@@ -39,6 +43,9 @@ from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
 from tests.cli.test_display import printed
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
 
 REFUSED = "ConnectionRefusedError: no database answers at db:5432"
 TRACEBACK = """Traceback (most recent call last):
@@ -344,6 +351,46 @@ def test_the_problems_at_a_start_are_those_that_keep_it_from_its_work() -> None:
         (
             "no tuple of spout numbers was processed yet: 7 failures, the last: "
             "exception in store[1]: ValueError: odd"
+        )
+    ]
+
+
+# ---- a run that drains ---------------------------------------------------------------------------
+
+
+def blocked(component: str, for_s: float = 12.0) -> Snapshot:
+    call = StuckCall(component, 0, 0, for_s, "words.py:7 in records: queue.get()")
+    return replace(begun(), stuck={IDS[component, 0]: call})
+
+
+class Said(Screen):
+    """Collects what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, text: object) -> None:
+        self.lines.append(str(text))
+
+
+@pytest.mark.parametrize(
+    ("component", "for_s", "ends"),
+    [("numbers", 9.9, False), ("numbers", 10.0, True), ("store", 60.0, False)],
+)
+def test_a_run_that_drains_waits_ten_seconds_for_a_blocked_spout_and_reports_it_once(
+    component: str, for_s: float, ends: bool
+) -> None:
+    screen, run, reported = Said(), cast("RayRun", SimpleNamespace(plan=PLAN)), set[int]()
+    session = TopologySession(screen)
+    session._check_blocked(run, begun(), reported, for_s)
+    session._check_blocked(run, blocked(component), reported, 0.0)
+    with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
+        session._check_blocked(run, blocked(component, 14.0), reported, for_s)
+    assert screen.lines == [
+        (
+            f"{component}[0] has been in one call for 12 s, at words.py:7 in records: queue.get(). "
+            "Interrupt again to stop at once."
         )
     ]
 
