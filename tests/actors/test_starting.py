@@ -7,13 +7,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
 from sunshower.actors import starting
-from sunshower.actors.starting import start_ray
+from sunshower.actors.starting import call, call_once, start_ray
 from sunshower.errors import ClusterError
 from sunshower.experiments.runner.interrupts import Interrupts
 
@@ -117,3 +118,40 @@ def test_a_server_of_http_2_is_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> N
     with listening(b"\0\0\x06\4\0\0\0\0\0\0\5\0\0\x40\0") as address:
         start_ray(address, quiet=True)
     assert starts.steps == ["begin", "end"]
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [call, call_once])
+@pytest.mark.parametrize(
+    ("error", "says", "advises"),
+    [
+        (
+            ray.exceptions.GetTimeoutError("Get timed out"),
+            "has not answered in time, and its actors have not ended",
+            "`sunshower status words` shows it. Submit nothing again before",
+        ),
+        (ray.exceptions.WorkerCrashedError(), "does not answer: WorkerCrashedError", "submit it"),
+    ],
+    ids=["paused", "killed"],
+)
+def test_a_master_that_is_paused_is_not_reported_as_gone(
+    by: Callable[..., Any],
+    error: Exception,
+    says: str,
+    advises: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ray, "get", get)
+    method = SimpleNamespace(remote=lambda *_: None)
+    method.options = lambda **_: method
+    called = method if by is call else SimpleNamespace(rebalance=method)
+    more = () if by is call else ("rebalance",)
+    with pytest.raises(ClusterError) as failed:
+        by("words", called, *more)
+    assert says in str(failed.value)
+    assert advises in str(failed.value)
