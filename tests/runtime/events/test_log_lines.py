@@ -1,25 +1,16 @@
 """Tests of log lines made from records of `logging`: their task, text, and repeated lines."""
 
-# ruff: noqa: T201, T203 (what is printed is the subject)
-
 from __future__ import annotations
 
 import logging
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterator
-from io import StringIO
-from pprint import pprint
+from collections.abc import Iterator
 
 import pytest
 
 from sunshower import Secret
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LINE_BYTES, LogCapture
-from sunshower.texts import write
 
 LOG = logging.getLogger("shop.prices")
-Begin = Callable[[], tuple[StringIO, StringIO]]
 
 
 @pytest.fixture
@@ -89,131 +80,3 @@ def test_records_that_are_not_taken_do_not_fill_the_memory(capture: LogCapture) 
     capture.take(0.0, 100.0)
     (line,) = capture.take(10.0, 110.0)
     assert line.text.startswith("995 more lines")
-
-
-# ---- what user code prints -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def begin(capture: LogCapture, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Capture the standard output and error of this process; returns what they print to."""
-
-    def call() -> tuple[StringIO, StringIO]:
-        found = StringIO(), StringIO()
-        monkeypatch.setattr(sys, "stdout", found[0])
-        monkeypatch.setattr(sys, "stderr", found[1])
-        capture.capture_output()
-        return found
-
-    return call
-
-
-def test_a_printed_line_has_component_task_worker_and_stream(
-    capture: LogCapture, begin: Begin
-) -> None:
-    streams = begin()
-    print("price", 3, sep="=")
-    print("odd price", file=sys.stderr)
-    first, second = capture.take(0.0, 100.0)
-    assert (first.component, first.task, first.worker, first.logger) == ("check", 2, 7, "stdout")
-    assert (first.level, first.text, first.event) == ("info", "price=3", "output")
-    assert (second.level, second.text, second.logger) == ("warning", "odd price", "stderr")
-    assert [one.getvalue() for one in streams] == ["price=3\n", "odd price\n"]
-
-
-def test_parts_of_a_line_are_joined_and_lines_of_one_call_are_divided(
-    capture: LogCapture, begin: Begin
-) -> None:
-    begin()
-    print("one", end=" ")
-    assert capture.take(0.0, 100.0) == []
-    sys.stderr.writelines(["between\n"])
-    print("line\n\nand another")
-    texts = [line.text for line in capture.take(1.0, 101.0)]
-    assert texts == ["between", "one line", "and another"]
-
-
-def test_a_printed_line_that_repeats_is_counted_and_others_are_kept(
-    capture: LogCapture, begin: Begin
-) -> None:
-    begin()
-    for number in range(100):
-        print(f"record {number}")
-    print("another")
-    LOG.warning("logged")
-    texts = [line.text for line in capture.take(0.0, 100.0)]
-    assert texts == [*(f"record {n}" for n in range(5)), "another", "logged"]
-    (line,) = capture.take(10.0, 110.0)
-    assert line.text.startswith("95 more lines in test_log_lines.py:")
-
-
-def test_a_printed_traceback_is_one_line_of_the_log(capture: LogCapture, begin: Begin) -> None:
-    begin()
-    for _ in range(2):
-        try:
-            {}["price"]
-        except KeyError:
-            traceback.print_exc()
-    first, second = capture.take(0.0, 100.0)
-    assert first.text.startswith("Traceback (most recent call last):\n")
-    assert first.text.endswith("KeyError: 'price'")
-    assert first.text == second.text
-    assert first.component == "check"
-
-
-def test_what_pprint_prints_has_the_source_line_of_its_caller(
-    capture: LogCapture, begin: Begin
-) -> None:
-    begin()
-    for number in range(6):
-        pprint({"price": number})
-    pprint({"price": 6})
-    texts = [line.text for line in capture.take(0.0, 100.0)]
-    assert texts == [f"{{'price': {number}}}" for number in (*range(5), 6)]
-
-
-def test_what_a_handler_or_a_sink_prints_is_not_captured_too(
-    capture: LogCapture, begin: Begin
-) -> None:
-    streams = begin()
-    handler = logging.StreamHandler(sys.stderr)
-    LOG.addHandler(handler)
-    try:
-        LOG.warning("too cheap")
-    finally:
-        LOG.removeHandler(handler)
-    write(sys.stdout, "a row of a sink\n")
-    assert [line.text for line in capture.take(0.0, 100.0)] == ["too cheap"]
-    assert [one.getvalue() for one in streams] == ["a row of a sink\n", "too cheap\n"]
-
-
-def test_a_printed_secret_is_not_shown_and_a_long_line_is_clipped(
-    capture: LogCapture, begin: Begin
-) -> None:
-    begin()
-    secret = Secret("hunter3-planted-here")
-    print(secret.reveal(), "x" * 10_000)
-    (line,) = capture.take(0.0, 100.0)
-    assert "hunter3" not in line.text
-    assert len(line.text.encode()) <= LINE_BYTES
-
-
-def test_printed_text_without_an_end_does_not_fill_the_memory(
-    capture: LogCapture, begin: Begin
-) -> None:
-    begin()
-    for _ in range(100):
-        print("." * 1_000, end="")
-    print()
-    (line,) = capture.take(0.0, 100.0)
-    assert len(line.text.encode()) <= LINE_BYTES
-
-
-def test_lines_of_several_threads_are_not_mixed(capture: LogCapture, begin: Begin) -> None:
-    begin()
-    print("main", end=" ")
-    other = threading.Thread(target=lambda: print("other"))
-    other.start()
-    other.join()
-    print("thread")
-    assert [line.text for line in capture.take(0.0, 100.0)] == ["other", "main thread"]
