@@ -1,5 +1,8 @@
-"""Tests that each remedy that a message names exists with that spelling: commands, options, classes
-with their arguments, functions and methods, read from all strings of the package."""
+"""Tests that each remedy that a message names exists with that spelling.
+
+Commands, options, classes with their arguments, functions and methods are read from all strings of
+the package.
+"""
 
 from __future__ import annotations
 
