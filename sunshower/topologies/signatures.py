@@ -256,7 +256,7 @@ def result_record(function: Any, where: str) -> type[Any] | None:
 
 
 def _records_in(annotation: Any) -> Iterator[type[Any]]:
-    for option in _options(annotation):
+    for option in options_of(annotation):
         origin, args = get_origin(option), get_args(option)
         if is_record(option):
             yield option

@@ -52,6 +52,8 @@ ELSEWHERE: Mapping[str, str] = {
     "function(state, rows)": "the signature of the user's function",
     "tzinfo": "an argument of datetime.replace",
     "moment.replace(tzinfo=UTC)": "a method of datetime",
+    "moment.replace(tzinfo=None)": "a method of datetime",
+    "df.withColumnRenamed(..., ...)": "a method of a table of Spark",
     "ray.shutdown()": "of Ray",
     "pa.Table.from_pandas(...)": "of pyarrow",
     "config": "a part of an option of `ray start`",
