@@ -30,6 +30,7 @@ from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
 from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of
 from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
+from sunshower.actors.printing.printed_lines import PrintedLines
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
 from sunshower.actors.shipping import ShippedAnswer
@@ -86,6 +87,8 @@ class WorkerActor(WorkerProcessBase):
         collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
+        self._printed_lines = PrintedLines(worker, self._running_in)
+        self._printed_lines.install()
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
@@ -237,7 +240,7 @@ class WorkerActor(WorkerProcessBase):
             if now - stats_s > _STATS_AGAIN_S:
                 stats_s = now
                 self.put(self._forget_stats)
-            if lines := self._log_capture.take(now, time.time()):
+            if lines := self._log_capture.take(now, time.time(), self._printed_lines.take()):
                 self.call_master("log", self._worker, self.life, lines)
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life

@@ -42,12 +42,15 @@ _REST_S = 0.05  # pause before a source without new records is polled again
 
 
 def _emits(spout: Spout[Any], level: Level, refusal: str) -> Any:
-    """What a spout of this level emits. Raises TopologyError for another level."""
+    """What a spout of this level emits; None: nothing says that. Raises TopologyError for another
+    level."""
     name = type(spout).__name__
     signature = spout_signature(spout, name)
     if signature.level is not level:
         raise TopologyError(f"{name} {refusal}")
-    return spout.emits if spout.emits is not None else signature.emits
+    if spout.emits is not None:
+        return spout.emits
+    return None if signature.emits is Any else signature.emits
 
 
 # ---- records ------------------------------------------------------------------------------------
@@ -71,7 +74,8 @@ class PlainSpout(PartitionedSpout):
     ) -> None:
         refusal = (
             "has no records(), of which batches could be made: write it, or next_tuple (for a "
-            "PolledSpout), a BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout"
+            "PolledSpout), a BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout; for "
+            "topics of Kafka there are KafkaTransactional and KafkaOpaque"
         )
         self.emits = _emits(spout, Level.RECORDS, refusal)
         self.kind = SpoutKind.TRANSACTIONAL if repeats else SpoutKind.NON_TRANSACTIONAL
