@@ -160,7 +160,8 @@ class WorkerActor(WorkerProcessBase):
             )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         event_writer = self._new_event_writer(life, clock)
-        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
+        wake = partial(self.put, _nothing)  # `work` looks at the mailbox before it waits
+        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock, wake)
 
     def load_plan(self, number: int) -> Plan:
         plan = self._retry_store(partial(self._store.load_plan, number))
@@ -371,6 +372,10 @@ class WorkerActor(WorkerProcessBase):
                 f"worker {self._worker} of {topology_of(self._run)!r} has not come to an answer "
                 f"for {within_s:g} s: a call of user code takes that long; ask again later"
             ) from None
+
+
+def _nothing() -> None:
+    """A call in the mailbox that only ends the wait of the loop."""
 
 
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:
