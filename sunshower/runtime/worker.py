@@ -72,8 +72,8 @@ class Worker:
         reservations: ReservationStore | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: tasks whose code does
-        not run at first, and why. `transfer`: of tasks that continue. `wake`: see Equipment."""
+        """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: tasks whose code
+        does not run at first, and why. `transfer`: of tasks that stay. `wake`: see Equipment."""
         self.plan, self.worker, self.life = plan, worker, life
         self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
         self._clock = clock
