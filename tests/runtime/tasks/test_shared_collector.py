@@ -726,8 +726,8 @@ class Parts(Bolt[Part, None]):
         return dict(self.parts)
 
 
-def pool_topology(count: int, **settings: Any) -> Topology:
-    topology = Topology("pool", **settings)
+def pool_topology(count: int) -> Topology:
+    topology = Topology("pool", message_timeout_s=300)
     numbers = Records([Number(n) for n in range(count)], type=Number)
     source = topology.spout("numbers", numbers, retry=Retry(attempts=3))
     source.shuffle().bolt("pool", Pool, tick_s=0.02).shuffle().bolt("parts", Parts)
@@ -792,7 +792,7 @@ def collect(number: Number) -> Iterator[Part]:
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_every_emit_of_eight_threads_of_a_spout_is_acked_once(count: int) -> None:
-    topology = Topology("push", frame_records_max=500, window_records_max=500)
+    topology = Topology("push", message_timeout_s=300, frame_records_max=500, window_records_max=500)
     topology.spout("numbers", Push(count)).shuffle().bolt("collect", collect).shuffle().bolt(
         "parts", Parts
     )
