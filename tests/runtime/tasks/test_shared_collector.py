@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -659,8 +660,11 @@ def fails_once(n: int) -> bool:
 
 
 class Pool(Bolt[Number, Part]):
-    """Eight threads process the inputs; those that are divisible by 13 wait for a tick. `execute`
-    has an outage now and then, which pauses the task."""
+    """Eight threads process the inputs; with ticks, those that are divisible by 13 wait for one.
+    `execute` has an outage, which pauses the task."""
+
+    def __init__(self, *, ticks: bool) -> None:
+        self.ticks = ticks
 
     def prepare(self, context: Context) -> None:
         self.inputs: SimpleQueue[Any] = SimpleQueue()
@@ -678,7 +682,7 @@ class Pool(Bolt[Number, Part]):
             self.outages -= 1
             raise Unavailable("an outage")
         self.attempts[n] += 1
-        if n % 13:
+        if n % 13 or not self.ticks:
             self.inputs.put((tuple, out, self.attempts[n]))
         else:
             self.at_tick.append((tuple, out, self.attempts[n]))
@@ -726,17 +730,25 @@ class Parts(Bolt[Part, None]):
         return dict(self.parts)
 
 
-def pool_topology(count: int) -> Topology:
-    topology = Topology("pool", message_timeout_s=300)
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    """Python's threads take turns 1,000 times as often."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    yield
+    sys.setswitchinterval(usual_s)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+@pytest.mark.parametrize("ticks", [False, True])
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_every_call_of_eight_threads_takes_effect_once(count: int, *, ticks: bool) -> None:
+    topology = Topology("pool", message_timeout_s=60)
     numbers = Records([Number(n) for n in range(count)], type=Number)
     source = topology.spout("numbers", numbers, retry=Retry(attempts=3))
-    source.shuffle().bolt("pool", Pool, tick_s=0.02).shuffle().bolt("parts", Parts)
-    return topology
-
-
-@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_every_call_of_eight_threads_takes_effect_once(count: int) -> None:
-    finished = run_inline(pool_topology(count).graph())
+    pooled = source.shuffle().bolt("pool", Pool(ticks=ticks), tick_s=0.002 if ticks else 3600.0)
+    pooled.shuffle().bolt("parts", Parts)
+    finished = run_inline(topology.graph())
     assert finished.results["pool"] == [[]]
     expected = {n: list(range(parts_of(n))) for n in range(count) if parts_of(n)}
     assert finished.results["parts"] == [expected]
@@ -757,6 +769,7 @@ class Push(Spout[Number]):
         self.acked: Counter[int] = Counter()
         self.failures: Counter[int] = Counter()
         self.threads: list[threading.Thread] = []
+        self.emitted = self.ahead = 0
 
     def next_tuple(self, out: SpoutCollector[Number]) -> None:
         if not self.threads:
@@ -775,6 +788,9 @@ class Push(Spout[Number]):
                         out.finish()
                     return
             out.emit(Number(n), n)
+            with self.lock:
+                self.emitted += 1
+                self.ahead = max(self.ahead, self.emitted - len(self.acked))
 
     def ack(self, message_id: Any) -> None:
         self.acked[message_id] += 1
@@ -782,8 +798,8 @@ class Push(Spout[Number]):
     def fail(self, message_id: Any, failure: Failure) -> None:
         self.failures[message_id] += 1
 
-    def result(self) -> tuple[Counter[int], Counter[int]]:
-        return self.acked, self.failures
+    def result(self) -> tuple[Counter[int], Counter[int], int]:
+        return self.acked, self.failures, self.ahead
 
 
 def collect(number: Number) -> Iterator[Part]:
@@ -792,12 +808,14 @@ def collect(number: Number) -> Iterator[Part]:
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_every_emit_of_eight_threads_of_a_spout_is_acked_once(count: int) -> None:
-    topology = Topology("push", message_timeout_s=300, frame_records_max=500, window_records_max=500)
+    limits = {"spout_pending": 50, "frame_records_max": 100, "window_records_max": 100}
+    topology = Topology("push", message_timeout_s=300, **limits)
     topology.spout("numbers", Push(count)).shuffle().bolt("collect", collect).shuffle().bolt(
         "parts", Parts
     )
     finished = run_inline(topology.graph())
-    ((acked, failures),) = finished.results["numbers"]
+    ((acked, failures, ahead),) = finished.results["numbers"]
     assert acked == Counter(range(count))
     assert not failures
+    assert ahead < 1_000, "the threads wait for room"
     assert finished.results["parts"] == [{n: [0] for n in range(count)}]
