@@ -332,12 +332,12 @@ class _Emitter(Emitter):
         found: list[_Emitted] = []
         room, waiting = Room(self._bounds, self._clock, records_max), self._out.waiting
         self._out.enter()
-        if not waiting:
-            self._out.catch_up()
         try:
             while len(found) < room.records and room.seconds:
                 if not waiting and not self._out.finished:
                     self._spout.next_tuple(self._out)
+                if not waiting:
+                    self._out.catch_up()
                 if not waiting:
                     break
                 while waiting and len(found) < room.records:
