@@ -72,16 +72,17 @@ class NextTupleSource(SpoutSource):
         numbers = np.array([one.number for one in fresh if self._is_tracked(one)], np.int64)
         return Drawn(numbers, fresh, fresh, len(fresh), has_more=not self.is_empty)
 
-    def put(self, emission: Emission) -> None:
+    def put(self, stream: str, record: Any, message_id: Any, task: int | None = None) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
-        self.check(emission)
-        self._catch_up()
-        self.add_emit(emission)
+        self.check(stream, record, message_id, task)
+        if self.collector.calls:
+            self._catch_up()
+        self.keep(stream, record, message_id, task)
 
-    def check(self, emission: Emission) -> None:
+    def check(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
         """Raise BadEmit for an emit that cannot be sent. Any thread may call it."""
-        self._sender.check(emission.stream, emission.record, emission.task)
-        if self._host.watermarks.on and emission.message_id is None:
+        self._sender.check(stream, record, task)
+        if message_id is None and self._host.watermarks.on:
             raise BadEmit(
                 "a record without a message id, which no window waits for: the spout feeds a "
                 "window, so emit each record with one"
@@ -95,9 +96,9 @@ class NextTupleSource(SpoutSource):
                 "drains. End the thread that emits in drain(), or after finish()"
             )
 
-    def add_emit(self, emission: Emission) -> None:
+    def keep(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
         """Keep a checked emit until it is sent."""
-        self._emissions.append(emission._replace(number=self._count))
+        self._emissions.append(Emission(stream, record, message_id, task, 1, self._count))
         self._count += 1
         self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector
 
@@ -232,12 +233,18 @@ class SpoutCollectorHandle(SharedCollector):
         self.source = source
 
     def emit(self, record: Any, message_id: Any = None, *, stream: str = DEFAULT) -> None:
-        self._emit(Emission(stream, record, message_id))
+        if get_ident() == self.home:
+            self.source.put(stream, record, message_id)
+        else:
+            self._hand_over_emit(stream, record, message_id, None)
 
     def emit_direct(
         self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
     ) -> None:
-        self._emit(Emission(stream, record, message_id, task))
+        if get_ident() == self.home:
+            self.source.put(stream, record, message_id, task)
+        else:
+            self._hand_over_emit(stream, record, message_id, task)
 
     def finish(self) -> None:
         if get_ident() == self.home:
@@ -245,14 +252,11 @@ class SpoutCollectorHandle(SharedCollector):
         else:
             self.hand_over(lambda: (NextTupleSource.finish, ()))
 
-    def _emit(self, emission: Emission) -> None:
-        if get_ident() == self.home:
-            self.source.put(emission)
-            return
-        self.source.check(emission)
+    def _hand_over_emit(self, *emit: Any) -> None:
+        self.source.check(*emit)
 
         def claim() -> Call:
             self.source.check_unfinished()
-            return NextTupleSource.add_emit, (emission,)
+            return NextTupleSource.keep, emit
 
         self.hand_over(claim, is_emit=True)
