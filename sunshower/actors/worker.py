@@ -83,6 +83,7 @@ class WorkerActor(WorkerProcessBase):
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
+        self._event_writer: EventWriter | None = None
         collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
@@ -294,10 +295,15 @@ class WorkerActor(WorkerProcessBase):
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._event_log is None:
             return None
-        if self._entries is not None:
-            self._entries.close()
-        self._entries = EventLogFile(self._event_log, self._worker, life)
-        return EventWriter(clock, self._entries.put, self._event_log.sample)
+        former, self._entries = self._entries, EventLogFile(self._event_log, self._worker, life)
+        put, sample = self._entries.put, self._event_log.sample
+        if self._event_writer is None:
+            self._event_writer = EventWriter(clock, put, sample)
+        else:  # user code that stays has kept its context, which uses the writer
+            self._event_writer.write_to(put)
+        if former is not None:
+            former.close()
+        return self._event_writer
 
     def _running_in(self, thread: int | None) -> Place:
         """The task whose user code runs in this thread."""

@@ -92,8 +92,8 @@ class NextTupleSource(SpoutSource):
         """Raise BadEmit if no record may follow, for other threads."""
         if self._host.exhausted:
             raise BadEmit(
-                f"{self._task.name} emits no more records: it has finished, or the topology "
-                "drains. End the thread that emits in drain(), or after finish()"
+                f"{self._task.name} emits no more records: it has finished or is quarantined, or "
+                "the topology drains. End the thread that emits in drain(), or after finish()"
             )
 
     def keep(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
