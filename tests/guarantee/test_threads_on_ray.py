@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import count as counter
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,7 +15,7 @@ import pytest
 from sunshower import Bolt, Cause, Collector, Context, Number, Retry, Topology, Tuple
 from sunshower.errors import ProtocolError
 from sunshower.topologies.components import Stateless
-from tests.actors.programs.evidence import Held
+from tests.actors.programs.evidence import Held, until_acked
 from tests.guarantee.deaths import RECOVERY_S
 
 if TYPE_CHECKING:
@@ -123,13 +121,6 @@ class Parts(Bolt[Part, None]):
         return self.parts
 
 
-def until(condition: Callable[[], bool], run: Any) -> None:
-    end_s = time.monotonic() + RECOVERY_S
-    while not condition():
-        assert time.monotonic() < end_s, f"the condition never held: {run.snapshot()}"
-        run.wait(0.05)
-
-
 def test_acks_of_threads_need_no_further_input(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """The last inputs are with the threads when the worker has nothing else to do."""
     (gate := tmp_path / "gate").touch()
@@ -161,8 +152,7 @@ def test_every_call_of_eight_threads_takes_effect_once_in_spite_of_rebalances(
     run = ray_cluster.submit(topology.graph())
     try:
         for workers in (3, 2):
-            before = run.snapshot().component("numbers").acked
-            until(lambda before=before: run.snapshot().component("numbers").acked > before, run)  # type: ignore[misc]
+            until_acked(run, run.snapshot().component("numbers").acked + 1)
             run.rebalance(workers=workers, wait_s=0)
             if workers == 3:
                 gate.touch()
