@@ -186,8 +186,7 @@ def test_calls_of_the_tasks_own_thread_outside_of_its_methods_are_carried_out_to
     balance(here.reports().acks, batch)
 
 
-def test_a_batch_that_raises_leaves_the_calls_of_threads_for_the_next_step() -> None:
-    """Whatever happens to one batch: a queued call is carried out once."""
+def test_a_call_is_carried_out_once_however_often_the_worker_looks() -> None:
     here = BoltRig()
     batch = here.run("a", "b")
     elsewhere(lambda: here.out.ack(here.held[0]))
