@@ -84,8 +84,7 @@ class Worker:
             for peer in plan.workers
             if peer != worker
         }
-        recorder = recorder or Recorder()
-        self._call = UserCodeCalls(recorder, clock)
+        self._call = UserCodeCalls(recorder := recorder or Recorder(), clock)
         self._wired = wire(
             plan,
             worker,
@@ -107,8 +106,8 @@ class Worker:
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         self._refills = self._lost_tables(generator)
-        own = (self._wired, self._config, self._call, clock, self._opening)
-        self._scheduler = TaskScheduler(*own, self._peer_links, self._router, wake)
+        own = (self._wired, self._config, self._call, clock, self._opening, self._peer_links)
+        self._scheduler = TaskScheduler(*own, self._router, wake)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._reader = PacketReader(plan, worker)
         self._closed = False
