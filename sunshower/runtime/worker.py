@@ -84,7 +84,8 @@ class Worker:
             for peer in plan.workers
             if peer != worker
         }
-        self._call = UserCodeCalls(recorder := recorder or Recorder(), clock)
+        recorder = recorder or Recorder()
+        self._call = UserCodeCalls(recorder, clock)
         self._wired = wire(
             plan,
             worker,
@@ -99,8 +100,7 @@ class Worker:
         )
         self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
         self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
-        self._loss_detector = LossDetector(plan, self._wired)
-        self._inflows = Inflows()
+        self._loss_detector, self._inflows = LossDetector(plan, self._wired), Inflows()
         self._spouts = list(self._wired.spouts.values())
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
