@@ -84,6 +84,7 @@ class WorkerActor(WorkerProcessBase):
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
+        self._event_writer: EventWriter | None = None
         collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
@@ -163,7 +164,8 @@ class WorkerActor(WorkerProcessBase):
             )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         event_writer = self._new_event_writer(life, clock)
-        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
+        wake = partial(self.put, _nothing)  # `work` looks at the mailbox before it waits
+        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock, wake)
 
     def load_plan(self, number: int) -> Plan:
         plan = self._retry_store(partial(self._store.load_plan, number))
@@ -296,10 +298,15 @@ class WorkerActor(WorkerProcessBase):
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._event_log is None:
             return None
-        if self._entries is not None:
-            self._entries.close()
-        self._entries = EventLogFile(self._event_log, self._worker, life)
-        return EventWriter(clock, self._entries.put, self._event_log.sample)
+        former, self._entries = self._entries, EventLogFile(self._event_log, self._worker, life)
+        put, sample = self._entries.put, self._event_log.sample
+        if self._event_writer is None:
+            self._event_writer = EventWriter(clock, put, sample)
+        else:  # user code that stays has kept its context, which uses the writer
+            self._event_writer.write_to(put)
+        if former is not None:
+            former.close()
+        return self._event_writer
 
     def _running_in(self, thread: int | None) -> Place:
         """The task whose user code runs in this thread."""
@@ -374,6 +381,10 @@ class WorkerActor(WorkerProcessBase):
                 f"worker {self._worker} of {topology_of(self._run)!r} has not come to an answer "
                 f"for {within_s:g} s: a call of user code takes that long; ask again later"
             ) from None
+
+
+def _nothing() -> None:
+    """A call in the mailbox that only ends the wait of the loop."""
 
 
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:
