@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scalars": set(),
     "field_types": {"errors", "scalars"},
     "records": {"errors", "field_types", "scalars"},
-    "record_reader": {"field_types", "records", "scalars", "texts"},
+    "record_reader": {"errors", "field_types", "records", "scalars", "texts"},
     "codec": {"errors", "scalars", "field_types", "records"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
@@ -105,6 +105,7 @@ IMPORT_USER_MODULES = {"sunshower.actors.shipping", "sunshower.actors.programs.p
 EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
+    "msgspec": {"record_reader"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},
     "pyarrow": {
