@@ -106,10 +106,12 @@ def field_readers(kind: type[Any]) -> Mapping[str, Read]:
     """Functions that restore the values of a record that existed before, each by its field; they do
     not run code of its classes. They raise as `record_reader` says."""
     readers, hints = _Readers(restores=True, of_json=True), hints_of(kind)
-    return {
+    fields = {
         name: partial(readers.field, readers.of(hints.get(name, Any)), name)
         for name in record_fields(kind)
     }
+    readers.finish()
+    return fields
 
 
 def _trimmed(data: bytes | str) -> bytes:
@@ -155,15 +157,13 @@ def _misfit(error: Exception, name: str, value: Any) -> _Misfit:
         return _Misfit(f"{name} without {missing[1]}", where)
     if not isinstance(error, msgspec.ValidationError):
         return _Misfit(text, where)
-    return _Misfit(_wrong(text, _value_at(value, field, indexes)), where)
-
-
-def _wrong(text: str, value: Any) -> str:
     if value is _ABSENT:
-        return text
+        return _Misfit(text, where)
+    shown = _shown(_value_at(value, field, indexes))
     if wrong := _WRONG.fullmatch(text):
-        return f"{_shown(value)} is no {wrong[1].replace('int | float', 'float')}"
-    return f"{_shown(value)}: {text}"
+        has = "has a key that is" if place.startswith("key") else "is"
+        return _Misfit(f"{shown} {has} no {wrong[1].replace('int | float', 'float')}", where)
+    return _Misfit(f"{shown}: {text}", where)
 
 
 def _value_at(value: Any, field: str, indexes: str) -> Any:
@@ -193,8 +193,7 @@ class _Hooked(type):
 
     read: Read
 
-    def __instancecheck__(cls, value: Any) -> bool:  # msgspec checks what the hook returns
-        return True
+    __instancecheck__ = id  # msgspec checks what the hook returns: it is never zero
 
 
 def _hooked(read: Read | None = None) -> Any:
@@ -218,7 +217,7 @@ class _Readers:
     """
 
     def __init__(self, *, restores: bool = False, of_json: bool = False) -> None:
-        self._restores, self._of_json = restores, of_json
+        self._restores, self.of_json = restores, of_json
         self._records: dict[type[Any], _RecordReader] = {}  # a record may contain its own type
         self.has_unions = False
         # Of a message: the records that were read, by value and type. The value is stored, because
@@ -228,10 +227,17 @@ class _Readers:
     def top(self, kind: type[Any]) -> _RecordReader:
         """The reader of records that are messages."""
         record_fields(kind)  # or RecordMismatch
-        return self.record(kind)
+        reader = self.record(kind)
+        self.finish()
+        return reader
+
+    def finish(self) -> None:
+        """Let the readers of records store what they read, if that is necessary."""
+        for reader in self._records.values():
+            reader.finish(self.has_unions)
 
     def convert(self, value: Any, wire: Any) -> Any:
-        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=self._of_json)
+        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=self.of_json)
 
     def of(self, annotation: Any) -> Read:
         """The function for an annotation. It raises a misfit."""
@@ -283,7 +289,7 @@ class _Readers:
         if is_record(kind):
             return self.record(kind).hooked
         if issubclass(kind, bytes | bytearray | memoryview):
-            return _hooked(partial(_bytes, self._of_json and not self._restores))
+            return _hooked(partial(_bytes, self.of_json and not self._restores))
         if (plain := _plain_kind(kind)) is not None:
             return Any if self._restores else plain  # annotations of plain types are not enforced
         if issubclass(kind, abc.Mapping):
@@ -309,7 +315,8 @@ class _Readers:
         return msgspec.defstruct("Fields", specs, rename=names, kw_only=True)
 
     def _typed_dict(self, kind: Any) -> Any:
-        hints, required = hints_of(kind), kind.__required_keys__
+        hints = hints_of(kind)
+        required = {name for name, hint in hints.items() if _is_required(kind, name, hint)}
         struct = self.struct({name: (hint, _ABSENT) for name, hint in hints.items()})
         values_of = _getter(len(hints))
 
@@ -354,7 +361,7 @@ class _Readers:
     def _key(self, annotation: Any) -> Read:
         """The function for the keys of a dict, which JSON has as texts."""
         of_value = self.of(annotation)
-        if not self._of_json:
+        if not self.of_json:
             return of_value
         kind = get_origin(annotation) or annotation
 
@@ -416,7 +423,7 @@ class _RecordReader:
     def __init__(self, kind: type[Any], readers: _Readers, *, restores: bool) -> None:
         self._kind, self._readers, self._restores = kind, readers, restores
         self._is_tuple = issubclass(kind, tuple)
-        self.hooked = _hooked(self.read)
+        self.hooked = _hooked()
 
     def declare(self) -> None:
         """Make the Struct. The types of its fields may refer to this reader."""
@@ -437,9 +444,19 @@ class _RecordReader:
         self._struct = self._readers.struct(fields)
         self._build = _by_name(build, self._order) if by_name else build
         self._values = _getter(len(fields))
+        self._convert = partial(
+            msgspec.convert,
+            type=self._struct,
+            dec_hook=_hook,
+            str_keys=self._readers.of_json,
+        )
         if not self._restores:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
             self._many = msgspec.json.Decoder(list[self._struct], dec_hook=_hook)  # type: ignore[name-defined]
+
+    def finish(self, stores: bool) -> None:
+        """`stores`: a value may be read several times, for the members of a union."""
+        self.hooked.read = staticmethod(self._read_once if stores else self._read)
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -489,29 +506,26 @@ class _RecordReader:
 
     # ---- values ---------------------------------------------------------------------------------
 
-    def read(self, value: Any) -> Any:
-        """The record of a value within a message. A NamedTuple may be a list of its values: it was
-        written so until 0.9. Raises a misfit."""
-        if not self._readers.has_unions:
-            return self._within(value)
+    def _read_once(self, value: Any) -> Any:
+        """As `_read`; what was read of this value before is returned, or raised."""
         known, key = self._readers.known, (id(value), self._kind)
         if (found := known.get(key)) is not None:
             if type(found[1]) is _Misfit:
                 raise _Misfit("", "", found[1])
             return found[1]
         try:
-            result = self._within(value)
-        except _Misfit as error:
-            known[key] = value, error
-            raise
+            result = self._read(value)
         except Exception as error:
-            known[key] = value, _Misfit(_reason(error))
-            raise
+            misfit = error if type(error) is _Misfit else _Misfit(_reason(error))
+            known[key] = value, misfit
+            raise misfit from error.__cause__
         known[key] = value, result
         return result
 
-    def _within(self, value: Any) -> Any:
-        if self._is_tuple and type(value) in (list, tuple):
+    def _read(self, value: Any) -> Any:
+        """The record of a value within a message. A NamedTuple may be a list of its values: it was
+        written so until 0.9. Raises a misfit."""
+        if type(value) is not dict and self._is_tuple and type(value) in (list, tuple):
             if len(value) != len(self._order):
                 raise _Misfit(
                     f"{_shown(value)} has {len(value)} values, and {self._kind.__name__} has "
@@ -525,11 +539,11 @@ class _RecordReader:
             raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
         if self._restores and (unknown := value.keys() - self.names):
             raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
-        if not _TEXT.issuperset(map(type, value)):  # of MessagePack
-            value = {name: one for name, one in value.items() if type(name) is str}
         try:
-            struct = self._readers.convert(value, self._struct)
+            struct = self._convert(value)
         except Exception as error:
+            if not _TEXT.issuperset(map(type, value)):  # other names of MessagePack are ignored
+                return self._record({name: one for name, one in value.items() if type(name) is str})
             raise _misfit(error, self._kind.__name__, value) from None
         return self._made(struct)
 
@@ -610,6 +624,12 @@ def _plain_kind(kind: type[Any]) -> Any:
     if issubclass(kind, Integral):
         return int
     return _FLOAT if issubclass(kind, Real) else None
+
+
+def _is_required(kind: Any, name: str, hint: Any) -> bool:
+    """Whether a TypedDict must have a key; it does not know so of annotations that are texts."""
+    origin = get_origin(hint)
+    return origin is not NotRequired and (origin is Required or name in kind.__required_keys__)
 
 
 def _is_of_objects(kind: Any) -> bool:

@@ -31,7 +31,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import ZoneInfo, available_timezones
 
 _TEXT_MAX = 128  # characters of a text, except of a Decimal
 _ZONED = re.compile(r"([^\[#]+)(?:\[([\w+-]+(?:/[\w+-]+){0,3})\])?(#1)?", re.ASCII)
@@ -105,8 +105,9 @@ def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
 
 @lru_cache(1024)
 def _zone(key: str) -> ZoneInfo:
-    if key not in _keys() and key not in _LOCAL_ZONES:
-        raise ZoneInfoNotFoundError(f"there is no time zone {key}")
+    listed = key.removeprefix("posix/").removeprefix("right/")
+    if listed not in _keys() and key not in _LOCAL_ZONES:
+        raise ValueError(f"there is no time zone {key}")
     return ZoneInfo(key)
 
 

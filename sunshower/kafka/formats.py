@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
+
 from sunshower.arguments import Instance, check_all
 from sunshower.errors import (
     ConfigError,
@@ -117,9 +119,7 @@ class MessagePack(Format):
 
 
 def _unpack(data: bytes) -> Any:
-    import msgpack
-
-    if _TIMESTAMP.search(data) and _has_nanoseconds(
+    if b"\xff" in data and _TIMESTAMP.search(data) and _has_nanoseconds(
         msgpack.unpackb(data, strict_map_key=False, timestamp=0)
     ):
         raise ValueError("a timestamp has nanoseconds, and a datetime has only microseconds")
