@@ -463,7 +463,9 @@ class _RecordReader:
     def of_object(self, value: Any, place: str = "") -> Any:
         """The record of an object that is a message, or an item of one. Raises UnreadableRecord."""
         try:
-            return self._record(value)
+            if type(value) is not dict:
+                raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
+            return self._read(value)
         except _Misfit as error:
             raise self._refusal(error, place) from error
         except Exception as error:
@@ -525,33 +527,46 @@ class _RecordReader:
     def _read(self, value: Any) -> Any:
         """The record of a value within a message. A NamedTuple may be a list of its values: it was
         written so until 0.9. Raises a misfit."""
-        if type(value) is not dict and self._is_tuple and type(value) in (list, tuple):
-            if len(value) != len(self._order):
-                raise _Misfit(
-                    f"{_shown(value)} has {len(value)} values, and {self._kind.__name__} has "
-                    f"{len(self._order)} fields"
-                )
-            value = dict(zip(self._order, value, strict=True))
-        return self._record(value)
-
-    def _record(self, value: Any) -> Any:
+        # One function, because each level of a message takes its calls from those that Python has.
         if type(value) is not dict:
-            raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
-        if self._restores and (unknown := value.keys() - self.names):
-            raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
+            value = self._as_object(value)
+        if self._restores:
+            self._check_names(value)
         try:
             struct = self._convert(value)
         except Exception as error:
-            if not _TEXT.issuperset(map(type, value)):  # other names of MessagePack are ignored
-                return self._record({name: one for name, one in value.items() if type(name) is str})
-            raise _misfit(error, self._kind.__name__, value) from None
-        return self._made(struct)
+            if _TEXT.issuperset(map(type, value)):
+                raise _misfit(error, self._kind.__name__, value) from None
+            value = {name: item for name, item in value.items() if type(name) is str}
+            return self._read(value)  # other names of MessagePack are ignored
+        try:
+            return self._build(self._values(struct))
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _as_object(self, value: Any) -> dict[str, Any]:
+        if not self._is_tuple or type(value) not in (list, tuple):
+            raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
+        if len(value) != len(self._order):
+            raise _Misfit(
+                f"{_shown(value)} has {len(value)} values, and {self._kind.__name__} has "
+                f"{len(self._order)} fields"
+            )
+        return dict(zip(self._order, value, strict=True))
+
+    def _check_names(self, value: dict[str, Any]) -> None:
+        if unknown := value.keys() - self.names:
+            raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
 
     def _made(self, struct: Any) -> Any:
         try:
             return self._build(self._values(struct))
-        except Exception as error:  # a constructor may raise anything
-            raise _Misfit(f"{self._kind.__name__}: {_reason(error)}") from error
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> _Misfit:
+        """What a constructor raises, which may be anything."""
+        return _Misfit(f"{self._kind.__name__}: {_reason(error)}")
 
 
 class _UnionReader:

@@ -92,12 +92,12 @@ def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
     for an offset that the zone never has."""
     if value.tzinfo is None:
         return value.replace(tzinfo=zone)
-    if isinstance(value, time):
-        raise ValueError("a time has an offset or a zone, not both")
     for one in (fold, 1 - fold):
         local = value.replace(tzinfo=zone, fold=one)
         if local.utcoffset() == value.utcoffset():
             return local
+    if isinstance(value, time):
+        raise ValueError(f"a time of {zone.key} has no offset of its own, or another")
     if not is_utc and value.utcoffset() not in _offsets(zone.key, value.year):
         raise ValueError(f"{zone.key} never has the offset {value.isoformat()[-6:]}")
     return value.astimezone(zone)
@@ -195,7 +195,9 @@ def for_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} is not for JSON")
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, default=lambda value: named(for_json(value))
+).encode
 
 
 def json_text(value: Any) -> str:
@@ -205,7 +207,8 @@ def json_text(value: Any) -> str:
 
 
 def named(value: Any) -> Any:
-    """A value with the records in it, at any depth, as dictionaries, field → value."""
+    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value. Within
+    other records they stay as they are."""
     kind = type(value)
     if kind in _LEAVES:
         return value
@@ -218,8 +221,6 @@ def named(value: Any) -> Any:
         if (names := getattr(kind, "_fields", None)) and isinstance(value, tuple):
             return {name: named(item) for name, item in zip(names, items, strict=True)}
         return items if _LEAVES.issuperset(map(type, items)) else [named(item) for item in items]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: named(getattr(value, one.name)) for one in fields(value)}
     return value
 
 

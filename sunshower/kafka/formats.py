@@ -15,7 +15,7 @@ from sunshower.errors import (
     ConfigError,
     KafkaUnreachable,
     RecordMismatch,
-    Unavailable,
+    SunshowerError,
     UnreadableRecord,
 )
 from sunshower.field_types import record_fields
@@ -154,12 +154,16 @@ class Avro(Format):
             from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
+
+            from sunshower.kafka.avro_types import exact
         except ImportError as error:
             raise ConfigError(
                 f"Avro needs {error.name}, which is not installed: "
                 "pip install 'confluent-kafka[avro,schemaregistry]'"
             ) from error
-        read = AvroDeserializer(SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)}))
+        read = exact(AvroDeserializer)(
+            SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)})
+        )
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
         url = self.registry.get("url")
@@ -195,13 +199,13 @@ def check_record_type(given: Format) -> None:
 
 def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:
     """A decoder that converts what `read` returns to records. It raises UnreadableRecord, and what
-    `read` raises while a dependency is unavailable."""
+    `read` raises of this tree, such as KafkaUnreachable."""
     convert = _same if kind is None else records_reader(kind)
 
     def decode(data: bytes) -> Any:
         try:
             value = read(data)
-        except Unavailable:
+        except SunshowerError:
             raise
         except Exception as error:
             raise UnreadableRecord(message_of(error) or type(error).__name__) from error
