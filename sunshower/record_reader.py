@@ -160,6 +160,8 @@ def _misfit(error: Exception, name: str, value: Any) -> _Misfit:
     if value is _ABSENT:
         return _Misfit(text, where)
     shown = _shown(_value_at(value, field, indexes))
+    if text.startswith("Expected `object`") and not where:
+        return _Misfit(f"{name} was expected, and it is {shown}")
     if wrong := _WRONG.fullmatch(text):
         has = "has a key that is" if place.startswith("key") else "is"
         return _Misfit(f"{shown} {has} no {wrong[1].replace('int | float', 'float')}", where)
@@ -504,7 +506,8 @@ class _RecordReader:
         return _misfit(error, self._kind.__name__, value)
 
     def _refusal(self, error: _Misfit, place: str) -> UnreadableRecord:
-        return UnreadableRecord(error.message(f"{self._kind.__name__}{place}"))
+        located = _Misfit("", place, error) if place else error
+        return UnreadableRecord(located.message(self._kind.__name__))
 
     # ---- values ---------------------------------------------------------------------------------
 
@@ -778,6 +781,6 @@ def _values_of_key(text: Any) -> list[Any]:
             value: int | float = kind(text)
         except ValueError:
             continue
-        if str(value) == text:
+        if str(value) == text and math.isfinite(value):
             return [value]
     return []

@@ -8,7 +8,6 @@ The row is -1 when all of the object is read.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from bisect import bisect_right
@@ -19,7 +18,7 @@ from sunshower.arguments import COUNT, checked
 from sunshower.connectors.object_folder import PLACE, ObjectFolder
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch
 from sunshower.field_types import record_fields
-from sunshower.record_reader import record_reader
+from sunshower.record_reader import json_reader, record_reader
 from sunshower.secret import Secret
 from sunshower.texts import message_of
 from sunshower.topologies.components import Context
@@ -80,7 +79,7 @@ class ObjectBatches(PartitionedSpout):
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
         self._served = ""  # the share that was read last
-        self._read = record_reader(self.emits)
+        self._read, self._read_json = record_reader(self.emits), json_reader(self.emits)
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)
@@ -180,15 +179,19 @@ class ObjectBatches(PartitionedSpout):
 
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         rows: list[Any] = []
+        number, unit = 1, "row" if name.endswith(_PARQUET) else "line"
         try:
-            if name.endswith(_PARQUET):
-                rows += map(self._read, _parquet_rows(data))
+            if unit == "row":
+                for number, row in enumerate(_parquet_rows(data), start=1):
+                    rows.append(self._read(row))
             else:
-                lines = data.decode().split("\n")
-                rows += (self._read(json.loads(line)) for line in lines if line.strip())
-        except Exception as error:  # a record type may raise anything for wrong values
+                for number, line in enumerate(data.split(b"\n"), start=1):
+                    if line.strip():
+                        found = self._read_json(line)  # of an array several
+                        rows += found if type(found) is list else [found]
+        except Exception as error:  # of pyarrow, too
             raise SourceError(
-                f"{self._folder}/{name}, after {len(rows)} records: {message_of(error)}; mend the "
+                f"{self._folder}/{name}, {unit} {number}: {message_of(error)}; correct the "
                 "object, or remove it before it is read"
             ) from error
         return rows
