@@ -52,6 +52,7 @@ _WRAPPERS: tuple[Any, ...] = (Annotated, Required, NotRequired)
 _NATIVE: frozenset[Any] = frozenset({NoneType, bool, int, float, str})
 _TEXT = frozenset({str})
 _SHOWN_BYTES = 128  # of a value in an error
+DEPTH_MAX = 32  # of records, as of the codec
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 _ABSENT = object()
@@ -124,11 +125,14 @@ def _trimmed(data: bytes | str) -> bytes:
 
 
 class _Misfit(ValueError):
-    """A value that does not fit its type: what is wrong, or where in it the `cause` is."""
+    """A value that does not fit its type: what is wrong, or where in it the `cause` is. `{}` in the
+    text stands for the value, which is described only for the error that is reported."""
 
-    def __init__(self, text: str, place: str = "", cause: _Misfit | None = None) -> None:
+    def __init__(
+        self, text: str, value: Any = None, *, place: str = "", cause: _Misfit | None = None
+    ) -> None:
         super().__init__(text)
-        self.place, self.cause = place, cause
+        self.value, self.place, self.cause = value, place, cause
 
     def message(self, name: str) -> str:
         """What is wrong and where, from the record called `name` on."""
@@ -136,8 +140,9 @@ class _Misfit(ValueError):
         while misfit.cause is not None:
             misfit = misfit.cause
             places.append(misfit.place)
+        text = str(misfit).replace("{}", describe(misfit.value, _SHOWN_BYTES), 1)
         place = "".join(places)
-        return f"{clip(name + place)}: {misfit}" if place else str(misfit)
+        return f"{clip(name + place)}: {text}" if place else text
 
 
 def _reason(error: Exception) -> str:
@@ -151,21 +156,20 @@ def _misfit(error: Exception, name: str, value: Any) -> _Misfit:
     field, indexes = (found.groups() if found else ("", "")) or ("", "")
     where = f"{f'.{field}' if field else ''}{indexes.replace('[...]', '')}"
     if type(error.__cause__) is _Misfit:
-        return _Misfit("", where, error.__cause__)
+        return _Misfit("", place=where, cause=error.__cause__)
     text = text if found else _reason(error)
     if missing := _MISSING.fullmatch(text):
-        return _Misfit(f"{name} without {missing[1]}", where)
-    if not isinstance(error, msgspec.ValidationError):
-        return _Misfit(text, where)
-    if value is _ABSENT:
-        return _Misfit(text, where)
-    shown = _shown(_value_at(value, field, indexes))
+        return _Misfit(f"{name} without {missing[1]}", place=where)
+    if not isinstance(error, msgspec.ValidationError) or value is _ABSENT:
+        return _Misfit(text, place=where)
+    value = _value_at(value, field, indexes)
     if text.startswith("Expected `object`") and not where:
-        return _Misfit(f"{name} was expected, and it is {shown}")
+        return _Misfit(f"{name} was expected, and it is {{}}", value)
     if wrong := _WRONG.fullmatch(text):
         has = "has a key that is" if place.startswith("key") else "is"
-        return _Misfit(f"{shown} {has} no {wrong[1].replace('int | float', 'float')}", where)
-    return _Misfit(f"{shown}: {text}", where)
+        expected = wrong[1].replace("int | float", "float")
+        return _Misfit(f"{{}} {has} no {expected}", value, place=where)
+    return _Misfit(f"{{}}: {text}", value, place=where)
 
 
 def _value_at(value: Any, field: str, indexes: str) -> Any:
@@ -181,10 +185,6 @@ def _value_at(value: Any, field: str, indexes: str) -> Any:
 
 def _finite(text: str) -> Any:
     return value if math.isfinite(value := float(text)) else text
-
-
-def _shown(value: Any) -> str:
-    return describe(value, _SHOWN_BYTES)
 
 
 # ---- hooks --------------------------------------------------------------------------------------
@@ -214,14 +214,15 @@ def _hook(kind: Any, value: Any) -> Any:
 class _Readers:
     """Functions that read a decoded value by an annotation.
 
-    `of_json`: the keys of objects are texts. `restores`: the values are those of records that
+    `of_json`: bytes are texts, in base64. `restores`: the values are those of records that
     existed before; no constructor runs.
     """
 
     def __init__(self, *, restores: bool = False, of_json: bool = False) -> None:
         self._restores, self.of_json = restores, of_json
         self._records: dict[type[Any], _RecordReader] = {}  # a record may contain its own type
-        self.has_unions = False
+        self._is_guarded = False
+        self.depth = 0
         # Of a message: the records that were read, by value and type. The value is stored, because
         # another object may have its id once it is gone.
         self.known: dict[tuple[int, type[Any]], tuple[Any, Any]] = {}
@@ -234,12 +235,12 @@ class _Readers:
         return reader
 
     def finish(self) -> None:
-        """Let the readers of records store what they read, if that is necessary."""
+        """Call this when all types are known."""
         for reader in self._records.values():
-            reader.finish(self.has_unions)
+            reader.finish(self._is_guarded)
 
     def convert(self, value: Any, wire: Any) -> Any:
-        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=self.of_json)
+        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=True)
 
     def of(self, annotation: Any) -> Read:
         """The function for an annotation. It raises a misfit."""
@@ -305,6 +306,8 @@ class _Readers:
         if reader is None:
             reader = self._records[kind] = _RecordReader(kind, self, restores=self._restores)
             reader.declare()
+        elif not reader.is_declared:  # it contains its own type
+            self._is_guarded = True
         return reader
 
     def struct(self, fields: Mapping[str, tuple[Any, Any]]) -> Any:
@@ -351,20 +354,18 @@ class _Readers:
             for name, item in _expect(dict, found).items():
                 converted = read_key(name)
                 if converted in made:
-                    raise _Misfit(f"two keys are {_shown(name)}")
+                    raise _Misfit("two keys are {}", name)
                 try:
                     made[converted] = read_value(item)
                 except _Misfit as error:
-                    raise _Misfit("", f"[{_shown(name)}]", error) from None
+                    raise _Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
             return Counter(made) if kind is Counter else build(made)
 
         return _hooked(read)
 
     def _key(self, annotation: Any) -> Read:
-        """The function for the keys of a dict, which JSON has as texts."""
+        """The function for the keys of a dict, which JSON and Avro have as texts."""
         of_value = self.of(annotation)
-        if not self.of_json:
-            return of_value
         kind = get_origin(annotation) or annotation
 
         def read(text: Any) -> Any:
@@ -374,7 +375,7 @@ class _Readers:
                         return of_value(one)
                 except _Misfit:
                     continue
-            raise _Misfit(f"the key {_shown(text)} is no {_name(annotation)}")
+            raise _Misfit(f"the key {{}} is no {_name(annotation)}", text)
 
         return read
 
@@ -396,7 +397,7 @@ class _Readers:
                     continue
                 if type(found) is type(member) and found == member:
                     return member
-            raise _Misfit(f"{_shown(value)} is none of {', '.join(map(repr, args))}")
+            raise _Misfit(f"{{}} is none of {', '.join(map(repr, args))}", value)
 
         return _hooked(read)
 
@@ -407,7 +408,7 @@ class _Readers:
         several = len(wires) - wires.count(NoneType) > 1
         if not several or {*wires} <= {*_NATIVE, _FLOAT}:
             return Union[tuple(wires)]
-        self.has_unions = True
+        self._is_guarded = True
         members = [(kind, self._of_wire(wire)) for kind, wire in zip(kinds, wires, strict=True)]
         return _hooked(_UnionReader(members, self).read)
 
@@ -426,6 +427,7 @@ class _RecordReader:
         self._kind, self._readers, self._restores = kind, readers, restores
         self._is_tuple = issubclass(kind, tuple)
         self.hooked = _hooked()
+        self.is_declared = False
 
     def declare(self) -> None:
         """Make the Struct. The types of its fields may refer to this reader."""
@@ -442,6 +444,9 @@ class _RecordReader:
         else:
             fields, build, by_name = _constructor(kind)
         self.names = frozenset(fields)
+        self._required = {
+            name for name, (_, value) in fields.items() if value is inspect.Parameter.empty
+        }
         self._order = tuple(fields)
         self._struct = self._readers.struct(fields)
         self._build = _by_name(build, self._order) if by_name else build
@@ -450,15 +455,19 @@ class _RecordReader:
             msgspec.convert,
             type=self._struct,
             dec_hook=_hook,
-            str_keys=self._readers.of_json,
+            str_keys=True,
         )
+        self.is_declared = True
         if not self._restores:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
             self._many = msgspec.json.Decoder(list[self._struct], dec_hook=_hook)  # type: ignore[name-defined]
 
-    def finish(self, stores: bool) -> None:
-        """`stores`: a value may be read several times, for the members of a union."""
-        self.hooked.read = staticmethod(self._read_once if stores else self._read)
+    def finish(self, is_guarded: bool) -> None:
+        self.hooked.read = staticmethod(self._read_guarded if is_guarded else self._read)
+
+    def lacks(self, value: Any) -> bool:
+        """Whether it does not know all names of an object, or the object not all that it needs."""
+        return type(value) is dict and not self._required <= value.keys() <= self.names
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -466,7 +475,7 @@ class _RecordReader:
         """The record of an object that is a message, or an item of one. Raises UnreadableRecord."""
         try:
             if type(value) is not dict:
-                raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
+                raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
             return self._read(value)
         except _Misfit as error:
             raise self._refusal(error, place) from error
@@ -506,25 +515,31 @@ class _RecordReader:
         return _misfit(error, self._kind.__name__, value)
 
     def _refusal(self, error: _Misfit, place: str) -> UnreadableRecord:
-        located = _Misfit("", place, error) if place else error
+        located = _Misfit("", place=place, cause=error) if place else error
         return UnreadableRecord(located.message(self._kind.__name__))
 
     # ---- values ---------------------------------------------------------------------------------
 
-    def _read_once(self, value: Any) -> Any:
-        """As `_read`; what was read of this value before is returned, or raised."""
-        known, key = self._readers.known, (id(value), self._kind)
-        if (found := known.get(key)) is not None:
+    def _read_guarded(self, value: Any) -> Any:
+        """As `_read`, for records that may contain their own type, or are in a union. What was read
+        of this value before is returned, or raised."""
+        readers, key = self._readers, (id(value), self._kind)
+        if (found := readers.known.get(key)) is not None:
             if type(found[1]) is _Misfit:
-                raise _Misfit("", "", found[1])
+                raise _Misfit("", cause=found[1])
             return found[1]
+        if readers.depth >= DEPTH_MAX:
+            raise _Misfit(f"records are nested more than {DEPTH_MAX} deep, and cannot travel")
+        readers.depth += 1
         try:
             result = self._read(value)
         except Exception as error:
             misfit = error if type(error) is _Misfit else _Misfit(_reason(error))
-            known[key] = value, misfit
+            readers.known[key] = value, misfit
             raise misfit from error.__cause__
-        known[key] = value, result
+        finally:
+            readers.depth -= 1
+        readers.known[key] = value, result
         return result
 
     def _read(self, value: Any) -> Any:
@@ -549,11 +564,12 @@ class _RecordReader:
 
     def _as_object(self, value: Any) -> dict[str, Any]:
         if not self._is_tuple or type(value) not in (list, tuple):
-            raise _Misfit(f"{self._kind.__name__} was expected, and it is {_shown(value)}")
+            raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
         if len(value) != len(self._order):
             raise _Misfit(
-                f"{_shown(value)} has {len(value)} values, and {self._kind.__name__} has "
-                f"{len(self._order)} fields"
+                f"{{}} has {len(value)} values, and {self._kind.__name__} has {len(self._order)} "
+                "fields",
+                value,
             )
         return dict(zip(self._order, value, strict=True))
 
@@ -591,7 +607,7 @@ class _UnionReader:
         other: list[Any] = []
         errors: list[_Misfit] = []
         for (_, read), record in zip(self._members, self._records, strict=True):
-            if record is not None and self._is_strict and self._has_unknown(record, value):
+            if record is not None and self._is_strict and record.lacks(value):
                 continue
             try:
                 result = read(value)
@@ -610,21 +626,18 @@ class _UnionReader:
             fitting.append((is_exact, record, result))
         return self._chosen(value, fitting, other, errors)
 
-    def _has_unknown(self, record: _RecordReader, value: Any) -> bool:
-        return type(value) is dict and not value.keys() <= record.names
-
     def _chosen(self, value: Any, fitting: Any, other: Any, errors: Any) -> Any:
         exact = [one for one in fitting if one[0]] or fitting
         if len(exact) > 1:
             names = " and ".join(sorted(record._kind.__name__ for _, record, _ in exact))
-            raise _Misfit(f"{_shown(value)} may be a record of {names}")
+            raise _Misfit(f"{{}} may be a record of {names}", value)
         if exact and (exact[0][0] or not other or other[0][1]):
             return exact[0][2]
         if other:
             return other[0][0]
         if len(errors) == 1 and sum(one is not None for one in self._records) == 1:
-            raise _Misfit("", "", errors[0])
-        raise _Misfit(f"{_shown(value)} is no {self._names}")
+            raise _Misfit("", cause=errors[0])
+        raise _Misfit(f"{{}} is no {self._names}", value)
 
 
 # ---- values without a type in msgspec ---------------------------------------------------------
@@ -714,7 +727,7 @@ def _scalar(kind: type[Any], value: Any) -> Any:
     if type(value) is kind:  # Avro has some of them
         return value
     if type(value) is not str:
-        raise _Misfit(f"{_shown(value)} is no {kind.__name__}, which is a text")
+        raise _Misfit(f"{{}} is no {kind.__name__}, which is a text", value)
     return read_scalar(kind, value)
 
 
@@ -726,7 +739,7 @@ def _bytes(is_text: bool, value: Any) -> Any:
             return b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise _Misfit(f"{_shown(value)} is no bytes{', which are base64 in JSON' if is_text else ''}")
+    raise _Misfit(f"{{}} is no bytes{', which are base64 in JSON' if is_text else ''}", value)
 
 
 def _enum(kind: type[Enum], restores: bool) -> Read:
@@ -759,7 +772,7 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
                 return make(value)
         except (TypeError, ValueError):
             pass
-        raise _Misfit(f"{_shown(value)} is no {kind.__name__}")
+        raise _Misfit(f"{{}} is no {kind.__name__}", value)
 
     return read
 
@@ -767,7 +780,7 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
 def _expect(kind: type[Any], value: Any) -> Any:
     if isinstance(value, kind):
         return value
-    raise _Misfit(f"{_shown(value)} is no {'object' if kind is dict else 'array'}")
+    raise _Misfit(f"{{}} is no {'object' if kind is dict else 'array'}", value)
 
 
 def _values_of_key(text: Any) -> list[Any]:

@@ -283,8 +283,7 @@ def test_maps_of_messagepack_may_have_any_keys() -> None:
     assert (found.numbers, found.loose) == ({1: "a"}, {2: {b"b": 3}})
     assert from_messagepack(Values, {"levels": {1: 5}}).levels == {Level.LOW: 5}
     assert from_messagepack(None, {1: 2}) == {1: 2}
-    with pytest.raises(UnreadableRecord, match="numbers"):
-        from_messagepack(Values, {"numbers": {"1": "a"}})
+    assert from_messagepack(Values, {"numbers": {"1": "a"}}).numbers == {1: "a"}
 
 
 @pytest.mark.parametrize(
@@ -544,6 +543,8 @@ def test_each_value_is_read_once_for_each_record_type(
         return count
 
     assert reads(30) <= 2 * 30 + 2
+    with pytest.raises(UnreadableRecord, match="more than 32 deep"):
+        read(kind, nested(kind, 40, "2026-01-02T03:04:05+00:00"))
     children = {"children": [nested(Named, 3, last) for _ in range(20)]}
     if kind is Named:
         for value in (children, {"children": {"a": children | {"at": "x"}}}):
