@@ -1,4 +1,4 @@
-"""Makes records of JSON, MessagePack, Avro and Protobuf: the inverse of `sunshower.scalars.for_json`.
+"""Makes records of JSON, MessagePack, Avro and Protobuf; undoes `sunshower.scalars.json_text`.
 
 msgspec checks and converts the values. Each record type has a Struct with the same fields; the
 constructor of the record is called with the values of the Struct. What msgspec has no type for is
@@ -59,7 +59,6 @@ _ABSENT = object()
 _PLACE = re.compile(r"(?:key` in `)?\$(?:\.(.*?))?((?:\[(?:\d+|\.\.\.)\])*)`", re.DOTALL)
 _WRONG = re.compile(r"Expected `(.+?)`(?:, got `.+`)?")
 _MISSING = re.compile(r"Object missing required field `(.+)`", re.DOTALL)
-_shown_json = msgspec.json.Decoder(float_hook=lambda text: _finite(text))
 _as_json = json.JSONEncoder(default=for_json).encode
 
 
@@ -70,8 +69,8 @@ def record_reader(kind: type[Any]) -> Read:
     """A function that makes a record of a decoded object, field → value.
 
     It calls the constructor, once, with the fields and InitVars that this takes. Unknown names are
-    ignored, fields without a default must be present. It raises UnreadableRecord, naming the record,
-    the field, the value and the expected type. Raises RecordMismatch for a class that is no record
+    ignored, fields without a default must be present. It raises UnreadableRecord, naming record,
+    field, the value and the expected type. Raises RecordMismatch for a class that is no record
     type.
     """
     return _Readers().top(kind).of_object
@@ -195,7 +194,8 @@ class _Hooked(type):
 
     read: Read
 
-    __instancecheck__ = id  # msgspec checks what the hook returns: it is never zero
+    # msgspec checks what the hook returns. The id is not zero: each value is an instance.
+    __instancecheck__ = id  # type: ignore[assignment]
 
 
 def _hooked(read: Read | None = None) -> Any:
@@ -311,7 +311,7 @@ class _Readers:
         return reader
 
     def struct(self, fields: Mapping[str, tuple[Any, Any]]) -> Any:
-        """A Struct with these fields, name → annotation and default, as f0, f1, …"""
+        """A Struct with these fields, name → annotation and default; they are f0, f1 and so on."""
         specs: list[Any] = []
         for index, (annotation, default) in enumerate(fields.values()):
             more = [] if default is inspect.Parameter.empty else [_default(default)]
@@ -407,7 +407,7 @@ class _Readers:
             return Any
         several = len(wires) - wires.count(NoneType) > 1
         if not several or {*wires} <= {*_NATIVE, _FLOAT}:
-            return Union[tuple(wires)]
+            return Union[tuple(wires)]  # noqa: UP007
         self._is_guarded = True
         members = [(kind, self._of_wire(wire)) for kind, wire in zip(kinds, wires, strict=True)]
         return _hooked(_UnionReader(members, self).read)
@@ -460,7 +460,8 @@ class _RecordReader:
         self.is_declared = True
         if not self._restores:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
-            self._many = msgspec.json.Decoder(list[self._struct], dec_hook=_hook)  # type: ignore[name-defined]
+            several: Any = list[self._struct]  # type: ignore[name-defined]
+            self._many = msgspec.json.Decoder(several, dec_hook=_hook)
 
     def finish(self, is_guarded: bool) -> None:
         self.hooked.read = staticmethod(self._read_guarded if is_guarded else self._read)
@@ -511,7 +512,7 @@ class _RecordReader:
         value: Any = _ABSENT
         if isinstance(error, msgspec.ValidationError) and type(error.__cause__) is not _Misfit:
             with suppress(Exception):  # such as a number that is too large for any field
-                value = _shown_json.decode(data)
+                value = msgspec.json.Decoder(float_hook=_finite).decode(data)
         return _misfit(error, self._kind.__name__, value)
 
     def _refusal(self, error: _Misfit, place: str) -> UnreadableRecord:
@@ -595,9 +596,7 @@ class _UnionReader:
     def __init__(self, members: Sequence[tuple[Any, Read]], readers: _Readers) -> None:
         self._members = members
         kinds = [get_origin(kind) or kind for kind, _ in members]
-        self._records = [
-            readers.record(kind) if is_record(kind) else None for kind in kinds
-        ]
+        self._records = [readers.record(kind) if is_record(kind) else None for kind in kinds]
         of_objects = [one for one in kinds if is_record(one) or _is_of_objects(one)]
         self._is_strict = len(of_objects) > 1
         self._names = " | ".join(_name(kind) for kind, _ in members)
@@ -672,7 +671,7 @@ def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, boo
     takes them by name, without those that are absent."""
     given, empty = constructor_fields(kind), inspect.Parameter.empty
     try:
-        parameters = inspect.signature(kind).parameters
+        parameters = dict(inspect.signature(kind).parameters)
     except (TypeError, ValueError):
         parameters = {}
     code = getattr(kind.__init__, "__code__", None)

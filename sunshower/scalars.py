@@ -36,6 +36,7 @@ from zoneinfo import ZoneInfo, available_timezones
 _TEXT_MAX = 128  # characters of a text, except of a Decimal
 _ZONED = re.compile(r"([^\[#]+)(?:\[([\w+-]+(?:/[\w+-]+){0,3})\])?(#1)?", re.ASCII)
 _DATE_AND_TIME = re.compile(r"[\dW-]+[T ]\d.*", re.ASCII)
+_TIME = re.compile(r"T?\d.*", re.ASCII)
 _NANOSECONDS = re.compile(r"[.,]\d{6}0*[1-9]", re.ASCII)
 _DURATION = re.compile(
     r"([+-])?P(?:([+-]?\d+)W)?(?:([+-]?\d+)D)?"
@@ -69,7 +70,7 @@ def _zoned(value: datetime | time) -> str:
     return f"{value.isoformat()}{f'[{key}]' if key else ''}{'#1' if value.fold else ''}"
 
 
-def _read_zoned(kind: type[Clock]) -> Callable[[str], Clock]:
+def _read_zoned(kind: type[Clock], form: re.Pattern[str]) -> Callable[[str], Clock]:
     def read(text: str) -> Clock:
         found = _ZONED.fullmatch(text)
         if found is None:
@@ -77,8 +78,8 @@ def _read_zoned(kind: type[Clock]) -> Callable[[str], Clock]:
         iso, key, fold = found[1].upper(), found[2], found[3]
         if _NANOSECONDS.search(iso):
             raise ValueError("a fraction of more than 6 digits would be cut")
-        if kind is datetime and not _DATE_AND_TIME.fullmatch(iso):
-            raise ValueError("it is no date with a time of day, such as 2026-01-02T03:04:05Z")
+        if not form.fullmatch(iso):
+            raise ValueError(f"it is no {kind.__name__} of ISO 8601")
         value = kind.fromisoformat(iso)
         if key:
             value = _in_zone(value, _zone(key), is_utc=iso[-1] == "Z", fold=int(bool(fold)))
@@ -97,7 +98,7 @@ def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
         if local.utcoffset() == value.utcoffset():
             return local
     if isinstance(value, time):
-        raise ValueError(f"a time of {zone.key} has no offset of its own, or another")
+        raise ValueError(f"{zone.key} has another offset, or several")  # noqa: TRY004
     if not is_utc and value.utcoffset() not in _offsets(zone.key, value.year):
         raise ValueError(f"{zone.key} never has the offset {value.isoformat()[-6:]}")
     return value.astimezone(zone)
@@ -159,9 +160,9 @@ def _read_uuid(text: str) -> UUID:
 
 
 SCALARS: dict[type[Any], Scalar] = {
-    datetime: Scalar("datetime", _zoned, _read_zoned(datetime)),
+    datetime: Scalar("datetime", _zoned, _read_zoned(datetime, _DATE_AND_TIME)),
     date: Scalar("date", date.isoformat, date.fromisoformat),
-    time: Scalar("time", _zoned, _read_zoned(time)),
+    time: Scalar("time", _zoned, _read_zoned(time, _TIME)),
     timedelta: Scalar("timedelta", _duration, _read_duration),
     Decimal: Scalar("Decimal", str, _read_decimal),
     UUID: Scalar("UUID", str, _read_uuid),
@@ -217,7 +218,7 @@ def named(value: Any) -> Any:
             return value
         return {name: named(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        items = value if kind is list or kind is tuple else [*kind.__mro__[-2].__iter__(value)]
+        items = [*list.__iter__(value)] if isinstance(value, list) else [*tuple.__iter__(value)]
         if (names := getattr(kind, "_fields", None)) and isinstance(value, tuple):
             return {name: named(item) for name, item in zip(names, items, strict=True)}
         return items if _LEAVES.issuperset(map(type, items)) else [named(item) for item in items]

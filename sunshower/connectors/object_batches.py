@@ -179,20 +179,21 @@ class ObjectBatches(PartitionedSpout):
 
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         rows: list[Any] = []
-        number, unit = 1, "row" if name.endswith(_PARQUET) else "line"
+        place = ""
         try:
-            if unit == "row":
+            if name.endswith(_PARQUET):
                 for number, row in enumerate(_parquet_rows(data), start=1):
+                    place = f", row {number}"
                     rows.append(self._read(row))
             else:
                 for number, line in enumerate(data.split(b"\n"), start=1):
-                    if line.strip():
-                        found = self._read_json(line)  # of an array several
-                        rows += found if type(found) is list else [found]
+                    place = f", line {number}"
+                    found = self._read_json(line) if line.strip() else []  # of an array several
+                    rows += found if type(found) is list else [found]
         except Exception as error:  # of pyarrow, too
             raise SourceError(
-                f"{self._folder}/{name}, {unit} {number}: {message_of(error)}; correct the "
-                "object, or remove it before it is read"
+                f"{self._folder}/{name}{place}: {message_of(error)}; correct the object, or remove "
+                "it before it is read"
             ) from error
         return rows
 

@@ -21,7 +21,6 @@ _OWN = {
 def exact(deserializer: type[Any]) -> type[Any]:
     """A class of AvroDeserializer whose values are exact: a decimal with more digits than its
     precision, a duration with months, and bytes that are left over raise ValueError."""
-
     from confluent_kafka.schema_registry import dual_schema_id_deserializer
 
     class ExactDeserializer(deserializer):  # type: ignore[misc]
@@ -68,7 +67,7 @@ def _with_own_types(schema: Any) -> Any:
 _PARTS = ("type", "items", "values", "fields")
 
 
-def _read_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:
+def _read_decimal(data: bytes, schema: Any, *_: Any) -> Decimal:
     unscaled = int.from_bytes(data, "big", signed=True)
     precision, scale = schema["precision"], schema.get("scale", 0)
     if abs(unscaled) >= 10**precision:
@@ -76,18 +75,18 @@ def _read_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:
     return Decimal(unscaled).scaleb(-scale, Context(prec=max(precision, 1)))
 
 
-def _read_uuid(data: bytes, schema: Any, _: Any = None) -> UUID:
+def _read_uuid(data: bytes, *_: Any) -> UUID:
     return UUID(bytes=data)
 
 
-def _read_duration(data: bytes, schema: Any, _: Any = None) -> timedelta:
+def _read_duration(data: bytes, *_: Any) -> timedelta:
     months, days, millis = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8))
     if months:
         raise ValueError(f"a duration has {months} months, which have no length")
     return timedelta(days=days, milliseconds=millis)
 
 
-_READERS = {
+_READERS: dict[str, Any] = {
     "sunshower-decimal": _read_decimal,
     "sunshower-uuid": _read_uuid,
     "sunshower-duration": _read_duration,

@@ -28,7 +28,8 @@ Decode = Callable[[bytes], Any]
 _CLIENT = Instance((Mapping,), 'the settings of its client: {"url": "http://…"}', is_secret=True)
 
 _REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
-# MessagePack: 0xd7, or 0xc7 … 0xc9 and a length of 8 or 12, and then the type -1. Others have seconds.
+# Of MessagePack: 0xd7, or 0xc7 … 0xc9 and a length of 8 or 12; then the type -1. Without it a
+# timestamp has whole seconds.
 _TIMESTAMP = re.compile(rb"(?:\xd7|\xc7[\x08\x0c]|\xc8\0[\x08\x0c]|\xc9\0\0\0[\x08\x0c])\xff")
 _RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is unavailable
 
@@ -119,8 +120,10 @@ class MessagePack(Format):
 
 
 def _unpack(data: bytes) -> Any:
-    if b"\xff" in data and _TIMESTAMP.search(data) and _has_nanoseconds(
-        msgpack.unpackb(data, strict_map_key=False, timestamp=0)
+    if (
+        b"\xff" in data
+        and _TIMESTAMP.search(data)
+        and _has_nanoseconds(msgpack.unpackb(data, strict_map_key=False, timestamp=0))
     ):
         raise ValueError("a timestamp has nanoseconds, and a datetime has only microseconds")
     return msgpack.unpackb(data, strict_map_key=False, timestamp=3)

@@ -106,6 +106,7 @@ EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
     "msgspec": {"record_reader"},
+    "fastavro": {"kafka"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},
     "pyarrow": {
@@ -141,7 +142,7 @@ EXTERNAL: dict[str, set[str]] = {
     "cryptography": {"dev"},
 }
 # `import sunshower` imports these, so they import external libraries inside functions only.
-LIGHT = FOUNDATIONS | {"topologies", "__init__"}
+LIGHT = (FOUNDATIONS - {"record_reader"}) | {"topologies", "__init__"}
 
 # Time, chance, the machine and the network are passed to these packages as arguments.
 PURE = FOUNDATIONS | {"topologies", "runtime", "trident", "experiments", "simulation"}

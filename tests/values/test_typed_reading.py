@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -137,12 +138,12 @@ class Values(NamedTuple):
     level: Level = Level.LOW
     shape: Shape = Shape.FLAT
     kind: Literal["a", 1, None] = None
-    numbers: dict[int, str] = {}
-    ratios: dict[float, int] = {}
-    levels: dict[Level, int] = {}
+    numbers: dict[int, str] = {}  # noqa: RUF012
+    ratios: dict[float, int] = {}  # noqa: RUF012
+    levels: dict[Level, int] = {}  # noqa: RUF012
     tags: set[int] = set()  # noqa: RUF012
     pair: tuple[int, str] = (0, "")
-    note: Note = {"by": ""}
+    note: Note = {"by": ""}  # noqa: RUF012
     loose: Any = None
 
 
@@ -233,7 +234,11 @@ def test_bytes_that_are_no_json_are_refused(data: bytes, kind: Any) -> None:
 
 
 def test_json_may_begin_with_a_byte_order_mark_and_blanks() -> None:
-    for data in (b'\xef\xbb\xbf{"text": "a"}', b' \r\n\t{"text": "a"} ', b'\xef\xbb\xbf\n{"text":"a"}'):
+    for data in (
+        b'\xef\xbb\xbf{"text": "a"}',
+        b' \r\n\t{"text": "a"} ',
+        b'\xef\xbb\xbf\n{"text":"a"}',
+    ):
         assert from_json(Values, data).text == "a"
         assert from_json(None, data) == {"text": "a"}
     assert from_json(Values, b'\xef\xbb\xbf [{"text": "a"}]')[0].text == "a"
@@ -279,7 +284,9 @@ def test_a_text_that_is_no_key_of_the_type_is_refused(name: str, value: Any) -> 
 
 
 def test_maps_of_messagepack_may_have_any_keys() -> None:
-    found = from_messagepack(Values, {"numbers": {1: "a"}, "loose": {2: {b"b": 3}}, 5: 6, "x": {7: 8}})
+    found = from_messagepack(
+        Values, {"numbers": {1: "a"}, "loose": {2: {b"b": 3}}, 5: 6, "x": {7: 8}}
+    )
     assert (found.numbers, found.loose) == ({1: "a"}, {2: {b"b": 3}})
     assert from_messagepack(Values, {"levels": {1: 5}}).levels == {Level.LOW: 5}
     assert from_messagepack(None, {1: 2}) == {1: 2}
@@ -536,15 +543,14 @@ def test_each_value_is_read_once_for_each_record_type(
 
         with monkeypatch.context() as patch:
             patch.setattr(record_reader._RecordReader, "_read", counting)
-            try:
+            with suppress(UnreadableRecord):
                 read(kind, nested(kind, depth, last))
-            except UnreadableRecord:
-                pass
         return count
 
     assert reads(30) <= 2 * 30 + 2
-    with pytest.raises(UnreadableRecord, match="more than 32 deep"):
-        read(kind, nested(kind, 40, "2026-01-02T03:04:05+00:00"))
+    expected = "more than 32 deep" if kind is Comment else "Comment|Timed"
+    with pytest.raises(UnreadableRecord, match=expected):
+        read(kind, nested(kind, 80, "2026-01-02T03:04:05+00:00"))
     children = {"children": [nested(Named, 3, last) for _ in range(20)]}
     if kind is Named:
         for value in (children, {"children": {"a": children | {"at": "x"}}}):

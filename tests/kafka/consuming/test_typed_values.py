@@ -194,7 +194,11 @@ class Order(NamedTuple):
     ("name", "value", "expected"),
     [
         ("at", "yesterday", r"at: 'yesterday' is no datetime"),
-        ("at", "2026-13-01T00:00", r"at: '2026-13-01T00:00' is no datetime: month must be in 1..12"),
+        (
+            "at",
+            "2026-13-01T00:00",
+            r"at: '2026-13-01T00:00' is no datetime: month must be in 1..12",
+        ),
         ("at", None, r"at: None is no datetime, which is a text"),
         ("price", 1.5, r"price: 1\.5 is no Decimal, which is a text"),
         ("price", "free", r"price: 'free' is no Decimal"),
