@@ -94,6 +94,21 @@ def json_reader(kind: type[Any]) -> Callable[[bytes | str], Any]:
     return _Readers(of_json=True).top(kind).of_json
 
 
+def messagepack_reader(kind: type[Any], unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """As `json_reader`, of MessagePack. `unpack` decodes it where msgspec would lose something: the
+    nanoseconds of a timestamp, names that are no texts."""
+    readers, read = _Readers(), records_reader(kind)
+    reader = readers.top(kind)
+    if not readers.may_read_again(reader):
+        return lambda data: read(unpack(data))
+
+    def records(data: bytes) -> Any:
+        struct = reader.struct_of_messagepack(data)
+        return read(unpack(data)) if struct is None else reader.of_struct(struct)
+
+    return records
+
+
 def read_json(data: bytes | str) -> Any:
     """The value of JSON. Raises UnreadableRecord, also for NaN and numbers that are too large."""
     try:
@@ -239,6 +254,12 @@ class _Readers:
         for reader in self._records.values():
             reader.finish(self._is_guarded)
 
+    def may_read_again(self, top: _RecordReader) -> bool:
+        """Whether a message that is refused may be read a second time: no constructor of the user
+        would run twice for the records within that of `top`, and it takes little time."""
+        nested = (reader for reader in self._records.values() if reader is not top)
+        return not self._is_guarded and not any(reader.runs_code for reader in nested)
+
     def convert(self, value: Any, wire: Any) -> Any:
         return msgspec.convert(value, wire, dec_hook=_hook, str_keys=True)
 
@@ -286,7 +307,7 @@ class _Readers:
 
     def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
         if kind in SCALARS:
-            return _hooked(partial(_scalar, kind))
+            return _hooked(_scalar(kind))
         if issubclass(kind, Enum):
             return _hooked(_enum(kind, self._restores)) if kind.__members__ else Any
         if is_record(kind):
@@ -443,6 +464,7 @@ class _RecordReader:
             by_name = True
         else:
             fields, build, by_name = _constructor(kind)
+        self.runs_code = by_name or hasattr(kind, "__post_init__")
         self.names = frozenset(fields)
         self._required = {
             name for name, (_, value) in fields.items() if value is inspect.Parameter.empty
@@ -460,6 +482,9 @@ class _RecordReader:
         self.is_declared = True
         if not self._restores:
             self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
+            self._packed = msgspec.msgpack.Decoder(
+                self._struct, dec_hook=_hook, ext_hook=_no_extension
+            )
             several: Any = list[self._struct]  # type: ignore[name-defined]
             self._many = msgspec.json.Decoder(several, dec_hook=_hook)
 
@@ -507,6 +532,21 @@ class _RecordReader:
         finally:
             if self._readers.known:
                 self._readers.known.clear()
+
+    def struct_of_messagepack(self, data: bytes) -> Any:
+        """The Struct of a map; None: it must be read in another way, or is refused."""
+        if b"\xff" in data:  # perhaps the type of a timestamp
+            return None
+        try:
+            return self._packed.decode(data)
+        except Exception:
+            return None
+
+    def of_struct(self, struct: Any) -> Any:
+        try:
+            return self._made(struct)
+        except _Misfit as error:
+            raise self._refusal(error, "") from error
 
     def _located(self, error: Exception, data: bytes | str) -> _Misfit:
         value: Any = _ABSENT
@@ -722,12 +762,26 @@ def _name(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or str(annotation)
 
 
-def _scalar(kind: type[Any], value: Any) -> Any:
-    if type(value) is kind:  # Avro has some of them
-        return value
-    if type(value) is not str:
+def _scalar(kind: type[Any]) -> Read:
+    of_text = SCALARS[kind].read
+
+    def read(value: Any) -> Any:
+        if type(value) is str:
+            try:
+                if len(value) < _SHOWN_BYTES:
+                    return of_text(value)
+            except Exception:  # which `read_scalar` describes
+                return read_scalar(kind, value)
+            return read_scalar(kind, value)
+        if type(value) is kind:  # Avro has some of them
+            return value
         raise _Misfit(f"{{}} is no {kind.__name__}, which is a text", value)
-    return read_scalar(kind, value)
+
+    return read
+
+
+def _no_extension(code: int, _: memoryview) -> Any:
+    raise ValueError(f"an extension of type {code}")
 
 
 def _bytes(is_text: bool, value: Any) -> Any:

@@ -35,6 +35,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 _TEXT_MAX = 128  # characters of a text, except of a Decimal
 _ZONED = re.compile(r"([^\[#]+)(?:\[([\w+-]+(?:/[\w+-]+){0,3})\])?(#1)?", re.ASCII)
+_USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?", re.ASCII)
 _DATE_AND_TIME = re.compile(r"[\dW-]+[T ]\d.*", re.ASCII)
 _TIME = re.compile(r"T?\d.*", re.ASCII)
 _NANOSECONDS = re.compile(r"[.,]\d{6}0*[1-9]", re.ASCII)
@@ -72,6 +73,8 @@ def _zoned(value: datetime | time) -> str:
 
 def _read_zoned(kind: type[Clock], form: re.Pattern[str]) -> Callable[[str], Clock]:
     def read(text: str) -> Clock:
+        if _USUAL.fullmatch(text):  # in half the time
+            return kind.fromisoformat(text)
         found = _ZONED.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no {kind.__name__}")

@@ -19,7 +19,7 @@ from sunshower.errors import (
     UnreadableRecord,
 )
 from sunshower.field_types import record_fields
-from sunshower.record_reader import json_reader, read_json, records_reader
+from sunshower.record_reader import json_reader, messagepack_reader, read_json, records_reader
 from sunshower.secret import protected, revealed, without_secrets
 from sunshower.texts import message_of
 
@@ -116,7 +116,9 @@ class MessagePack(Format):
         check_record_type(self)
 
     def decoder(self, topic: str, part: str) -> Decode:
-        return decoder_of_records(_unpack, self.record_type)
+        if self.record_type is None:
+            return decoder_of_records(_unpack, None)
+        return messagepack_reader(self.record_type, decoder_of_records(_unpack, None))
 
 
 def _unpack(data: bytes) -> Any:
