@@ -584,8 +584,8 @@ class _RecordReader:
         return result
 
     def _read(self, value: Any) -> Any:
-        """The record of a value within a message. A NamedTuple may be a list of its values: it was
-        written so until 0.9. Raises a misfit."""
+        """The record of a value within a message. A NamedTuple may be a list of its values, as
+        earlier versions wrote it. Raises a misfit."""
         # One function, because each level of a message takes its calls from those that Python has.
         if type(value) is not dict:
             value = self._as_object(value)

@@ -85,7 +85,7 @@ def _read_zoned(kind: type[Clock], form: re.Pattern[str]) -> Callable[[str], Clo
             raise ValueError(f"it is no {kind.__name__} of ISO 8601")
         value = kind.fromisoformat(iso)
         if key:
-            value = _in_zone(value, _zone(key), is_utc=iso[-1] == "Z", fold=int(bool(fold)))
+            return _in_zone(value, _zone(key), is_utc=iso[-1] == "Z", fold=int(bool(fold)))
         return value.replace(fold=1) if fold else value
 
     return read
@@ -95,7 +95,7 @@ def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
     """A local time in its zone; the moment that its offset says, if it has one. Raises ValueError
     for an offset that the zone never has."""
     if value.tzinfo is None:
-        return value.replace(tzinfo=zone)
+        return value.replace(tzinfo=zone, fold=fold)
     for one in (fold, 1 - fold):
         local = value.replace(tzinfo=zone, fold=one)
         if local.utcoffset() == value.utcoffset():

@@ -87,7 +87,7 @@ def test_what_is_no_object_is_refused_as_a_record(read: Read, value: Any, expect
 
 @every_format
 def test_a_named_tuple_within_a_record_may_be_a_list_of_its_values(read: Read) -> None:
-    """So it was written until 0.9."""
+    """Earlier versions wrote it so."""
     given = {"shop": "a", "cents": 1, "points": [[1, 2], {"x": 3, "y": 4}], "place": {"name": "b"}}
     assert read(Order, given) == Order("a", 1, [Point(1, 2), Point(3, 4)], Place("b"))
     for wrong in ([1], [1, 2, 3], [{"x": 1, "y": 2}, {"x": 1, "y": 2}], []):
