@@ -226,6 +226,30 @@ def test_an_object_that_cannot_be_read_is_named(
         Drive(ObjectBatches(place, type=Order, shares=1)).emit(1)
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'[[1, "2026-01-01"]]', r"line 2: Order\[0\]"),
+        (b'[1, "2026-01-01"]', r"line 2: Order\[0\]"),
+        (b'[{"id": 1, "day": "2026-01-01"}, null]', r"line 2: Order\[1\]"),
+        (b'{"id": "1", "day": "2026-01-01"}', r"line 2: Order\.id: '1' is no int"),
+        (b'{"id": NaN, "day": "2026-01-01"}', "line 2: JSON is malformed"),
+        (b'{"id": 1e400, "day": "2026-01-01"}', r"line 2: .*\.id"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, expected: str) -> None:
+    (tmp_path / "1.jsonl").write_bytes(b"\n" + line + b"\n")
+    with pytest.raises(SourceError, match=expected):
+        Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
+
+
+def test_an_array_of_objects_in_a_line_is_several_records(tmp_path: Path) -> None:
+    both = b'[{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "2026-01-02"}]'
+    (tmp_path / "1.jsonl").write_bytes(both + b"\r\n[]\n" + both)
+    found = Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
+    assert [order.id for order in found] == [1, 2, 1, 2]
+
+
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="format"):
         ObjectFiles(tmp_path, format="csv")
