@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,6 +24,8 @@ from hypothesis import strategies as st
 
 from sunshower.errors import UnreadableRecord
 from sunshower.kafka.formats import Avro
+from tests.seeds import seeds
+from tests.values.test_reading_of_mutations import mutated
 
 SCHEMAS: list[Any] = []  # by their ids
 
@@ -151,6 +155,56 @@ def test_what_has_no_exact_value_of_the_type_is_refused(
         read(registry, annotation, message(record_of(schema), data=data))
 
 
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+NOTHING = {"type": "fixed", "name": "Nothing", "size": 0}
+OF_NULL = {
+    "type": "record",
+    "name": "OfNull",
+    "fields": [{"name": "a", "type": "null"}, {"name": "b", "type": EMPTY}],
+}
+TWICE = {
+    "type": "record",
+    "name": "Twice",
+    "fields": [
+        {"name": "first", "type": OF_NULL},
+        {"name": "value", "type": {"type": "array", "items": "OfNull"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("items", ["null", {"type": "null"}, EMPTY, NOTHING, OF_NULL, TWICE])
+def test_items_without_bytes_are_counted(registry: str, items: Any) -> None:
+    schema = items if items is TWICE else record_of({"type": "array", "items": items})
+    for count in (1, 10_000):
+        data = message(schema, data=number(count) + b"\0")
+        assert len(read(registry, list[Any], data)) == count
+    nested = number(20_000) + b"\0"
+    for wrong in (number(2**62) + b"\0", nested, number(6_000) * 2 + b"\0"):
+        with pytest.raises(UnreadableRecord, match="more than 10,000 items without bytes"):
+            read(registry, list[Any], message(schema, data=wrong))
+
+
+NODE = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "value", "type": DECIMAL}, {"name": "next", "type": ["null", "Node"]}],
+}
+
+
+class Node(NamedTuple):
+    value: Decimal
+    next: Node | None = None
+
+
+def test_logical_types_are_exact_in_a_type_that_contains_itself(registry: str) -> None:
+    reader = Avro({"url": registry}, Node).decoder("topic", "value")
+    data = message(NODE, {"value": Decimal("1.5"), "next": {"value": Decimal("2.5"), "next": None}})
+    assert reader(data) == Node(Decimal("1.50"), Node(Decimal("2.50")))
+    wrong = number(1) + b"\1" + number(1) + number(3) + (10_000).to_bytes(3, "big") + number(0)
+    with pytest.raises(UnreadableRecord, match="more than its 4 digits"):
+        reader(message(NODE, data=wrong))
+
+
 class Sale(NamedTuple):
     shop: str
     cents: int = 0
@@ -228,3 +282,43 @@ def test_a_value_is_read_as_fastavro_has_written_it(
     value = data.draw(values)
     found = read(registry, annotation, message(record_of(schema), {"value": written(value)}))
     assert (type(found), found) == (type(value), value)
+
+
+EVERYTHING = {
+    "type": "record",
+    "name": "Everything",
+    "fields": [
+        *({"name": f"f{index}", "type": leaf[1]} for index, leaf in enumerate(LEAVES)),
+        {"name": "many", "type": {"type": "array", "items": ["null", "Sale"]}},
+        {"name": "node", "type": NODE},
+        {"name": "nothing", "type": {"type": "array", "items": EMPTY}},
+    ],
+}
+Everything = make_dataclass(
+    "Everything",
+    [
+        *((f"f{index}", leaf[0]) for index, leaf in enumerate(LEAVES)),
+        ("many", list[Sale | None]),
+        ("node", Node),
+        ("nothing", list[Any]),
+    ],
+)
+VALUES = [
+    *("a", 1, 1.5, True, b"b", date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)),
+    *(datetime(2026, 1, 2), time(1), Decimal("1.500"), UUID(int=5), "RED"),  # noqa: DTZ001
+    *({"shop": "a", "cents": 1}, [None, {"shop": "b", "cents": 2}]),
+    *({"value": Decimal(1), "next": {"value": Decimal(2), "next": None}}, [{}]),
+]
+
+
+@seeds(100)
+def test_a_mutated_message_is_read_or_refused(registry: str, seed: int) -> None:
+    chance = random.Random(seed)
+    names = [field["name"] for field in EVERYTHING["fields"]]
+    data = message(EVERYTHING, dict(zip(names, VALUES, strict=True)))
+    reader = Avro({"url": registry}, Everything).decoder("topic", "value")
+    assert reader(data).many == [None, Sale("b", 2)]
+    for _ in range(10):
+        body = mutated(data[5:], chance)
+        with suppress(UnreadableRecord):  # any other error fails the test
+            reader(data[:5] + body)
