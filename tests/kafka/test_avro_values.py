@@ -175,7 +175,7 @@ TWICE = {
 @pytest.mark.parametrize("items", ["null", {"type": "null"}, EMPTY, NOTHING, OF_NULL, TWICE])
 def test_items_without_bytes_are_counted(registry: str, items: Any) -> None:
     schema = items if items is TWICE else record_of({"type": "array", "items": items})
-    for count in (1, 10_000):
+    for count in (1, 9_999):
         data = message(schema, data=number(count) + b"\0")
         assert len(read(registry, list[Any], data)) == count
     nested = number(20_000) + b"\0"
