@@ -21,6 +21,7 @@ from sunshower import record_reader
 from sunshower.errors import UnreadableRecord
 from sunshower.kafka.formats import Json, MessagePack
 from sunshower.scalars import json_text
+from tests.values.records_before import FILE, RECORDS
 
 Read = Callable[[Any, Any], Any]
 
@@ -104,6 +105,18 @@ def test_records_are_written_as_objects_at_every_depth() -> None:
         assert '"points": [{"x": 1, "y": 2}]' in text
         assert '"place": {"name": "b", "point": {"x": 3, "y": 4}}' in text
     assert from_json(Order, json_text(order).encode()) == order
+
+
+@pytest.mark.parametrize("number", range(len(RECORDS)))
+def test_what_earlier_versions_wrote_is_read(number: int) -> None:
+    record, line = RECORDS[number], FILE.read_bytes().splitlines()[number]
+    assert b"[" in line or number == 2
+    for read in (
+        Json(type(record)).decoder("topic", "value")(line),
+        from_messagepack(type(record), json.loads(line)),
+        from_json(type(record), json_text(record).encode()),
+    ):
+        assert (type(read), repr(read)) == (type(record), repr(record))
 
 
 # ---- values -------------------------------------------------------------------------------------
