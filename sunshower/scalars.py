@@ -207,24 +207,35 @@ _encode = json.JSONEncoder(
 def json_text(value: Any) -> str:
     """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
     type that it has no text for, ValueError for NaN."""
-    return _encode(named(value))
+    is_flat = type(value) is dict and _LEAVES.issuperset(map(type, value.values()))
+    return _encode(value if is_flat else named(value))
 
 
 def named(value: Any) -> Any:
-    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value. Within
-    other records they stay as they are."""
+    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
+    itself if it has none. Within other records they stay as they are."""
+    return _named(value) if _has_named(value) else value
+
+
+def _has_named(value: Any) -> bool:
     kind = type(value)
-    if kind in _LEAVES:
-        return value
+    if kind is dict:
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return isinstance(value, dict | list | tuple)  # a NamedTuple, or perhaps
+    return any(type(item) not in _LEAVES and _has_named(item) for item in items)
+
+
+def _named(value: Any) -> Any:
     if isinstance(value, dict):
-        if _LEAVES.issuperset(map(type, value.values())):
-            return value
-        return {name: named(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [*list.__iter__(value)] if isinstance(value, list) else [*tuple.__iter__(value)]
-        if (names := getattr(kind, "_fields", None)) and isinstance(value, tuple):
-            return {name: named(item) for name, item in zip(names, items, strict=True)}
-        return items if _LEAVES.issuperset(map(type, items)) else [named(item) for item in items]
+        return {name: _named(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_named, list.__iter__(value))]
+    if isinstance(value, tuple):
+        items, names = [*map(_named, tuple.__iter__(value))], getattr(value, "_fields", None)
+        return items if names is None else dict(zip(names, items, strict=True))
     return value
 
 
