@@ -34,6 +34,12 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         what = f"wait{'s' * one} for a dependency"
         if kind is WaitKind.DOUBT:
             what = f"keep{'s' * one} failing after {'it' if one else 'they'} had succeeded (doubt)"
+        elif kind is WaitKind.FILLING:
+            filled = "is filled again after its process has" if one else "are filled again after"
+            what = f"{filled} {'died' if one else 'the deaths of their processes'}"
+            for_s = max(wait.for_s for wait in waits)
+            yield f"{who} {what}: {elapsed(for_s)}, {text}"
+            continue
         elif not any(wait.reached for wait in waits):
             what += f" that {component} has never reached"
         for_s = max(wait.for_s for wait in waits)

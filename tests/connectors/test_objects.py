@@ -222,24 +222,28 @@ def test_an_object_that_cannot_be_read_is_named(
     folder: ObjectFolder, place: str, data: bytes
 ) -> None:
     folder.write("1.jsonl", data)
-    with pytest.raises(SourceError, match=r"1\.jsonl, line \d: "):
-        Drive(ObjectBatches(place, type=Order, shares=1)).emit(1)
+    drive = Drive(ObjectBatches(place, type=Order, shares=1))
+    with pytest.raises(IncompleteBatch, match=r"1\.jsonl, line \d cannot be read"):
+        drive.emit(1)
+    folder.write("1.jsonl", lines(orders(0, 3)))  # corrected
+    drive.restart()
+    assert drive.emit(1, 1) == orders(0, 3)
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'[[1, "2026-01-01"]]', r"line 2: Order\[0\]"),
-        (b'[1, "2026-01-01"]', r"line 2: Order\[0\]"),
-        (b'[{"id": 1, "day": "2026-01-01"}, null]', r"line 2: Order\[1\]"),
-        (b'{"id": "1", "day": "2026-01-01"}', r"line 2: Order\.id: '1' is no int"),
-        (b'{"id": NaN, "day": "2026-01-01"}', "line 2: JSON is malformed"),
-        (b'{"id": 1e400, "day": "2026-01-01"}', r"line 2: .*\.id"),
+        (b'[[1, "2026-01-01"]]', r"line 2 cannot be read: Order\[0\]"),
+        (b'[1, "2026-01-01"]', r"line 2 cannot be read: Order\[0\]"),
+        (b'[{"id": 1, "day": "2026-01-01"}, null]', r"line 2 cannot be read: Order\[1\]"),
+        (b'{"id": "1", "day": "2026-01-01"}', r"line 2 cannot be read: Order\.id: '1' is no int"),
+        (b'{"id": NaN, "day": "2026-01-01"}', "line 2 cannot be read: JSON is malformed"),
+        (b'{"id": 1e400, "day": "2026-01-01"}', r"line 2 cannot be read: .*\.id"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, expected: str) -> None:
     (tmp_path / "1.jsonl").write_bytes(b"\n" + line + b"\n")
-    with pytest.raises(SourceError, match=expected):
+    with pytest.raises(IncompleteBatch, match=expected):
         Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
 
 

@@ -303,8 +303,9 @@ FAMILIES = (
            "event-time field; for datetimes, Unix time", _watermarks(0)),
     Family("watermark_lag", _GAUGE, _ONE, "the distance of the watermark from the newest event "
            "time that a spout has emitted, in the same unit", _watermarks(1)),
-    Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), or "
-           "that have succeeded before and now fail every input (doubt)", _waits(_number)),
+    Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), that "
+           "have succeeded before and now fail every input (doubt), or whose table in memory is "
+           "filled again (filling)", _waits(_number)),
     Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, at its last try",
            _waits(_longest)),
     Family("stuck_tasks", _GAUGE, _ONE, "tasks in a call of user code that has not returned for "

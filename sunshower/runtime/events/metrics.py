@@ -193,7 +193,8 @@ class TaskStats:
     done_s: float | None = None  # when the spout was done, on the worker's clock
     health: Health = WELL
     committed: int = 0  # spouts: all messages below this number are settled
-    drawn: int = 0  # spouts: no message from this number on was drawn
+    drawn: int = 0  # spouts: all messages below this number are drawn
+    owed: int = 0  # spouts: no message from this number on was drawn, also by its former lives
     unsettled: int = 0  # spouts: pending, or waiting to be emitted again
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
@@ -201,7 +202,8 @@ class TaskStats:
     failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
     entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
-    awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them
+    awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them;
+    # tables: those from which it is filled again
     has_filled: bool = False  # spouts: whether all that their source had at first is in the tables
 
     @property
@@ -224,6 +226,8 @@ class WorkerStats:
     links: Mapping[int, float] = field(default_factory=dict)  # worker that does not answer → for
     # how long, in seconds
     crash_reports: str | None = None  # why none can be written here; None: they can
+    lives: Mapping[int, int] = field(default_factory=dict)  # the workers that this one knows → the
+    # life of each; only if tables may be filled again
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,7 @@ class StageDraft:
         # of a table: what lets the records that are joined with it come as updates
         self.on_updates: list[Callable[[], None]] = []
         self.is_awaited = False  # whether records of other inputs wait until these are read
+        self.is_in_memory = False  # of a table: whether it is lost with its process
         self._words: Counter[str] = Counter()
 
     def end_by(

@@ -36,6 +36,7 @@ class Room:
     def __init__(self, bounds: Bounds, clock: Clock, records_max: int | None = None) -> None:
         self.rows: list[Any] = []
         self.filled: set[str] = set()  # partitions that are known to have emitted rows
+        self.refused: list[str] = []  # why some records of the batch cannot be emitted
         most = bounds.records if records_max is None else min(records_max, bounds.records)
         self.records = most  # left
         self.bytes = bounds.bytes  # left
@@ -47,6 +48,12 @@ class Room:
         self.rows += rows
         self.records -= len(rows)
         self.bytes -= read_bytes
+
+    def refuse(self, reason: str) -> None:
+        """A record of the batch cannot be emitted, in no attempt. The batch fails, and the others
+        are put aside if it is skipped."""
+        self.refused.append(reason)
+        self.records -= 1
 
     @property
     def seconds(self) -> float:

@@ -39,6 +39,8 @@ from sunshower.trident.spouts.partition_log import NOTHING, CommittedBatches, Pa
 from sunshower.trident.spouts.partitioned import Partitioned
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
 
+_REASONS_MAX = 3  # of records that cannot be emitted, in an error
+
 
 class PartitionsEmitter(Emitter):
     """The base of partitioned emitters (port `Emitter`); subclasses implement `emit_batch`."""
@@ -84,7 +86,7 @@ class TransactionalEmitter(PartitionsEmitter):
         self._logs = {name: one for name, one in self._logs.items() if name in names}
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         try:
-            self._emit(attempt, names, room)
+            self._emit(attempt, names, room, rows.is_skipped)
         except BaseException as error:
             if isinstance(error, IncompleteBatch):
                 error.rows = room.rows
@@ -92,7 +94,7 @@ class TransactionalEmitter(PartitionsEmitter):
             raise
         rows.emit(room.rows)
 
-    def _emit(self, attempt: Attempt, names: list[str], room: Room) -> None:
+    def _emit(self, attempt: Attempt, names: list[str], room: Room, is_skipped: bool) -> None:
         txid = attempt.txid
         again, last = {}, {}
         for name in names:
@@ -110,6 +112,8 @@ class TransactionalEmitter(PartitionsEmitter):
             incomplete = error
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         found = self._spout.emit_all_new(deepcopy(certain), room) if certain else {}
+        if not is_skipped:
+            _check_complete(room)  # before they are stored, so that the source can be corrected
         for name, before in last.items():
             metadata = found.get(name, NOTHING)
             if name not in room.filled and self._logs[name].is_same(metadata, before):
@@ -117,6 +121,7 @@ class TransactionalEmitter(PartitionsEmitter):
             self._logs[name].keep_first(attempt, metadata)
         if incomplete is not None:
             raise incomplete
+        _check_complete(room)
 
     def _before(self, name: str, txid: int) -> Any:
         """The metadata before a batch: None for the partition's start, NOTHING if unknown."""
@@ -139,6 +144,14 @@ class TransactionalEmitter(PartitionsEmitter):
         while at in log and log[at] is NOTHING:
             at -= 1
         return at
+
+
+def _check_complete(room: Room) -> None:
+    """Raise IncompleteBatch if some records were refused."""
+    if room.refused:
+        more = len(room.refused) - _REASONS_MAX
+        shown = [*room.refused[:_REASONS_MAX], *([f"and {more} more"] if more > 0 else [])]
+        raise IncompleteBatch("; ".join(shown))
 
 
 class _EmittedShare(NamedTuple):
@@ -173,6 +186,7 @@ class OpaqueEmitter(PartitionsEmitter):
         wanted = {name: one for name, one in certain.items() if name not in ended}
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         found = self._spout.emit_all_new(deepcopy(wanted), room) if wanted else {}
+        _check_complete(room)
         after = {name: found.get(name, one) for name, one in last.items()}
         same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
         self._held[attempt.txid] = _EmittedShare(attempt, after, ended | same)

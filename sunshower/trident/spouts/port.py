@@ -32,6 +32,10 @@ class Rows(Protocol):
         """How many rows of a new batch are processed in time, by the time of those before; None:
         their time does not matter."""
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether the batch is skipped: its rows become dead letters."""
+
     def emit(self, rows: Sequence[Any]) -> None:
         """Add rows of the spout's record type; any number at a time."""
 

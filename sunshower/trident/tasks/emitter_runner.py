@@ -34,9 +34,10 @@ class _Rows:
         schema: Schema,
         records_max: int | None,
         read: Callable[[int], None],
+        is_skipped: bool,
     ) -> None:
         self._takers, self._read, self._schema = takers, read, schema
-        self.records_max = records_max
+        self.records_max, self.is_skipped = records_max, is_skipped
         self.count = 0
 
     def emit(self, rows: Sequence[Any]) -> None:
@@ -103,6 +104,7 @@ class EmitterRunner:
             self._source.schema,
             None if size is None else size.begin(order.attempt),
             _ignore if size is None or order.skip else partial(size.read, order.txid),
+            order.skip,
         )
         try:
             self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)

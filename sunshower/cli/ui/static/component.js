@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
 import { level } from "./graph.js";
-import { figureTable } from "./model.js";
+import { figureTable, WAITS } from "./model.js";
 import { Streams } from "./streams.js";
 import { WindowsTable } from "./windows.js";
 import { TimeSplit } from "./time_split.js";
@@ -62,8 +62,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
 
 function Waits({ waits }) {
   return waits.slice(0, 5).map((wait) => html`<div class="notice wait" key=${wait.task}>
-    <strong>Task ${wait.task} ${wait.kind === "doubt" ? "has failed every input (doubt)"
-      : "has waited for a dependency"} for ${elapsed(wait.for_s)}</strong>
+    <strong>Task ${wait.task} ${WAITS[wait.kind] ?? WAITS.unavailable} for
+      ${elapsed(wait.for_s)}</strong>
     <p>${wait.error}</p><p class="quiet">${count(wait.tries)} tries${
       wait.reached ? "" : "; it was never reached"}</p></div>`);
 }

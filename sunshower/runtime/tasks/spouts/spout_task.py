@@ -78,6 +78,7 @@ class SpoutTask(Supervised):
         self._first_replay_s = self._last_ack_s = cast("float | None", None)
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
+        self.tells = True  # whether the user's spout gets calls of `ack` and `fail`
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
         self.awaits: frozenset[str] = frozenset()  # the spouts that fill its tables, as long as
@@ -106,8 +107,8 @@ class SpoutTask(Supervised):
         self.replays.keeps = spout.replay
         if not spout.replay:
             self.limit.lift()
-        self._hears_ack = self.source.listens(spout)
-        self._hears_fail = type(spout).fail is not Spout.fail
+        self._hears_ack = self.tells and self.source.listens(spout)
+        self._hears_fail = self.tells and type(spout).fail is not Spout.fail
 
     def wait_for(self, spouts: Collection[str], filled: Collection[str]) -> None:
         """Draw no record before these spouts have `filled` the tables that its records are joined
@@ -378,6 +379,7 @@ class SpoutTask(Supervised):
             self.supervision.health,
             self.committed,
             self.source.drawn,
+            self.source.owed,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
             failures=self.replays.samples.newest(),

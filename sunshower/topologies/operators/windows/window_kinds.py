@@ -140,8 +140,8 @@ def sessions(*, gap: float, field: str, late: float = 0.0, zone: str | None = No
 def type_of_end(window: AnyWindow, schema: Schema) -> Any:
     """The type of the field `window` of the results, for records of `schema`."""
     kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
-    are_dates = kinds and kinds <= {datetime, date, NoneType}
-    return _NUMBER | datetime if are_dates else _NUMBER
+    may_be_dates = kinds and kinds <= {datetime, date, NoneType, Any}
+    return _NUMBER | datetime if may_be_dates else _NUMBER
 
 
 def with_dates(out: Schema, width: int, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
