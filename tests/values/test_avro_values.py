@@ -25,7 +25,13 @@ from hypothesis import strategies as st
 from sunshower.errors import UnreadableRecord
 from sunshower.kafka.formats import Avro
 from tests.seeds import seeds
-from tests.values.test_reading_of_mutations import mutated
+from tests.values.test_reading_of_mutations import (
+    BYTE_S,
+    MESSAGE_S,
+    ROUNDS,
+    mutated,
+    processor_s,
+)
 
 SCHEMAS: list[Any] = []  # by their ids
 
@@ -311,14 +317,31 @@ VALUES = [
 ]
 
 
-@seeds(100)
-def test_a_mutated_message_is_read_or_refused(registry: str, seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.fixture
+def everything(registry: str) -> tuple[Callable[[bytes], Any], bytes]:
+    """The reader of messages with all types, and such a message."""
     names = [field["name"] for field in EVERYTHING["fields"]]
     data = message(EVERYTHING, dict(zip(names, VALUES, strict=True)))
     reader = Avro({"url": registry}, Everything).decoder("topic", "value")
     assert reader(data).many == [None, Sale("b", 2)]
+    return reader, data
+
+
+@seeds(100)
+def test_a_mutated_message_is_read_or_refused(everything: Any, seed: int) -> None:
+    (reader, data), chance = everything, random.Random(seed)
     for _ in range(10):
-        body = mutated(data[5:], chance)
         with suppress(UnreadableRecord):  # any other error fails the test
-            reader(data[:5] + body)
+            reader(data[:5] + mutated(data[5:], chance))
+
+
+@pytest.mark.long
+@seeds(100)
+def test_a_mutated_message_takes_a_time_that_is_linear_in_its_bytes(
+    everything: Any, seed: int
+) -> None:
+    (reader, data), chance = everything, random.Random(seed)
+    for _ in range(10):
+        changed = data[:5] + mutated(data[5:], chance)
+        used_s = min(processor_s(reader, changed) for _ in range(ROUNDS))
+        assert used_s <= MESSAGE_S + BYTE_S * len(changed), changed[:500]
