@@ -14,6 +14,7 @@ from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
@@ -100,8 +101,8 @@ class Component:
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
     beside: str | None = None  # answers: the requests, which run in the same worker
     windows: int = 0  # spouts: how many windows are downstream
-    # for those: stream → the field with the event time, and the zone of times without one
-    event_times: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    # for those: stream → the field with the event time, and what is declared of it
+    event_times: Mapping[str, TimeField] = field(default_factory=dict)
     awaits: tuple[str, ...] = ()  # spouts: those that fill the tables which its records are joined
     # with; it draws no record before all that they had at first is in these tables
     refills: tuple[str, ...] = ()  # tables in memory: the spouts from whose sources a task is

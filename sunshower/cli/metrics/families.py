@@ -276,6 +276,13 @@ FAMILIES = (
            "their trees had failed", _counted(lambda counts: counts.expired, False)),
     Family("dead_letters_total", _COUNTER, _ONE, "spouts: tuples that became dead letters",
            _counted(lambda counts: counts.dead, True)),
+    Family("tuples_late_total", _COUNTER, _ONE, "windows and joins: tuples that came after their "
+           "window had ended", _counted(lambda counts: counts.late, False)),
+    Family("late_by", _GAUGE, _ONE, "windows and joins: how long after that the worst one came, in "
+           "the unit of the event-time field", _counted(lambda counts: counts.late_by, False)),
+    Family("tuples_ahead_total", _COUNTER, _ONE, "spouts, and sources of batches: tuples whose "
+           "event time was too far ahead of the clock to move the watermark",
+           _counted(lambda counts: counts.ahead)),
     Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
            "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
     Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had work but no credit, "

@@ -192,8 +192,7 @@ class StageDraft:
         timers."""
         rows = self.input.then(operator, operator.schema)
         if isinstance(operator, TimedProcess):
-            named = operator.field and TimeField(operator.field, operator.zone)
-            self.window = WindowDraft([named or None], operator, rows)
+            self.window = WindowDraft([operator.event_time], operator, rows)
         return rows
 
     @cached_property

@@ -61,6 +61,11 @@ class Coordinator:
         then the topology may end. Called on the master's instance."""
         return False
 
+    def has_ended(self, metadata: Any, current: int) -> bool:
+        """Whether it is known when the batch with these metadata begins that there will be no rows
+        after it; the batches before `current` are committed. Asked if windows are downstream."""
+        return self.is_last(metadata)
+
     def close(self) -> None:
         """Release resources."""
 

@@ -103,7 +103,7 @@ class SpoutTask(Supervised):
         self.spout, self.is_open = spout, True
         self.letters.clock = context.clock
         self.source.adopt(spout)
-        self.watermarks.function = spout.event_time
+        self.watermarks.function, self.watermarks.wall = spout.event_time, context.clock.wall
         self.replays.keeps = spout.replay
         if not spout.replay:
             self.limit.lift()
@@ -154,8 +154,9 @@ class SpoutTask(Supervised):
         self.letters.forget()
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
-        times = self.watermarks.queued
-        transfer = TaskTransfer(self.committed, drawn, charges=line.charges, event_times=times)
+        transfer = TaskTransfer(self.committed, drawn, charges=line.charges)
+        transfer.event_times = self.watermarks.queued
+        transfer.times_ahead = self.watermarks.queued_ahead
         if stays or not self.source.repeats_numbers:  # else these are read again
             transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
         if stays:
@@ -179,6 +180,8 @@ class SpoutTask(Supervised):
         self.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
         self.watermarks.queued |= transfer.event_times
+        # Savepoints of earlier releases do not have it.
+        self.watermarks.queued_ahead.update(getattr(transfer, "times_ahead", ()))
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
@@ -365,6 +368,7 @@ class SpoutTask(Supervised):
             replayed=self.replays.replayed,
             pending=self.watermarks.pending_records,
             dead=self.replays.dead,
+            ahead=self.watermarks.ahead,
             busy_s=self.service.busy_s,
             causes=self.replays.causes,
             places=dict(self.replays.places),
