@@ -29,7 +29,8 @@ SunshowerError                 its message says what failed, where, and what to 
 │   ├── NoNode                 a node that does not exist
 │   ├── WrongVersion           a node that another client has changed meanwhile
 │   ├── StoreUnreachable       a store that does not answer                           (Unavailable)
-│   └── StoreForbidden         a store that rejects the name, password or certificate
+│   ├── StoreForbidden         a store that rejects the name, password or certificate (Unavailable)
+│   └── StateLost              a store that has lost values of a state                (Unavailable)
 ├── BatchError                 a batch, or its stored data, is not valid
 │   ├── FailedBatch            user code fails a batch: it is tried again
 │   │   └── ReportedFailedBatch … and the topology shows it among its errors
@@ -40,7 +41,7 @@ SunshowerError                 its message says what failed, where, and what to 
 │   └── Unobtainable           … because a part of it is missing and cannot be downloaded
 ├── KafkaError                 Kafka, or another consumer of its partitions, refused something
 │   ├── UnknownTopic           a topic or partition that does not exist
-│   ├── NotAuthorised          a rejected credential, or a missing right
+│   ├── NotAuthorised          a rejected credential, or a missing right              (Unavailable)
 │   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
 │   ├── StaleGeneration        a commit for partitions that were reassigned
 │   └── BadOffset              a stored offset that is not valid
@@ -196,8 +197,13 @@ class StoreUnreachable(StoreError, Unavailable):
     """A store that does not answer."""
 
 
-class StoreForbidden(StoreError):
-    """A store that rejects the name, password or certificate."""
+class StoreForbidden(StoreError, Unavailable):
+    """A store that rejects the name, password or certificate; no record is to blame for that."""
+
+
+class StateLost(StoreError, Unavailable):
+    """A store that has lost values of a state: evicted, expired or removed. The task waits until
+    they are there again; otherwise it would begin at the initial values."""
 
 
 class BatchError(SunshowerError):
@@ -243,8 +249,8 @@ class UnknownTopic(KafkaError):
     """A topic or partition that does not exist."""
 
 
-class NotAuthorised(KafkaError):
-    """A credential that Kafka rejects, or a missing right."""
+class NotAuthorised(KafkaError, Unavailable):
+    """A credential that Kafka rejects, or a missing right; no message is to blame for that."""
 
 
 class KafkaUnreachable(KafkaError, Unavailable):

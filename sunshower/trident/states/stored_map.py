@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
+from sunshower.errors import (
+    BatchError,
+    FailedBatch,
+    StaleAttempt,
+    StateLost,
+    Unserialisable,
+    WrongVersion,
+)
 from sunshower.state.backing import Backing
 from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.keyed.stored_texts import (
@@ -57,6 +64,7 @@ class StoredMap:
         self._found: dict[str, Kept] = {}  # what this batch has read
         self._written: dict[str, Written] = {}
         self._recent: Recent[str, Written] = Recent(_RECENT_MAX)
+        self._last: Attempt | None = None  # that has written
         self._look()
 
     def begin_commit(self, attempt: Attempt) -> None:
@@ -160,6 +168,12 @@ class StoredMap:
             mark = self._backing.mark()
         except UnicodeDecodeError as error:
             self._owner.corrupt("its mark", str(error))
+        if mark is None and self._last is not None:
+            raise StateLost(
+                f"{self._owner} had {describe_attempt(self._last)}, and has no mark now: somebody "
+                "has removed it. Restore the state from a copy, or give it another name, under "
+                "which it begins empty"
+            )
         self._word = mark.word if mark else None
         self._last = self._owner.last(mark) if mark else None
         self._journal = self._owner.journal(mark) if mark else Journal()
