@@ -54,7 +54,7 @@ class Word(NamedTuple):
 def test_only_errors_that_may_pass_are_outages(code: int, kind: type[KafkaError]) -> None:
     error = as_ours(ClientError(code), "topic 'a'", "host:1")
     assert type(error) is kind
-    assert is_unavailable(error) == (kind is KafkaUnreachable)
+    assert is_unavailable(error) == (kind in {KafkaUnreachable, NotAuthorised})
     assert "host:1" in str(error)
 
 
