@@ -178,7 +178,12 @@ class VersionMismatch(SunshowerError):
 
 
 class StoreError(SunshowerError):
-    """A store cannot do what was requested."""
+    """A store cannot do what was requested. `of_value`: because of a value or a row; it may store
+    others."""
+
+    def __init__(self, *arguments: object, of_value: bool = False) -> None:
+        super().__init__(*arguments)
+        self.of_value = of_value
 
 
 class NodeExists(StoreError):
@@ -194,7 +199,7 @@ class WrongVersion(StoreError):
 
 
 class StoreUnreachable(StoreError, Unavailable):
-    """A store that does not answer."""
+    """A store that does not answer, or that refuses what every record needs."""
 
 
 class StoreForbidden(StoreError, Unavailable):

@@ -25,10 +25,6 @@ Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its
 
 _ROWS_MAX = 5_000  # of a transaction, which ends within ANSWER_WITHIN_S
 _APART_S = 8.0  # time to find the rows that are refused; the rest fails then
-# Errors in a row itself: data exceptions (22), integrity constraints (23), a CHECK OPTION (44), a
-# limit such as the size of an index row (54), and RAISE in a trigger (P0).
-# And a value whose type the column does not take (42804).
-_OF_ROWS = ("22", "23", "44", "54", "P0", "42804")
 _TYPES = """SELECT attname, atttypid, atttypmod FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0"""
 # Whether keys of one type are equal only if the database finds that their values are the same: not
@@ -147,8 +143,8 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         """Write the rows, commit, and settle their inputs.
 
         If the database refuses a part of the rows, its halves are written in transactions of their
-        own, and so on. Raises the error of the client if the statement itself is refused, and
-        StoreUnreachable if the database is away: the runtime fails the inputs, and the task waits.
+        own, and so on. Raises StoreUnreachable if the database is away, and if it refuses the
+        statement itself: the runtime fails the inputs, and the task waits.
         """
         rows, self._rows = self._rows, []
         parts = [rows]
@@ -160,7 +156,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             self._ack(chain(*parts))  # an error of `flush` fails what is acked
             if not isinstance(error, StoreError) or isinstance(error, Unavailable):
                 raise
-            raise error.__cause__ or error from None  # not ours: the task may be in doubt
+            raise StoreUnreachable(str(error)) from error
 
     def _write_parts(self, parts: list[list[Row]]) -> None:
         """Write lists of rows, from the last to the first, and remove those that are settled."""
@@ -217,7 +213,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                     db.execute(_ONE_WRITER, (self._table,))
                 db.cursor().executemany(self._insert, rows)
         except StoreError as error:
-            if isinstance(error, Unavailable) or not _is_of_row(error.__cause__):
+            if not error.of_value:
                 raise
             return error
         except SunshowerError:
@@ -251,16 +247,6 @@ def _quoted(name: str) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(_quoted, names))
-
-
-def _is_of_row(error: BaseException | None) -> bool:
-    """Whether an error of psycopg is one of the values, and not of the statement."""
-    import psycopg
-
-    state = getattr(error, "sqlstate", None)
-    if state is None:  # raised by the client: no adapter for a type, a zero byte in a text
-        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
-    return str(state).startswith(_OF_ROWS)
 
 
 def _as_json(value: Any) -> str | None:

@@ -28,6 +28,9 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
 )"""
 # Concurrent CREATE TABLE statements collide, in spite of IF NOT EXISTS.
 ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+# Data exceptions (22), integrity constraints (23), a CHECK OPTION (44), a limit such as the size of
+# an index row (54), RAISE in a trigger (P0), and a value whose type the column does not take.
+_OF_VALUES = ("22", "23", "44", "54", "P0", "42804")
 _GRACE_S = 1.0  # lets the server's own statement timeout act first
 _NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could share a table
 
@@ -72,7 +75,7 @@ def _cut(db: Any) -> None:
 @contextmanager
 def errors(what: object) -> Iterator[None]:
     """Convert the client's errors: StoreUnreachable for an outage (outages.py) and for a statement
-    timeout; else StoreForbidden or StoreError."""
+    timeout; else StoreForbidden, or StoreError, which says whether a value has caused it."""
     import psycopg
     from psycopg import errors as they
 
@@ -85,7 +88,18 @@ def errors(what: object) -> Iterator[None]:
         forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
         if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
             raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {why}") from error
-        raise StoreError(f"the PostgreSQL with {what} refuses that: {why}") from error
+        text = f"the PostgreSQL with {what} refuses that: {why}"
+        raise StoreError(text, of_value=_is_of_value(error)) from error
+
+
+def _is_of_value(error: Any) -> bool:
+    """Whether a value or a row causes an error of psycopg, and not the statement."""
+    import psycopg
+
+    state = getattr(error, "sqlstate", None)
+    if state is None:  # raised by the client: no adapter for a type, a zero byte in a text
+        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+    return str(state).startswith(_OF_VALUES)
 
 
 class PostgresClient:

@@ -74,7 +74,9 @@ def errors(where: object) -> Iterator[None]:
             raise StoreForbidden(
                 f"the Redis at {where} does not let this client in: {why}"
             ) from error
-        raise StoreError(f"the Redis at {where} refuses that: {why}") from error
+        of_value = isinstance(error, they.DataError) or "maximum allowed size" in why
+        text = f"the Redis at {where} refuses that: {why}"
+        raise StoreError(text, of_value=of_value) from error
 
 
 class RedisBacking:

@@ -125,7 +125,8 @@ class ZooKeeperBacking:
             raise StoreError(
                 f"{self._home}: a batch of {len(changes)} keys has {size} bytes, and ZooKeeper "
                 f"takes {BATCH_BYTES_MAX} at once: make batches smaller, or keep the state in "
-                "SQLite, Redis or PostgreSQL"
+                "SQLite, Redis or PostgreSQL",
+                of_value=True,
             )
 
     def _refused(self, mark: Mark, seen: str | None, answers: Sequence[Any]) -> None:

@@ -329,7 +329,7 @@ def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> Non
         run.until(lambda: len(stored_rows(dsn)) == 50)
         execute(dsn, "ALTER TABLE sales RENAME COLUMN price TO cents")
         is_renamed = True
-        run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
+        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
         assert len(stored_rows(dsn)) == 50
         execute(dsn, "ALTER TABLE sales RENAME COLUMN cents TO price")
         run.until(lambda: run.core.finished)

@@ -11,6 +11,7 @@ org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReads
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +20,9 @@ from sunshower.errors import (
     FailedBatch,
     StaleAttempt,
     StateLost,
+    StoreError,
+    StoreUnreachable,
+    Unavailable,
     Unserialisable,
     WrongVersion,
 )
@@ -65,12 +69,13 @@ class StoredMap:
         self._written: dict[str, Written] = {}
         self._recent: Recent[str, Written] = Recent(_RECENT_MAX)
         self._last: Attempt | None = None  # that has written
-        self._look()
+        self._look()  # with the errors of the store: at the start they end the topology
 
     def begin_commit(self, attempt: Attempt) -> None:
         self.abort()
         if not self._sure:
-            self._look()
+            with _as_outage():
+                self._look()
         self._owner.check(self._last, attempt)
         self._attempt = attempt
 
@@ -206,7 +211,8 @@ class StoredMap:
         if not texts:
             return []
         try:
-            found = self._backing.get(texts)
+            with _as_outage():
+                found = self._backing.get(texts)
         except UnicodeDecodeError as error:
             self._owner.corrupt("a value", str(error))
         there = [text for text, one in zip(texts, found, strict=True) if one is not None]
@@ -286,7 +292,8 @@ class StoredMap:
         mark = self._owner.mark(attempt, journal)
         self._sure = False  # until the outcome is known
         try:
-            self._backing.put(changes, mark, self._word)
+            with _as_outage():
+                self._backing.put(changes, mark, self._word)
         except WrongVersion as error:
             raise self._overtaken(attempt) from error
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
@@ -326,9 +333,22 @@ class StoredMap:
         return Journal((), (*kept, *removed))
 
     def _overtaken(self, attempt: Attempt) -> BatchError:
-        self._look()
+        with _as_outage():
+            self._look()
         self._owner.check(self._last, attempt)
         return FailedBatch(
             f"{self._owner} was written meanwhile by {describe_attempt(self._last)}, so what "
             f"{describe_attempt(attempt)} has read holds no more: it is tried again"
         )
+
+
+@contextmanager
+def _as_outage() -> Iterator[None]:
+    """Raise StoreUnreachable where the store refuses every batch, such as without a table: no
+    record has caused that."""
+    try:
+        yield
+    except StoreError as error:
+        if isinstance(error, WrongVersion | Unavailable) or error.of_value:
+            raise
+        raise StoreUnreachable(str(error)) from error
