@@ -259,7 +259,7 @@ class NotAuthorised(KafkaError, Unavailable):
 
 
 class KafkaUnreachable(KafkaError, Unavailable):
-    """No broker answers; the message names the address."""
+    """No broker answers, or it refuses what every message needs; the message names the address."""
 
 
 class StaleGeneration(KafkaError):
