@@ -145,8 +145,9 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         head, tail, table = self._statement()
         self._table = table
         nothing = ", ".join(["NULL"] * len(self._parts))
+        self._explain = f"EXPLAIN {head} ({nothing}) {tail}"
         with self._client.transaction() as db:
-            db.execute(f"EXPLAIN {head} ({nothing}) {tail}")
+            db.execute(self._explain)
             columns = [_Column(*row) for row in db.execute(_TYPES, (table,)).fetchall()]
             types = {column.name: column for column in columns}
             (is_exact,) = db.execute(_IS_EXACT, {"table": table}).fetchone()
@@ -192,7 +193,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         value = _for_column(value)
         check = _CHECKS.get(column.kind)
         if check is not None:
-            for scalar in _scalars(value):
+            for scalar in _scalars(value) if column.is_array else (value,):
                 problem = None if scalar is None else check(scalar, column.length)
                 if problem is not None:
                     shown = describe(scalar, _SHOWN_BYTES)
@@ -265,9 +266,10 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             order = sorted(range(len(rows)), key=keys.__getitem__)
             rows[:] = [rows[place] for place in order]
 
-    def _write(self, rows: list[list[Any]]) -> StoreError | None:
-        """Write rows in one transaction. Returns the error if a row was refused. Raises StoreError
-        for any other error."""
+    def _write(self, rows: list[list[Any]]) -> BaseException | None:
+        """Write rows in one transaction. Returns the error if a row was refused: that of psycopg
+        if it may be one of each row, so that the task may be in doubt. Raises StoreError for any
+        other error."""
         try:
             try:
                 self._insert(rows, _ROWS_OF_STATEMENT)
@@ -276,14 +278,28 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                     raise
                 self._insert(rows, 1)  # the database finds keys equal that are not so here
         except StoreError as error:
-            if not error.of_value:
+            if error.of_value:
+                return error
+            if type(error) is StoreUnreachable or not self._is_accepted():
                 raise
-            return error
+            # A row may have caused it, by a policy or a cast; or a trigger, with every row.
+            return error.__cause__ or error
         except SunshowerError:
             raise
         except Exception as error:  # such as a text that has no encoding in UTF-8
             return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
         return None
+
+    def _is_accepted(self) -> bool:
+        """Whether the database accepts the statement without the values of rows."""
+        try:
+            with self._client.transaction() as db:
+                db.execute(self._explain)
+        except StoreError as error:
+            if isinstance(error, StoreUnreachable):
+                raise
+            return False
+        return True
 
     def _insert(self, rows: list[list[Any]], rows_max: int) -> None:
         """Write rows in one transaction, up to `rows_max` with different keys in a statement."""
@@ -355,7 +371,22 @@ class _Column(NamedTuple):
 
 
 def _as_json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, default=for_json, allow_nan=False)
+    """A value as JSON. Raises ValueError for NaN, and for keys that JSON cannot tell apart."""
+    if value is None:
+        return None
+    _check_names(value)
+    return json.dumps(value, default=for_json, allow_nan=False)
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, dict):
+        if {*map(type, value)} - {str} and len({*map(str, value)}) < len(value):
+            raise ValueError(f"two keys of {describe(value, _SHOWN_BYTES)} have one text in JSON")
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        _check_names(item)
 
 
 def _for_column(value: Any) -> Any:
@@ -384,8 +415,9 @@ _ROUNDED = "would be rounded: round it in `columns`, or give the column more dig
 
 
 def _integer(value: Any, _: int) -> str | None:
-    is_number = isinstance(value, float | Decimal) and isfinite(value)
-    return _ROUNDED if is_number and value != int(value) else None
+    if isinstance(value, float):
+        return _ROUNDED if isfinite(value) and not value.is_integer() else None
+    return _numeric(value, _NO_DIGITS) if isinstance(value, Decimal) else None
 
 
 def _numeric(value: Any, modifier: int) -> str | None:
@@ -410,7 +442,7 @@ def _numeric(value: Any, modifier: int) -> str | None:
 
 
 def _money(value: Any, _: int) -> str | None:
-    return _numeric(value, 2 + 4)
+    return _numeric(value, _NO_DIGITS + 2)
 
 
 def _double(value: Any, _: int) -> str | None:
@@ -477,14 +509,27 @@ def _micros(microseconds: int, digits: int) -> str | None:
     return _ROUNDED if digits != -1 and microseconds % 10 ** (6 - digits) else None
 
 
+def _text(value: Any, _: int) -> str | None:
+    return None if isinstance(value, _WITH_TEXT) else "is no text: give its text in `columns`"
+
+
+def _bytes(value: Any, _: int) -> str | None:
+    is_bytes = isinstance(value, bytes | bytearray | memoryview)
+    return None if is_bytes else "is not bytes: encode it in `columns`"
+
+
 def _name(bytes_max: int) -> Callable[[Any, int], str | None]:
     def check(value: Any, _: int) -> str | None:
-        is_cut = isinstance(value, str) and len(utf8(value)) > bytes_max
-        return f"would be cut after {bytes_max} bytes: use text" if is_cut else None
+        if isinstance(value, str) and len(utf8(value)) > bytes_max:
+            return f"would be cut after {bytes_max} bytes: use text"
+        return None if isinstance(value, str) else _text(value, -1) or "is no text: use text"
 
     return check
 
 
+# What has one text, from which it can be read again.
+_WITH_TEXT = (str, int, float, Decimal, date, time, timedelta, UUID)
+_NO_DIGITS = 4  # the modifier of a numeric without digits behind the point
 _SCALE_MAX = 16_383  # digits behind the point of a numeric without a scale
 _ALL_FIELDS = 0x7FFF  # an interval that is not restricted to some fields
 _OFFSET = re.compile(r"\d:\d\d(:\d\d(\.\d+)?)?\s*(Z|[+-]\d\d(:?\d\d)*)(\[.*)?\s*$", re.IGNORECASE)
@@ -499,6 +544,8 @@ _NO_ZONE = (
 _NOT_A_TIME = "is no time of a day: give its `.time()` or `.timetz()` in `columns`"
 _CHECKS: dict[int, Callable[[Any, int], str | None]] = {
     **dict.fromkeys((20, 21, 23), _integer),  # bigint, smallint, integer
+    **dict.fromkeys((25, 1042, 1043), _text),  # text, char, varchar
+    17: _bytes,
     1700: _numeric,
     790: _money,
     701: _double,

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from psycopg import NotSupportedError, OperationalError
+from psycopg.errors import FeatureNotSupported, UndefinedTable
 
 from sunshower import Records, Retry, Topology
 from sunshower.connectors import PostgresTable
@@ -149,6 +150,28 @@ def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> 
     assert "table 'sales' refuses" in reasons[10]
     assert "not-null" in reasons[10]
     assert "check constraint" in reasons[250]
+
+
+def test_an_error_that_only_some_rows_cause_fails_them_alone_whatever_its_class_is(
+    drive: Drive, dsn: str
+) -> None:
+    execute(
+        dsn,
+        "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.id = 7 THEN PERFORM 1 FROM nothing; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER look BEFORE INSERT ON sales FOR EACH ROW EXECUTE FUNCTION look()",
+    )
+    infinite = Sale(Decimal("Infinity"), "whole", 1.0)  # type: ignore[arg-type]
+    driven = drive(new_table(dsn))
+    driven.take(*sales(0, 20), infinite)
+    assert len(stored_rows(dsn)) == len(driven.out.acked) == 19
+    assert {record.id for record, _ in driven.out.failed} == {7, infinite.id}
+    # Not errors of ours: if a trigger refuses each row, the task is in doubt.
+    assert {type(reason) for _, reason in driven.out.failed} == {
+        UndefinedTable,
+        FeatureNotSupported,
+    }
+    execute(dsn, "DROP FUNCTION look CASCADE")
 
 
 def test_a_row_that_cannot_be_sent_fails_alone(drive: Drive, dsn: str) -> None:
