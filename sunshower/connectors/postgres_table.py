@@ -178,14 +178,18 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                 )
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Add the record's row to the batch; `flush` writes it, and settles the input. Raises
-        StoreError for a value that its column would change."""
+        """Add the record's row to the batch; `flush` writes it, and settles the input. Fail the
+        input if a column would change its value."""
         self._collector = out
         row = [get(tuple.record) for get in self._getters]
-        for place, (value, plain) in enumerate(zip(row, self._plain, strict=True)):
-            if type(value) not in plain:
-                row[place] = self._converted(self._columns[place], value)
-        self._rows.append((tuple, row))
+        try:
+            for place, (value, plain) in enumerate(zip(row, self._plain, strict=True)):
+                if type(value) not in plain:
+                    row[place] = self._converted(self._columns[place], value)
+        except StoreError as error:
+            out.fail(tuple, error)
+        else:
+            self._rows.append((tuple, row))
 
     def _converted(self, column: _Column, value: Any) -> Any:
         if column.kind in _JSON_TYPES and not column.is_array:
