@@ -203,7 +203,8 @@ class StoreUnreachable(StoreError, Unavailable):
 
 
 class StoreForbidden(StoreError, Unavailable):
-    """A store that rejects the name, password or certificate; no record is to blame for that."""
+    """A store that rejects the name, password or certificate, or the place where everything is to
+    be written. No record has caused that."""
 
 
 class StateLost(StoreError, Unavailable):
