@@ -184,6 +184,10 @@ class Schema:
         """Whether records are tuples (plain or named) rather than dataclass objects."""
         return issubclass(self.type, tuple)
 
+    def kind(self, field: str) -> Any:
+        """The annotation of a field; Any if that is not known."""
+        return Any if self.type is tuple else hints_of(self.type).get(field, Any)
+
     def check_field(self, field: str, where: str) -> None:
         """Raise UnknownField, which lists the fields, unless the schema has `field`."""
         if field not in self.fields:

@@ -82,6 +82,7 @@ def sunshower(
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit: 0 success, 1 SunshowerError or a full disk, 2 wrong usage,
     130 interrupted."""
+    _open_standard_files()
     if arguments is None and sys.argv[1:3] == ["experiment", "run"]:
         from sunshower.experiments.runner.job_pool import restart_with_hash_seed
 
@@ -97,3 +98,19 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again
         echo(f"sunshower: the output cannot be written: {error.strerror}", err=True)
         sys.exit(1)
+
+
+def _open_standard_files() -> None:
+    """Open the null device in place of standard files that the caller has closed (`>&-`). The next
+    file that is opened would get the number of such a one, and what is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))

@@ -14,7 +14,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import selectors
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -42,35 +52,38 @@ class AsyncCalls:
         async def all_calls() -> list[Outcome]:
             return await asyncio.gather(*(_outcome(call, record) for record in records))
 
-        return self._loop().run(all_calls())
+        return self._run(all_calls())
 
     def begin(self, call: Callable[[Any], Awaitable[Any]], record: Any) -> BegunCall:
         """Begin a call, whose result is its Outcome."""
-        self._loop()
-        assert self._runner is not None
-        return self._runner.get_loop().create_task(_outcome(call, record))
+        return self._open().get_loop().create_task(_outcome(call, record))
 
     def wait_for_one(self, tasks: Collection[BegunCall], wait_s: float) -> None:
         """Let the calls go on until one of them has ended, at most for `wait_s`."""
-        self._loop().run(_ended(tasks, wait_s, asyncio.FIRST_COMPLETED))
+        self._run(_ended(tasks, wait_s, asyncio.FIRST_COMPLETED))
 
     def cancel(self, tasks: Collection[BegunCall]) -> None:
         """Cancel calls, and let them end."""
         for task in tasks:
             task.cancel()
-        self._loop().run(_ended(tasks, _CANCEL_S, asyncio.ALL_COMPLETED))
+        self._run(_ended(tasks, _CANCEL_S, asyncio.ALL_COMPLETED))
 
     def wait(self, result: Any) -> Any:
         """What a call of user code returned; the result of a coroutine is waited for."""
-        return self._loop().run(result) if inspect.iscoroutine(result) else result
+        return self._run(result) if inspect.iscoroutine(result) else result
 
     def close(self) -> None:
         """Cancel what user code has left running, and close the loop."""
         if self._runner is not None:
-            self._runner.close()
+            with _no_running_loop():
+                self._runner.close()
             self._runner = None
 
-    def _loop(self) -> asyncio.Runner:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        with _no_running_loop():
+            return self._open().run(coroutine)
+
+    def _open(self) -> asyncio.Runner:
         if self._runner is None:
             is_real = isinstance(self._clock, SystemClock)
             make = None if is_real else partial(_ClockLoop, self._clock)
@@ -152,6 +165,26 @@ async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+@contextmanager
+def _no_running_loop() -> Iterator[None]:
+    """Let another event loop run in this thread: one runs already in a notebook, where
+    `asyncio.Runner` refuses to run a second one."""
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        yield
+        return
+    task = asyncio.current_task(loop)
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+        if task is not None:
+            asyncio.tasks._enter_task(loop, task)
 
 
 async def _ended(tasks: Collection[BegunCall], wait_s: float, which: str) -> None:

@@ -119,7 +119,7 @@ def bolt_signature(code: Any, where: str) -> Signature:
 
 def fits(annotation: Any, schema: Schema) -> bool:
     """Whether records of `schema` match `annotation`."""
-    options = _options(annotation)
+    options = options_of(annotation)
     if len(options) > 1:
         return any(fits(option, schema) for option in options)
     if get_origin(annotation) is tuple:
@@ -142,7 +142,7 @@ def record_type(annotation: Any, where: str) -> Any:
     Raises RecordMismatch if there are several.
     """
     silent = (OnStream, NoneType, None, Never, NoReturn)
-    types = [option for option in _options(annotation) if option not in silent]
+    types = [option for option in options_of(annotation) if option not in silent]
     if len(types) > 1:
         names = ", ".join(map(name_of, types))
         raise RecordMismatch(
@@ -225,7 +225,7 @@ def element_of(returns: Any, name: str, where: str) -> Any:
 
     Raises RecordMismatch for a type that holds no records, or several types of them.
     """
-    options = [option for option in _options(returns) if option is not NoneType]
+    options = [option for option in options_of(returns) if option is not NoneType]
     if not options or options == [Any]:
         return options[0] if options else NoneType
     origin, args = get_origin(options[0]) or options[0], get_args(options[0])
@@ -278,7 +278,8 @@ def _hints(function: Any) -> dict[str, Any]:
     return get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
 
 
-def _options(annotation: Any) -> tuple[Any, ...]:
+def options_of(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the annotation alone."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import PrintedBy, Write
 from tests.conftest import Sunshower
+from tests.structure.reading import ROOT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -104,6 +106,28 @@ def test_a_full_disk_behind_the_output(write: Write) -> None:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     output = "sunshower: the output cannot be written: No space left on device\n"
     assert (ended.returncode, ended.stderr) == (1, output)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_nothing_is_printed_into_a_file_in_place_of_a_closed_output(
+    write: Write, tmp_path: Path, closed: str
+) -> None:
+    code = """
+        import os
+        topology = Topology("t")
+        topology.spout("in", Counter())
+        file = open("written", "w")
+        os.write(1, b"to the output")
+        os.write(2, b"to the errors")
+        file.write("by the program")
+    """
+    words = f"{sys.executable} -m sunshower describe {write(code)} {closed}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(
+        ["bash", "-c", words], cwd=tmp_path, env=environment, check=False, capture_output=True
+    )
+    assert (process.returncode, b"Traceback" in process.stderr) == (0, False)
+    assert (tmp_path / "written").read_text() == "by the program"
 
 
 def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy) -> None:

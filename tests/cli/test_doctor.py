@@ -7,9 +7,11 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from email.message import Message
 from pathlib import Path
 
 import pytest
+from packaging import markers
 from rich.console import Console
 
 from sunshower import installed
@@ -66,10 +68,29 @@ def test_without_the_repository_the_installed_package_says_what_it_needs(
     assert not any(package.pinned for package in found)
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.12"])
+def test_a_requirement_of_another_python_is_not_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    monkeypatch.setattr(packages, "in_repository", lambda: False)
+    about = Message()
+    for name in ("b", "a"):
+        about["Provides-Extra"] = name
+    for text in ('x; extra == "a"', 'y; python_version >= "3.12" and extra == "a"', "z"):
+        about["Requires-Dist"] = text
+    about["Requires-Dist"] = 'w; python_version < "3.12"'
+    monkeypatch.setattr(packages.metadata, "metadata", lambda _: about)
+    this = markers.default_environment() | {"python_version": version}
+    monkeypatch.setattr(markers, "default_environment", lambda: {**this})
+    checked = {(package.name, package.extra) for package in packages.packages()}
+    other = ("w", None) if version == "3.11" else ("y", "a")
+    assert checked == {("x", "a"), ("z", None), other}
+
+
 def test_the_core_and_every_extra_for_users_are_checked() -> None:
     found = packages.packages()
     core = {package.name for package in found if package.extra is None}
-    assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich", "packaging"}
+    assert core == {"ray", "numpy", "msgpack", "msgspec", "pyarrow", "typer", "rich", "packaging"}
     assert {package.extra for package in found} == {
         *(None, "kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"),
         *("protobuf", "http"),

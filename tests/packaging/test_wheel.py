@@ -5,6 +5,7 @@ That environment uses the dependencies of this one, so that none is downloaded a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
+from sunshower.cli.doctor.packages import packages
 from tests.structure.reading import ROOT
 
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -160,3 +162,11 @@ def test_the_tests_and_the_experiment_of_a_new_project_run(built: Built) -> None
     short = ("--set", "total=200", "--set", "kill_s=0.2")
     printed = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)
     assert "HOLDS" in printed
+
+
+def test_its_doctor_checks_the_same_packages_as_the_one_of_the_repository(built: Built) -> None:
+    reported = json.loads(built("sunshower", "doctor", "--json"))
+    checked = [(check["part"], check["name"]) for check in reported["checks"]]
+    expected = [(package.extra or "core", package.name) for package in packages()]
+    assert sorted(checked[1 : len(expected) + 1]) == sorted(expected)  # after Python itself
+    assert reported["healthy"]

@@ -32,7 +32,7 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Return the packages of the core and of the users' extras, in declared order."""
+    """Return the packages of the core and of the users' extras."""
     pins = _pins()
     return [
         Package(
@@ -48,23 +48,23 @@ def packages() -> list[Package]:
 
 
 def requirements() -> Iterator[tuple[Requirement, str | None]]:
-    """Each requirement and its extra, from pyproject.toml or else from the installed package."""
+    """Each requirement that this Python and system have, and its extra, from pyproject.toml or else
+    from the installed package."""
     if in_repository():
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        for extra, wanted in {
-            None: project["dependencies"],
-            **project["optional-dependencies"],
-        }.items():
-            yield from ((Requirement(one), extra) for one in wanted)
+        declared = {None: project["dependencies"], **project["optional-dependencies"]}
+        for extra, texts in declared.items():
+            for wanted in map(Requirement, texts):
+                if not wanted.marker or wanted.marker.evaluate():
+                    yield wanted, extra
         return
-    found = metadata.metadata("sunshower")
-    extras = found.get_all("Provides-Extra", [])
-    for one in map(Requirement, found.get_all("Requires-Dist", [])):
-        marker = one.marker
-        yield (
-            one,
-            next((extra for extra in extras if marker and marker.evaluate({"extra": extra})), None),
-        )
+    about = metadata.metadata("sunshower")
+    extras = [None, *about.get_all("Provides-Extra", [])]
+    for wanted in map(Requirement, about.get_all("Requires-Dist", [])):
+        for extra in extras:  # the marker of an extra's requirement holds for that extra only
+            if not wanted.marker or wanted.marker.evaluate({"extra": extra or ""}):
+                yield wanted, extra
+                break
 
 
 def _installed(name: str) -> str | None:

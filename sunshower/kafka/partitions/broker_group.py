@@ -95,7 +95,9 @@ class BrokerGroup:
             self._error = error
 
     def _revoked(self, client: Any, partitions: list[Any]) -> None:
-        self._give_back(partitions, lost=False)
+        # A rebalance that began before the group expelled this member is served after it; an
+        # expelled member has no id, and others may read its partitions already.
+        self._give_back(partitions, lost=not client.memberid())
 
     def _lost(self, client: Any, partitions: list[Any]) -> None:
         self._give_back(partitions, lost=True)

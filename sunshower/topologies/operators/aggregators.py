@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from decimal import Decimal
 from itertools import islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -48,6 +49,10 @@ class AnyAggregator(ABC):
     def bind(self, schema: Schema, where: str) -> Self:
         """A copy for records of `schema`. Raises UnknownField for a field that it does not have."""
         return self
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        """The types of the emitted fields for records of `schema`; Any: unknown."""
+        return (Any,) * len(self.emits)
 
     def table(self) -> Table:
         """A table without groups."""
@@ -175,6 +180,9 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
         bound._get = schema.key([self.field])
         return bound
 
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (int,)
+
     def init(self, record: Any) -> int:
         return 1 if self.field is None else int(self._get(record) is not None)
 
@@ -251,6 +259,9 @@ class _OfField(CombinerAggregator[Any, Any]):
         bound._get = schema.key([self.field])
         bound._where = f"{where}: {type(self).__name__}({self.field!r})"
         return bound
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (schema.kind(self.field),)
 
     def init(self, record: Any) -> Any:
         return self._get(record)
@@ -373,6 +384,9 @@ class average(_OfField):  # noqa: N801
     """The mean of a field: `sum_` divided by how many values are not None; None of no values. A
     state keeps [the sum as `sum_` does, number of values]."""
 
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (float | Decimal | None,)
+
     def init(self, record: Any) -> list[Any]:
         value = self._get(record)
         return [total([value], self._where), int(value is not None)]
@@ -423,6 +437,9 @@ class collect(_OfField):  # noqa: N801
         bound = copy(self)
         bound._get = schema.key(self._fields)
         return bound
+
+    def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        return (list,)
 
     def init(self, record: Any) -> list[Any]:
         return [self._get(record)]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from inspect import signature
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_origin
 
 from sunshower.arguments import NAME, AnyOf, Each
 from sunshower.errors import RecordMismatch, TopologyError
-from sunshower.field_types import check_made, hints_of
+from sunshower.field_types import check_made
 from sunshower.records import Schema
 from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
@@ -26,10 +26,12 @@ from sunshower.topologies.signatures import (
     element_of,
     fits,
     name_of,
+    options_of,
     record_type,
 )
 
 KEYS = AnyOf((replace(NAME, instead="a field"), Each(NAME, "a list of fields")))
+_KNOWN = {*SCALARS, NoneType, bool, int, float, str, bytes, bytearray, list, tuple, dict, set}
 _FAMILIES: tuple[tuple[type[Any], ...], ...] = (  # values of two of them are never equal
     (int, float, Decimal),
     (str,),
@@ -141,10 +143,15 @@ def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: st
 
 
 def declared_schema(
-    names: Sequence[str], by: Sequence[str], fields: Columns | None, where: str
+    names: Sequence[str],
+    kinds: Sequence[Any],
+    by: Sequence[str],
+    fields: Columns | None,
+    where: str,
 ) -> Schema:
     """Records of `names`; `fields` may give a record type or other names, as many and in that
-    order. The first fields are those that rows are grouped `by`; they keep their names."""
+    order. The first fields are those that rows are grouped `by`; they keep their names. `kinds`:
+    the types of the values; Any: unknown."""
     if fields is None:
         if len(set(names)) < len(names):
             raise RecordMismatch(
@@ -160,7 +167,29 @@ def declared_schema(
             + (f", the first called {', '.join(by)}" if by else "")
         )
     check_makes(schema, where)
+    for field, kind in zip(schema.fields, kinds, strict=True):
+        if not _may_be(kind, declared := schema.kind(field)):
+            raise RecordMismatch(
+                f"{where}: {schema.type.__name__}.{field} is {name_of(declared)}, and its values "
+                f"are {name_of(kind)}; annotate it so. A .map behind can make others of them"
+            )
     return schema
+
+
+def _may_be(kind: Any, declared: Any) -> bool:
+    """Whether a value of type `kind` may be one of type `declared`; True if that is unknown."""
+    kinds, wanted = options_of(kind), options_of(declared)
+    if not {*map(_origin, (*kinds, *wanted))} <= _KNOWN:
+        return True
+    return any(
+        issubclass(_origin(one), _origin(other)) or (_origin(one), _origin(other)) == (int, float)
+        for one in kinds
+        for other in wanted
+    )
+
+
+def _origin(kind: Any) -> Any:
+    return get_origin(kind) or kind
 
 
 def check_makes(schema: Schema, where: str) -> None:
@@ -197,10 +226,12 @@ def joined_schema(
     for one, other in zip(ours, theirs, strict=True):
         _check_equatable((left[0], one), (right[0], other), where)
     rests = rest_of(left[0], ours), rest_of(right[0], theirs)
-    out = declared_schema((*ours, *rests[0], *rests[1]), ours, fields, where)
+    types = [left[0].kind(name) for name in (*ours, *rests[0])]
+    types += [right[0].kind(name) for name in rests[1]]
+    out = declared_schema((*ours, *rests[0], *rests[1]), types, ours, fields, where)
     absent = [*(rests[0] if how == "outer" else ()), *(rests[1] if how != "inner" else ())]
     for name in out.fields[len(out.fields) - len(absent) :]:
-        kind = hints_of(out.type).get(name, Any) if out.type is not tuple else Any
+        kind = out.kind(name)
         if isinstance(kind, type) and kind not in (Any, object, NoneType):
             raise RecordMismatch(
                 f"{where}: {out.type.__name__}.{name} is {name_of(kind)}, and it is None where a "
@@ -217,10 +248,7 @@ def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
 
 def _check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
     """Raise RecordMismatch for two fields whose types have no equal values."""
-    found = [
-        hints_of(schema.type).get(name, Any) if schema.type is not tuple else Any
-        for schema, name in (left, right)
-    ]
+    found = [schema.kind(name) for schema, name in (left, right)]
     families = [
         next((own for own in _FAMILIES if isinstance(kind, type) and issubclass(kind, own)), None)
         for kind in found
@@ -284,10 +312,10 @@ def bound_aggregators(
     by: Sequence[str],
     fields: Columns | None,
     where: str,
-    more: Sequence[str] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[tuple[Any, ...], Schema]:
     """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
-    and `more`, and what each aggregator emits. Raises TopologyError for anything else."""
+    and `more` (name → type), and what each aggregator emits. Raises TopologyError."""
     for one in given:
         if not isinstance(one, AnyAggregator):
             hint = f"{one.__name__}()" if isinstance(one, type) else "count()"
@@ -301,8 +329,9 @@ def bound_aggregators(
     emitted = [name for one in bound for name in one.emits]
     if wrong := [name for name in emitted if not isinstance(name, str)]:
         raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")
-    names = [*by, *more, *emitted]
-    return bound, declared_schema(names, by, fields, where)
+    kinds = [*map(schema.kind, by), *more.values()]
+    kinds += [kind for one in bound for kind in one.kinds(schema)]
+    return bound, declared_schema([*by, *more, *emitted], kinds, by, fields, where)
 
 
 def _one_record(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:

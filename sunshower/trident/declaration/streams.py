@@ -43,7 +43,7 @@ from sunshower.topologies.operators.updates.update_rows import (
     totals_lineage,
 )
 from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
-from sunshower.topologies.operators.windows.window_kinds import Window
+from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
 from sunshower.trident.declaration.persisted import (
@@ -203,7 +203,7 @@ class Aggregations(Generic[R_co]):
         refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
         if window.field is not None:
             stream.schema.check_field(window.field, where)
-        more = ("window",)
+        more = {"window": type_of_end(window, stream.schema)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out, stream.stage.root)

@@ -32,7 +32,7 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
 )
 from sunshower.topologies.operators.windows.pane_values import PaneValues
-from sunshower.topologies.operators.windows.window_kinds import Window
+from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
 from sunshower.trident.stages.persisting import StateSlot
 
 KEY = "$windows"
@@ -118,7 +118,8 @@ class Windows(Persist):
         values = state.multi_update(list(groups), updates)
         fired = [row for value in values for row in value["fired"]]
         width = len(self.by)
-        return self.out.make([(*map(hashable, row[:width]), *row[width:]) for row in fired])
+        rows = [(*map(hashable, row[:width]), *row[width:]) for row in fired]
+        return self.out.make(with_dates(self.out, width, rows))
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)

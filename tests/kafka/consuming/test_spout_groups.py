@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Any
 
@@ -16,7 +17,7 @@ from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Partition, RebalanceListener
 from sunshower.kafka.spout import KafkaSpout
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
@@ -199,3 +200,42 @@ def test_fetched_messages_of_a_revoked_partition_are_read_by_the_new_owner(kafka
             stuck[0] = False
             step_both(first, second, lambda: len(first.records()) >= 100)
             assert numbers(first, second) == list(range(200))
+
+
+class Log(RebalanceListener):
+    """Records calls: what, and the numbers of the partitions."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+
+    def __deepcopy__(self, memo: object) -> Log:
+        return self
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        self.calls.append(("assigned", sorted(one.number for one in partitions)))
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        self.calls.append(("lost" if lost else "revoked", sorted(p.number for p in partitions)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", BOTH)
+def test_the_partitions_of_an_expelled_member_are_lost_also_if_a_rebalance_had_begun(
+    kafka: Kafka, strategy: str
+) -> None:
+    topic, base = new_topic(kafka.bootstrap, 4), settings(kafka, strategy)
+    base["session.timeout.ms"] = 6_000
+    log = Log()
+    options = KafkaOptions(sharing=by_broker_group, listener=log)
+    slow = KafkaSpout({**base, "max.poll.interval.ms": 6_000}, topics=[topic], options=options)
+    with running(topology(slow)) as first:
+        first.until(lambda: partition_count(first) == 4)
+        with running(topology(member(topic, base))) as second:  # and the first one stands still
+            second.until(lambda: partition_count(second) == 4)
+            step_both(
+                first, second, lambda: partition_count(first) == 2 and partition_count(second) == 2
+            )
+            calls = [*log.calls]  # both runs end later
+    lost = [number for what, partitions in calls for number in partitions if what == "lost"]
+    assert sorted(lost) == [0, 1, 2, 3]
+    assert "revoked" not in {what for what, _ in calls}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
@@ -16,12 +18,17 @@ class Client:
 
     strategy = "range"
 
+    memberid: Callable[[], str | None]
+    revoked: Callable[..., None]
+
     def __init__(self) -> None:
         self.client = self
         self.subscriptions: list[list[str]] = []
+        self.calls: dict[str, Callable[..., None]] = {}
 
-    def subscribe(self, topics: list[str], **_: Callable[..., None]) -> None:
+    def subscribe(self, topics: list[str], **calls: Callable[..., None]) -> None:
         self.subscriptions.append(topics)
+        self.calls = calls
 
     def unsubscribe(self) -> None:
         self.subscriptions.append([])
@@ -77,3 +84,16 @@ def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
         look()
         clock.advance(100.0)
     assert client.subscriptions == [["a", "b"]]
+
+
+@pytest.mark.parametrize(("member_id", "lost"), [("m-1", False), ("", True), (None, True)])
+def test_partitions_are_lost_to_a_member_that_the_group_has_expelled(
+    member_id: str | None, lost: bool
+) -> None:
+    client, revoked = Client(), list[bool]()
+    client.memberid = lambda: member_id
+    client.revoked = lambda _, *, lost: revoked.append(lost)
+    member(client, TopicSubscription(topics=("a",)), Topics(), ManualClock())()
+    client.calls["on_revoke"](client, [])
+    client.calls["on_lost"](client, [])
+    assert revoked == [lost, True]

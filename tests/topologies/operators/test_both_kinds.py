@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Context, Topology, count, reduce, sum_, top
+from sunshower import (
+    Context,
+    Topology,
+    average,
+    collect,
+    count,
+    max_,
+    reduce,
+    sum_,
+    top,
+    tumbling,
+)
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.trident import MemoryState
 from tests.topologies.operators.kinds import SALES, AnyStream, Run, Sale, Source
@@ -196,3 +209,44 @@ def test_wrong_declarations_are_refused(
         assemble(source(Topology("both"), SALES))
     assert message in str(raised.value)
     assert "'both'" in str(raised.value)
+
+
+def windows(stream: AnyStream, fields: Any) -> Any:
+    return stream.window(tumbling(count=2), count(), fields=fields, state=MemoryState())
+
+
+def totals(aggregator: Any) -> Callable[[AnyStream, Any], Any]:
+    return lambda s, fields: s.group_by("shop").aggregate(
+        aggregator, fields=fields, state=MemoryState()
+    )
+
+
+@pytest.mark.parametrize(
+    ("assemble", "names", "right", "wrong"),
+    [
+        (windows, "*window count", [int, float, int | None, Any], [datetime, str, timedelta, date]),
+        (windows, "window *count", [int, float, int | str], [str, Decimal, bytes, list[int]]),
+        (totals(count()), "*shop count", [str, str | None], [int, datetime | None]),
+        (totals(sum_("amount")), "shop *sum", [int, float, Any], [str, Decimal, timedelta]),
+        (totals(average("amount")), "shop *mean", [float, Decimal, float | None], [int, str]),
+        (totals(max_("amount")), "shop *most", [int, float], [str, datetime]),
+        (totals(collect("amount")), "shop *all", [list, list[int]], [int, dict[str, int]]),
+    ],
+)
+def test_a_field_that_an_operator_fills_is_declared_as_what_it_gets(
+    source: Source,
+    assemble: Callable[[AnyStream, Any], Any],
+    names: str,
+    right: list[Any],
+    wrong: list[Any],
+) -> None:
+    def declare(kind: Any) -> None:
+        fields = [(name.strip("*"), kind if "*" in name else Any) for name in names.split()]
+        assemble(source(Topology("both"), SALES), NamedTuple("Row", fields))  # type: ignore[misc]
+
+    field = next(name.strip("*") for name in names.split() if "*" in name)
+    for kind in right:
+        declare(kind)
+    for kind in wrong:
+        with pytest.raises(RecordMismatch, match=rf"Row\.{field} is .*and its values are"):
+            declare(kind)

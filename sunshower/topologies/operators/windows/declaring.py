@@ -37,7 +37,12 @@ from sunshower.topologies.operators.windows.pane_windows import (
 )
 from sunshower.topologies.operators.windows.session_windows import SessionWindows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
-from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessions, Window
+from sunshower.topologies.operators.windows.window_kinds import (
+    AnyWindow,
+    Sessions,
+    Window,
+    type_of_end,
+)
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -64,7 +69,8 @@ def windows_of(
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if window.field is not None:
         schema.check_field(window.field, where)
-    given, out = bound_aggregators(aggregators, schema, by, fields, where, more=("window",))
+    more = {"window": type_of_end(window, schema)}
+    given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
         settings.get("state"),

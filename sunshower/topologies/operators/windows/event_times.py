@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
+from fractions import Fraction
 from math import floor, inf, isfinite
 from numbers import Integral
 from operator import attrgetter
@@ -334,6 +335,17 @@ def as_float(number: Time) -> float:
         return float(number)
     except OverflowError:
         return inf if number > 0 else -inf
+
+
+def as_datetime(number: Time) -> datetime:
+    """The moment in UTC of a time in seconds since 1970, to the microsecond; for one that no
+    datetime has, the first or the last."""
+    try:
+        micros = round(Fraction(*exact(number).as_integer_ratio()) * 1_000_000)
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        last = number > 0
+        return datetime.max.replace(tzinfo=UTC) if last else datetime.min.replace(tzinfo=UTC)
 
 
 def length_of(value: Any) -> Time:

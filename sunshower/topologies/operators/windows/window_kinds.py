@@ -6,15 +6,22 @@ org.apache.storm.trident.windowing.config.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from datetime import date, datetime
+from decimal import Decimal
+from types import NoneType
+from typing import Any, TypeAlias
 
 from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
-from sunshower.topologies.operators.windows.event_times import zone_named
+from sunshower.records import Schema
+from sunshower.topologies.operators.windows.event_times import as_datetime, zone_named
+from sunshower.topologies.signatures import options_of
 
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
+_NUMBER: Any = int | float | Decimal
 _ROWS, _SECONDS = COUNT.or_else("none", None), _GAP.or_else("none", None)
 
 
@@ -128,3 +135,17 @@ def sessions(*, gap: float, field: str, late: float = 0.0, zone: str | None = No
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
     return Sessions(gap, field, late, zone)
+
+
+def type_of_end(window: AnyWindow, schema: Schema) -> Any:
+    """The type of the field `window` of the results, for records of `schema`."""
+    kinds = set() if window.field is None else {*options_of(schema.kind(window.field))}
+    are_dates = kinds and kinds <= {datetime, date, NoneType}
+    return _NUMBER | datetime if are_dates else _NUMBER
+
+
+def with_dates(out: Schema, width: int, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+    """Rows whose field at `width`, the end of a window, is a datetime if `out` declares one."""
+    if {*options_of(out.kind(out.fields[width]))} - {NoneType} == {datetime}:
+        return ((*row[:width], as_datetime(row[width]), *row[width + 1 :]) for row in rows)
+    return rows

@@ -27,6 +27,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
+from sunshower.topologies.operators.windows.window_kinds import with_dates
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class WindowOperator(Operator):
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """The records of rows that `add` and `end` have returned."""
-        return self.out.make(rows)
+        return self.out.make(with_dates(self.out, self.width, rows))
 
     @property
     def reached_time(self) -> tuple[float, tuple[int, ...]]:

@@ -26,7 +26,7 @@ from sunshower import (
     run_inline,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import ConfigError, TopologyError
+from sunshower.errors import ConfigError, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
@@ -152,6 +152,87 @@ def test_prepare_calls_and_cleanup_share_an_event_loop(run: Run) -> None:
     (found,) = run(lambda sales: [sales.map(Client(), fields=Sale).filter(is_a).map(doubled)])
     assert len(found) == 40
     assert Client.events == ["closed", "cancelled"]
+
+
+# ---- within a running event loop, as in a notebook -----------------------------------------------
+
+
+async def tripled(sale: Sale) -> Sale:
+    await asyncio.sleep(0)
+    return Sale(sale.shop, sale.amount * 3)
+
+
+class NoClient:
+    async def prepare(self, context: Context) -> None:
+        raise TopologyError("no client")
+
+    async def __call__(self, sale: Sale) -> None:
+        """Never called."""
+
+
+async def within(call: Callable[[], Any]) -> Any:
+    """Call a function while other coroutines wait, and let them go on afterwards."""
+    async with asyncio.TaskGroup() as others:
+        waiting = others.create_task(asyncio.sleep(0.001, "went on"))
+        await asyncio.sleep(0)
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        result = call()
+        assert (asyncio.current_task(), asyncio.get_running_loop()) == (task, loop)
+    assert waiting.result() == "went on"
+    async with asyncio.timeout(60):
+        await asyncio.sleep(0)
+    return result
+
+
+def test_async_functions_run_within_a_running_loop(run: Run) -> None:
+    Client.events.clear()
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        return [sales.map(Client(), fields=Sale).flat_map(generated).filter(is_a)]
+
+    (rows,) = asyncio.run(within(lambda: run(assemble)))
+    assert sorted(rows) == sorted(sale for sale in TWICE if sale.shop == "a")
+    assert Client.events == ["closed", "cancelled"]
+
+
+@pytest.mark.parametrize("function", [asynchronous(ordered=False)(tripled), tripled])
+def test_async_bolts_run_within_a_running_loop(function: Any) -> None:
+    topology = Topology("notebook")
+    kept: list[Sale] = []
+
+    async def keep(sale: Sale) -> None:
+        await asyncio.sleep(0)
+        kept.append(sale)
+
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    sales.map(function).shuffle().bolt("keep", keep)
+    deployment = asyncio.run(within(lambda: run_inline(topology.graph())))
+    assert deployment.snapshot.component("sales").acked == len(SALES)
+    assert sorted(kept) == sorted(Sale(shop, amount * 3) for shop, amount in SALES)
+
+
+def test_an_error_leaves_the_running_loop_as_it_was() -> None:
+    topology = Topology("notebook")
+    topology.spout("sales", Records(SALES[:1], type=Sale)).peek(NoClient())
+
+    def refused() -> None:
+        with pytest.raises(TopologyFailed, match="no client"):
+            run_inline(topology.graph())
+
+    asyncio.run(within(refused))
+
+
+def test_a_simulation_runs_within_a_running_loop() -> None:
+    topology = Topology("notebook")
+    topology.spout("sales", Records(SALES, type=Sale)).map(doubled).filter(is_a)
+
+    def simulate() -> int:
+        with SimCluster(1) as cluster:
+            current = cluster.submit(topology.graph())
+            assert current.wait(60)
+            return current.snapshot().component("sales").acked
+
+    assert asyncio.run(within(simulate)) == len(SALES)
 
 
 # ---- failures of ordinary streams ---------------------------------------------------------------
