@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
@@ -13,8 +14,6 @@ from itertools import chain, groupby
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
-
-import numpy as np
 
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
@@ -198,7 +197,10 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         check = _CHECKS.get(column.kind)
         if check is not None:
             for scalar in _scalars(value) if column.is_array else (value,):
-                problem = None if scalar is None else check(scalar, column.length)
+                try:
+                    problem = None if scalar is None else check(scalar, column.length)
+                except OverflowError:
+                    problem = None  # for the database to refuse
                 if problem is not None:
                     shown = describe(scalar, _SHOWN_BYTES)
                     text = f"column {column.name!r} is {column.text}, and {shown} {problem}"
@@ -400,7 +402,7 @@ def _for_column(value: Any) -> Any:
         return _for_column(value.value)
     if kind in (list, tuple, set, frozenset):
         return [_for_column(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if kind.__module__ == "numpy" and hasattr(value, "item") else value
 
 
 def _scalars(value: Any) -> Iterator[Any]:
@@ -450,24 +452,30 @@ def _money(value: Any, _: int) -> str | None:
 
 
 def _double(value: Any, _: int) -> str | None:
-    return _float(value, float)
+    if type(value) is int:
+        return None if int(float(value)) == value else _DIGITS_LOST
+    if isinstance(value, Decimal) and value.is_finite():
+        return None if Decimal(repr(float(value))) == value else _DIGITS_LOST
+    return None
 
 
 def _real(value: Any, _: int) -> str | None:
-    return _float(value, np.float32)
-
-
-def _float(value: Any, convert: Callable[[Any], Any]) -> str | None:
     is_exact = type(value) is int or (isinstance(value, Decimal) and value.is_finite())
-    if not is_exact:
-        return None
-    try:
-        with np.errstate(over="ignore"):
-            stored = convert(value)
-            is_same = (int(stored) if type(value) is int else Decimal(str(stored))) == value
-    except OverflowError:
-        return None  # for the database to refuse
-    return None if is_same else f"{_ROUNDED}; numeric stores all digits"
+    return _DIGITS_LOST if is_exact and _of_real(value) != value else None
+
+
+def _of_real(value: int | Decimal) -> int | Decimal:
+    """What a column of 4 bytes has of a number: in the fewest digits that lead to it again."""
+    stored = _as_real(float(value))
+    if type(value) is int:
+        return int(stored)
+    texts = (f"{stored:.{digits}g}" for digits in range(1, 10))
+    return Decimal(next((text for text in texts if _as_real(float(text)) == stored), repr(stored)))
+
+
+def _as_real(value: float) -> float:
+    found: float = struct.unpack("f", struct.pack("f", value))[0]
+    return found
 
 
 def _timestamp(value: Any, modifier: int) -> str | None:
@@ -534,6 +542,7 @@ def _name(bytes_max: int) -> Callable[[Any, int], str | None]:
 # What has one text, from which it can be read again.
 _WITH_TEXT = (str, int, float, Decimal, date, time, timedelta, UUID)
 _NO_DIGITS = 4  # the modifier of a numeric without digits behind the point
+_DIGITS_LOST = f"{_ROUNDED}; numeric stores all digits"
 _SCALE_MAX = 16_383  # digits behind the point of a numeric without a scale
 _ALL_FIELDS = 0x7FFF  # an interval that is not restricted to some fields
 _OFFSET = re.compile(r"\d:\d\d(:\d\d(\.\d+)?)?\s*(Z|[+-]\d\d(:?\d\d)*)(\[.*)?\s*$", re.IGNORECASE)

@@ -199,7 +199,7 @@ def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_continue
 
 @pytest.mark.parametrize("error", [StoreError, ConfigError, StateMismatch, UnknownTopic])
 @pytest.mark.parametrize("letters", [False, True])
-def test_an_error_of_our_own_in_prepare_charges_no_record_and_ends_the_topology(
+def test_an_error_of_our_own_in_prepare_charges_no_record(
     error: type[Exception], letters: bool
 ) -> None:
     chains = Chains()
