@@ -302,7 +302,7 @@ def is_stored_as(stored: Any, value: Any, column: str) -> bool:
 
 def plain_form(value: Any, column: str) -> Any:
     """A form that is equal for equal numbers and for equal moments."""
-    if isinstance(value, float | Decimal) and isnan(value):
+    if value.is_nan() if isinstance(value, Decimal) else isinstance(value, float) and isnan(value):
         return "nan"
     if column.startswith("real") and isinstance(value, int | float | Decimal):
         return np.float32(value)
