@@ -14,10 +14,10 @@ from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.spark import SparkBench
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.schema import RecordColumns
 
 _BATCH = 100_000  # messages in a batch that passes through Python
 _VALUES = pa.schema({"value": pa.binary()})

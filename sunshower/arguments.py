@@ -10,6 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import datetime
 from enum import Enum
 from functools import cache, reduce, wraps
 from numbers import Integral, Real
@@ -248,6 +249,18 @@ def check_names(
         )
 
 
+@dataclass(frozen=True)
+class Moments(Rule):
+    """Datetimes with a time zone."""
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, datetime) and value.utcoffset() is not None
+
+    def __str__(self) -> str:
+        return "a datetime with a time zone, such as datetime(2100, 1, 1, tzinfo=UTC)"
+
+
+MOMENT = Moments()
 COUNT = Values(int, "a whole number", least=1)
 COUNT_FROM_0 = replace(COUNT, least=0)
 SECONDS = Values(float, "a number of seconds", least=0, above=True, most=1e9)

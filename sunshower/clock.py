@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+# The date at which virtual clocks start, so that the event times of ordinary test data are before
+# it, and not ahead of the clock.
+VIRTUAL_DATE = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -31,10 +36,11 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only a test or a simulator moves."""
+    """A clock that only a test or a simulator moves. `date`: that at its second 0."""
 
-    def __init__(self, start_s: float = 0.0) -> None:
-        self._now_s = start_s
+    def __init__(self, start_s: float = 0.0, *, date: datetime = VIRTUAL_DATE) -> None:
+        assert date.tzinfo is not None, f"{date!r} has no time zone"
+        self._now_s, self._date_s = start_s, date.timestamp()
 
     def now(self) -> float:
         return self._now_s
@@ -48,4 +54,4 @@ class ManualClock:
         self.advance(seconds)
 
     def wall(self) -> float:
-        return self._now_s
+        return self._date_s + self._now_s

@@ -229,8 +229,8 @@ class StaleAttempt(BatchError):
 
 
 class IncompleteBatch(BatchError):
-    """A batch cannot be emitted again unchanged, because some of it is gone. `rows`: what is left,
-    if known; they are put aside if the batch is skipped."""
+    """A batch cannot be emitted, because some of it is gone or cannot be read. `rows`: what is
+    left, if known; they are put aside if the batch is skipped."""
 
     rows: Sequence[Any] = ()
 

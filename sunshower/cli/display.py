@@ -15,6 +15,7 @@ from sunshower.cli.health import (
     WaitNews,
     dead_letter_lines,
     expired_lines,
+    late_lines,
     problems,
     quarantine_line,
 )
@@ -160,6 +161,7 @@ def summary(graph: Graph, result: RunResult) -> Group:
         *(f"failed, {cause}: {n:,}" for cause, n in sorted(causes, key=lambda pair: -pair[1])),
         *dead_letter_lines(graph, snapshot),
         *expired_lines(graph, snapshot),
+        *late_lines(graph, snapshot),
     ]
     return Group(table, *red, Text("\n  ".join(lines)))
 

@@ -14,6 +14,7 @@ from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
 _FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
+_DO_NOT_MOVE = "did not move the watermark: see ahead= of the window"
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
 
 
@@ -34,6 +35,12 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         what = f"wait{'s' * one} for a dependency"
         if kind is WaitKind.DOUBT:
             what = f"keep{'s' * one} failing after {'it' if one else 'they'} had succeeded (doubt)"
+        elif kind is WaitKind.FILLING:
+            filled = "is filled again after its process has" if one else "are filled again after"
+            what = f"{filled} {'died' if one else 'the deaths of their processes'}"
+            for_s = max(wait.for_s for wait in waits)
+            yield f"{who} {what}: {elapsed(for_s)}, {text}"
+            continue
         elif not any(wait.reached for wait in waits):
             what += f" that {component} has never reached"
         for_s = max(wait.for_s for wait in waits)
@@ -194,6 +201,21 @@ def expired_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         if count := snapshot.component(id).expired:
             inputs = number_of(count, "expired input")
             yield f"{id}: {inputs} dropped, whose trees had failed already"
+
+
+def late_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each window and join with late records, and for each spout with records
+    whose event times are too far in the future."""
+    for id in graph.components:
+        counts = snapshot.component(id)
+        if counts.ahead:
+            records = number_of(counts.ahead, "record")
+            yield f"{id}: {records} ahead of the clock, which {_DO_NOT_MOVE}"
+        if counts.late:
+            records = number_of(counts.late, "late record")
+            by = f"{counts.late_by:,.6g}"
+            yield f"{id}: {records}; the worst came {by} after its window had ended"
+        yield from (f"{id}: {note}" for note in snapshot.event_time_notes(id))
 
 
 def dead_letter_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:

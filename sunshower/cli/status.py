@@ -125,7 +125,7 @@ def status(
     components in a time window; `sunshower top` shows it live, and its help explains the columns.
     """
     from sunshower.cli.display import Display
-    from sunshower.cli.health import dead_letter_lines, expired_lines, problems
+    from sunshower.cli.health import dead_letter_lines, expired_lines, late_lines, problems
     from sunshower.cli.statistics import load_tables
     from sunshower.cli.statistics.json_status import status_fields
 
@@ -148,6 +148,7 @@ def status(
     console.print(load_tables.load_table(graph, snapshot, acts, when))
     print_lines(console, load_tables.place_lines(graph, acts, when), "yellow")
     print_lines(console, load_tables.watermark_lines(graph, snapshot))
+    print_lines(console, late_lines(graph, snapshot), "yellow")
     print_lines(console, load_tables.fill_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))

@@ -4,25 +4,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sunshower.arrow.field_kinds import Digits
     from sunshower.connectors.http_sink import HttpSink
     from sunshower.connectors.http_source import HttpSource
     from sunshower.connectors.object_batches import ObjectBatches
     from sunshower.connectors.object_files import ObjectFiles
+    from sunshower.connectors.object_formats import ObjectRecord
     from sunshower.connectors.postgres_table import PostgresTable
 
-__all__ = ["HttpSink", "HttpSource", "ObjectBatches", "ObjectFiles", "PostgresTable"]
+__all__ = [
+    "Digits",
+    "HttpSink",
+    "HttpSource",
+    "ObjectBatches",
+    "ObjectFiles",
+    "ObjectRecord",
+    "PostgresTable",
+]
 
 # Loaded on first use, so that a topology needs the packages of its own connectors only.
 _WHERE = {
-    "HttpSink": "http_sink",
-    "HttpSource": "http_source",
-    "ObjectBatches": "object_batches",
-    "ObjectFiles": "object_files",
-    "PostgresTable": "postgres_table",
+    "Digits": "arrow.field_kinds",
+    "HttpSink": "connectors.http_sink",
+    "HttpSource": "connectors.http_source",
+    "ObjectBatches": "connectors.object_batches",
+    "ObjectFiles": "connectors.object_files",
+    "ObjectRecord": "connectors.object_formats",
+    "PostgresTable": "connectors.postgres_table",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        return getattr(import_module(f"sunshower.connectors.{_WHERE[name]}"), name)
+        return getattr(import_module(f"sunshower.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'sunshower.connectors' has no attribute {name!r}")

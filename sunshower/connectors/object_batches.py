@@ -12,11 +12,18 @@ import json
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
-from sunshower.arguments import COUNT, checked
+from sunshower.arguments import COUNT, Instance, checked
 from sunshower.connectors.object_folder import PLACE, ObjectFolder
+from sunshower.connectors.object_formats import (
+    Misread,
+    ObjectRecord,
+    json_records,
+    parquet_records,
+)
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch
 from sunshower.field_types import record_fields
 from sunshower.record_reader import record_reader
@@ -29,6 +36,7 @@ from sunshower.trident.spouts.partitioned import PartitionedSpout
 _LIST_S = 2.0  # between two listings of the folder
 _DONE = -1  # instead of the next row: all of the object is read
 _JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
+_UNREADABLE = Instance((Callable, NoneType), "a function of an ObjectRecord and a reason")
 
 
 class _Content(NamedTuple):
@@ -36,7 +44,7 @@ class _Content(NamedTuple):
 
     name: str
     checksum: int
-    rows: list[Any]
+    rows: list[Any]  # records, and a Misread in the place of each that cannot be read
     size: int  # in bytes
 
 
@@ -51,10 +59,14 @@ class ObjectBatches(PartitionedSpout):
 
     Transactional: the position is in the store of the batches, and a batch that is repeated is read
     again, or fails with IncompleteBatch if its objects were changed or removed. While the store is
-    away batches wait. An object that cannot be decoded raises SourceError.
+    away batches wait. An object that is no Parquet raises SourceError.
+
+    A record that cannot be read fails its batch: a line that is no JSON, a value that is not of its
+    field's type, a time with nanoseconds. `unreadable(record, reason)` makes a record of it
+    instead, or passes it over (None). Of an `ObjectRecord` it must always return the same.
     """
 
-    @checked(place=PLACE, shares=COUNT)
+    @checked(place=PLACE, shares=COUNT, unreadable=_UNREADABLE)
     def __init__(
         self,
         place: str | Secret | os.PathLike[str],
@@ -63,12 +75,13 @@ class ObjectBatches(PartitionedSpout):
         bounds: Bounds | None = None,
         shares: int = 8,
         ends: bool = False,
+        unreadable: Callable[[ObjectRecord, str], Any] | None = None,
     ) -> None:
         record_fields(type)
         self.emits = type
         self.bounds = bounds or Bounds()
         self._folder = ObjectFolder(place, "ObjectBatches")
-        self._shares, self._ends = shares, ends
+        self._shares, self._ends, self._unreadable = shares, ends, unreadable
         self._names: list[str] = self._list() if ends else []
         if ends and not self._names:
             raise SourceError(f"ObjectBatches: {self._folder} has no .jsonl and no .parquet")
@@ -80,7 +93,8 @@ class ObjectBatches(PartitionedSpout):
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
         self._served = ""  # the share that was read last
-        self._read = record_reader(self.emits)
+        self._read = read = record_reader(self.emits)
+        self._read_json = lambda line: read(json.loads(line.decode()))
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)
@@ -118,7 +132,7 @@ class ObjectBatches(PartitionedSpout):
             most = min(room.records, max(1, room.bytes * len(content.rows) // size))
             rows = content.rows[row : row + most]
             if rows:
-                room.emit(rows, read_bytes=content.size * len(rows) // len(content.rows))
+                self._emit(rows, room, content.size * len(rows) // len(content.rows))
                 pieces.append([name, checksum, row, row + len(rows)])
             row += len(rows)
             if row >= len(content.rows):
@@ -131,7 +145,7 @@ class ObjectBatches(PartitionedSpout):
         self._check(metadata)
         for name, checksum, first, end in metadata["pieces"]:
             content = self._open_object(name, checksum)
-            room.emit(content.rows[first:end])
+            self._emit(content.rows[first:end], room)
 
     def is_end(self, partition: str, metadata: Any) -> bool:
         if not self._ends or not metadata:
@@ -179,19 +193,36 @@ class ObjectBatches(PartitionedSpout):
         return self._content
 
     def _decoded(self, name: str, data: bytes) -> list[Any]:
-        rows: list[Any] = []
+        """The records of an object, and a Misread for each that cannot be read."""
+        if not name.endswith(_PARQUET):
+            return json_records(name, data, self._read_json)
         try:
-            if name.endswith(_PARQUET):
-                rows += map(self._read, _parquet_rows(data))
-            else:
-                lines = data.decode().split("\n")
-                rows += (self._read(json.loads(line)) for line in lines if line.strip())
-        except Exception as error:  # a record type may raise anything for wrong values
+            return parquet_records(name, data, self._read)
+        except Exception as error:  # of the library, for bytes that are no Parquet
             raise SourceError(
-                f"{self._folder}/{name}, after {len(rows)} records: {message_of(error)}; mend the "
-                "object, or remove it before it is read"
+                f"{self._folder}/{name} cannot be read: {message_of(error)}; correct the object, "
+                "or remove it before it is read"
             ) from error
-        return rows
+
+    def _emit(self, rows: Sequence[Any], room: Room, read_bytes: int = 0) -> None:
+        """Emit records, and what `unreadable` makes of the others; without it, refuse these."""
+        records: list[Any] = []
+        for row in rows:
+            if type(row) is not Misread:
+                records.append(row)
+            elif self._unreadable is None:
+                room.refuse(self._refusal(row))
+            elif (record := self._unreadable(*row)) is not None:
+                records.append(record)
+        room.emit(records, read_bytes)
+
+    def _refusal(self, row: Misread) -> str:
+        name, number, value = row.record
+        unit = "line" if type(value) is bytes else "row"
+        return (
+            f"{self._folder}/{name}, {unit} {number} cannot be read: {row.reason}. Give "
+            "unreadable=…, which makes a record of it or passes it over, or correct the object"
+        )
 
     def _check(self, metadata: Any) -> None:
         if metadata and metadata["of"] != self._id:
@@ -204,11 +235,3 @@ class ObjectBatches(PartitionedSpout):
 
 def _share(name: str, shares: int) -> int:
     return zlib.crc32(name.encode("utf-8", "surrogateescape")) % shares
-
-
-def _parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    rows: list[dict[str, Any]] = parquet.read_table(pa.BufferReader(data)).to_pylist()
-    return rows

@@ -11,16 +11,16 @@ from typing import Any
 
 from sunshower.arguments import Values
 from sunshower.connectors.object_folder import ObjectFolder
+from sunshower.connectors.object_formats import JsonLinesWriter, ParquetWriter
 from sunshower.errors import StateMismatch
-from sunshower.records import RecordParts, Schema
-from sunshower.scalars import json_text
+from sunshower.records import Schema
 from sunshower.secret import Secret
-from sunshower.texts import utf8
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
 
 _FORMAT = Values(words={"jsonl": "jsonl", "parquet": "parquet"})
+_WRITERS = {"jsonl": JsonLinesWriter, "parquet": ParquetWriter}
 _PART = re.compile(r"batch=\d+/part-(\d+)\.\w+")
 
 
@@ -32,6 +32,10 @@ class ObjectFiles:
     replaces its objects, and removes those that it has no rows for: each row of a committed batch
     is in one object. With the rules of an opaque state. The batches must begin with an empty
     folder: a first attempt at a batch that finds an object of it raises StateMismatch.
+
+    The columns of Parquet are those of the annotations of the rows' record type, in each object the
+    same. `stream.apply` raises RecordMismatch for a type that has no column, or no text in JSON. A
+    value that its column cannot have fails its batch (Unserialisable).
     """
 
     def __init__(
@@ -53,10 +57,8 @@ class _Writer(Operator):
     commits = True
 
     def __init__(self, folder: ObjectFolder, kind: str, schema: Schema) -> None:
-        self._folder, self._kind, self._schema = folder, kind, schema
-        reader = RecordParts(f"ObjectFiles({folder})")
-        reader.check(schema, [None])
-        self._named = reader.getter(None)
+        self._folder, self._kind = folder, kind
+        self._writer: Any = _WRITERS[kind](schema, f"ObjectFiles({folder})")
 
     def prepare(self, context: Context) -> None:
         self._index, self._tasks = context.index, context.parallelism
@@ -65,7 +67,9 @@ class _Writer(Operator):
         return []
 
     def process(self, batch: list[Any], source: int, rows: Rows, emit: Emit) -> None:
-        batch += rows
+        """Encode rows. Raises Unserialisable."""
+        if rows:
+            batch.append(self._writer.encode(rows))
 
     def finish(self, batch: list[Any], attempt: Attempt, emit: Emit) -> None:
         """Write the object. Raises StoreUnreachable, StoreError and StateMismatch."""
@@ -79,7 +83,7 @@ class _Writer(Operator):
                     "written it: it is of other batches. Give an empty folder"
                 )
             if batch:
-                self._folder.write(name, self._encoded(batch))
+                self._folder.write(name, self._writer.joined(batch))
             for one in there:
                 if one != name or not batch:
                     self._folder.delete(one)
@@ -88,16 +92,3 @@ class _Writer(Operator):
         """Whether this task replaces an object: also those of tasks that there are no more."""
         found = _PART.fullmatch(name)
         return found is not None and int(found[1]) % self._tasks == self._index
-
-    def _encoded(self, rows: list[Any]) -> bytes:
-        named = [self._named(row) for row in rows]
-        if self._kind == "jsonl":
-            return utf8("".join(f"{json_text(one)}\n" for one in named))
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        columns = {field: [one[field] for one in named] for field in self._schema.fields}
-        buffer = pa.BufferOutputStream()
-        parquet.write_table(pa.table(columns), buffer)
-        data: bytes = buffer.getvalue().to_pybytes()
-        return data

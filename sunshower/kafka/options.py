@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -15,7 +15,14 @@ from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
-from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing, RebalanceListener
+from sunshower.kafka.partitions.ports import (
+    Committed,
+    Directory,
+    Offsets,
+    Partition,
+    PartitionSharing,
+    RebalanceListener,
+)
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 
@@ -68,6 +75,21 @@ def by_broker_group(reader: ReaderContext) -> PartitionSharing:
 def in_kafka(reader: ReaderContext) -> Offsets:
     """Stores the offsets of that group.id in Kafka."""
     return KafkaOffsets(reader.consumer)
+
+
+class _Nowhere(Offsets):
+    """Stores no offsets."""
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        return {}
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Nothing is stored."""
+
+
+def nowhere(_: ReaderContext) -> Offsets:
+    """Stores no offsets: each task begins at the start position."""
+    return _Nowhere()
 
 
 FIRST = Instance(

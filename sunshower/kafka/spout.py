@@ -29,10 +29,11 @@ from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.consuming.topic_watch import TopicWatch
 from sunshower.kafka.formats import Format, format_of
-from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata
+from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata, nowhere
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.secret import protected
@@ -279,6 +280,25 @@ class KafkaSpout(LogSpout[Any]):
 
     def has_read_first(self) -> bool:
         return self.partitions_read() is not None and self._reader.has_read_first()
+
+    def from_start(self) -> KafkaSpout | None:
+        """Return a copy that reads all partitions from their first offsets, or from the time of
+        StartTime, and commits nothing; None if `options.first` begins at the end, or nowhere."""
+        first = self.options.first
+        if isinstance(first, StartPosition):
+            if first.from_end or first is StartPosition.NONE:
+                return None
+            first = StartPosition.EARLIEST
+        copied = copy(self)
+        copied.options = KafkaOptions(
+            first=first,
+            refresh_s=self.options.refresh_s,
+            directory=self.options.directory,
+            store=nowhere,
+        )
+        copied.replay, copied.refetches, copied._commits_first = True, False, False
+        copied.deployment = uuid.uuid4().hex
+        return copied
 
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)

@@ -18,7 +18,7 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.control.component_conditions import apply
+from sunshower.runtime.control.component_conditions import Reached, apply
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
@@ -30,6 +30,7 @@ from sunshower.runtime.events.metrics import TaskStats, WorkerStats
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.events.worker_faults import WorkerFaults
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.table_refill import TableRefill
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation, ReservationStore
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
@@ -37,7 +38,7 @@ from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tasks.task_opening import TaskOpening
 from sunshower.runtime.tasks.task_scheduler import TaskScheduler
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.user_code import Raised, TaskError
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 from sunshower.runtime.tracking.loss_detector import LossDetector
 from sunshower.runtime.tracking.report_router import ReportRouter
@@ -104,6 +105,7 @@ class Worker:
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
+        self._refills = self._lost_tables(generator)
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
@@ -132,6 +134,37 @@ class Worker:
             link.content.greets = self.life > 1
         self._faults.begin(welcome.desired_state.injected)
         self.desired_state(welcome.desired_state)
+
+    def _lost_tables(self, generator: np.random.Generator) -> list[TableRefill]:
+        """What fills the tables of tasks again that were in the memory of a dead process."""
+        make_worker = partial(Worker, worker=0, life=1, generator=generator, clock=self._clock)
+        found, transfers = list[TableRefill](), self._opening.transfer_left
+        for id, bolt in self._wired.bolts.items():
+            own = transfers.get(id)
+            # without a state: it was lost before its task moved
+            moved = own is not None and (own.instance is not None or own.state is not None)
+            first = own is None and self.life == 1
+            if self.plan.component(bolt.task).refills and not moved and not first:
+                found.append(TableRefill(self.plan, bolt, make_worker))
+        return found
+
+    def read_from_start(self, ends: Reached) -> None:
+        """Let spouts read what their sources have had so far, and no more; before the first step.
+        `ends`: how far those are that count their records."""
+        for supervision in self.supervisions:
+            supervision.proven = True  # the code has processed these records before
+        for spout in self._spouts:
+            reached = ends.get(spout.task.id)
+            spout.source.notes_first_end = reached is None
+            if reached is not None:
+                spout.tells = False  # the spout in the other worker is told of these records
+                spout.source.begin_at(0, *reached)
+                spout.drain()
+
+    @property
+    def has_read_first(self) -> bool:
+        """Whether all that was to be read after `read_from_start` is processed."""
+        return all(spout.done or spout.has_filled() for spout in self._spouts)
 
     def peers(self, lives: Mapping[int, int], reports: Iterable[CrashReport] = ()) -> None:
         """Apply the lives of workers that have said hello, and their crash reports."""
@@ -207,6 +240,9 @@ class Worker:
         """Apply the desired state: of the spouts, and the injected faults."""
         self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
+        if place := desired_state.conditions.drawn.get((self.worker, self.life)):
+            for refill in self._refills:
+                refill.drawn = place
         if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, now))
@@ -228,8 +264,12 @@ class Worker:
         if self._packed is None:
             tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
             tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
-            known = self._opening.transfer_left, leaving, self._clock.now()
-            self._packed = pack_all(tasks, *known, self._call, save)
+            unfilled = {refill.bolt.task.id for refill in self._refills}
+            tasks = [task for task in tasks if task.task.id not in unfilled]
+            left = {**self._opening.transfer_left, **{id: TaskTransfer() for id in unfilled}}
+            packed = pack_all(tasks, left, leaving, self._clock.now(), self._call, save)
+            self._packed = packed
+            self._end_refills()
         return self._packed
 
     # ---- work -----------------------------------------------------------------------------
@@ -247,13 +287,39 @@ class Worker:
                 self._call(spout.task, "looking", partial(spout.look, now))
         if self._opening.tickers:
             self._scheduler.tick(now)
+        refill_s = inf
+        if self._refills:
+            refill_s = min(map(partial(self._refill, now), [*self._refills]))
         worked = self._scheduler.run_one(now)
         if self._wired.overload:
             self._loss_detector.overloaded()
         self._router.dispatch()
         for inflow in self._inflows.to_grant(now):
             self._peer_links[inflow.worker].content.grants.append(inflow.grant())
-        return 0 if worked and (self._spouts or self._has_inputs) else self._until_next(now)
+        if not refill_s or (worked and (self._spouts or self._has_inputs)):
+            return 0
+        wait_s = self._until_next(now)
+        return wait_s if refill_s == inf else min(refill_s, inf if wait_s is None else wait_s)
+
+    def _refill(self, now: float, refill: TableRefill) -> float:
+        """Go on to fill a table again, once its task is open. Returns when to call it again."""
+        bolt = refill.bolt
+        if bolt.bolt is None or not (bolt.supervision.runs or bolt.supervision.wait):
+            return inf
+        try:
+            wait_s: float = self._call(bolt.task, "the filling", partial(refill.step, now))
+        except Raised as raised:
+            wait_s = refill.begin_again(now, raised.error.line)
+        if refill.is_done:
+            self._refills.remove(refill)
+        return wait_s
+
+    def _end_refills(self) -> None:
+        """Close what fills tables again, and these tables."""
+        for refill in self._refills:
+            refill.close()
+            if refill.bolt.bolt is not None:
+                refill.bolt.close()
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
@@ -276,7 +342,7 @@ class Worker:
         if not any(spout.awaits for spout in self._spouts):
             return
         names = {spout.task.component for spout in self._spouts}
-        unfilled = {s.task.component for s in self._spouts if not s.has_filled()}
+        unfilled = {s.task.component for s in self._spouts if not (s.done or s.has_filled())}
         for spout in self._spouts:
             spout.wait_for(spout.awaits, names - unfilled)
 
@@ -313,6 +379,7 @@ class Worker:
             at_rest=not any(spout.active for spout in self._spouts),
             links=silent_peers(self._peer_links, self._clock.now(), self._config),
             crash_reports=self._call.crash_reports,
+            lives=self._lives,
         )
 
     def pulse(self) -> tuple[object, ...]:
@@ -322,12 +389,23 @@ class Worker:
         now, waits = self._clock.now(), any(one.wait is not None for one in self.supervisions)
         waits = waits or bool(silent_peers(self._peer_links, now, self._config))
         look = int(now / _LOOK_S) if waits else None
-        return (self.idle, at_rest, look, *[task.pulse() for task in self._tasks])
+        lives = tuple(self._lives.values())
+        return (self.idle, at_rest, look, lives, *[task.pulse() for task in self._tasks])
+
+    @property
+    def _lives(self) -> Mapping[int, int]:
+        """The workers that it knows, with their lives, if tables may have to be filled again."""
+        if not self.plan.graph.refilled:
+            return {}
+        links = self._peer_links.items()
+        known = {peer: life for peer, link in links if (life := link.peer_incarnation)}
+        return {**known, self.worker: self.life}
 
     def objects(self, component: str) -> dict[int, Any]:
         """The user's object of each of the component's tasks here, None where it is not open."""
         found = {spout.task: spout.spout for spout in self._spouts}
         found |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
+        found |= {refill.bolt.task: None for refill in self._refills}
         return {task.id: one for task, one in found.items() if task.component == component}
 
     def open_spouts(self, id: str) -> list[SpoutTask]:
@@ -361,6 +439,8 @@ class Worker:
     def close(self) -> list[TaskError]:
         """Close every open task, because the topology stops. Returns the errors raised."""
         self._closed = True
+        for refill in self._refills:
+            refill.close()
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
         tasks = (*self._spouts, *self._wired.bolts.values())
         errors = (task.close() for task in tasks if task.task.id not in left)
@@ -378,7 +458,9 @@ class Worker:
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
-        return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
+        awaits = next((one.awaits for one in self._refills if one.bolt is bolt), ())
+        queue_s = queued * (bolt.service.pace_s or 0.0)
+        return replace(stats, queued=queued, queue_s=queue_s, awaits=awaits)
 
     def _until_next(self, now: float) -> float | None:
         soonest = min(self._inflows.grant_at_s, self._scheduler.next_probe_s())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Self
 
+from sunshower.clock import VIRTUAL_DATE
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
@@ -22,7 +24,8 @@ class SimCluster:
     processes are spread over; a process that dies restarts on any of them. `drift`: the largest
     relative error of a clock's rate. `latency_s`, `call_s`: the mean latency of a message, and the
     mean cost of a call of user code. The seed draws each of these that is None. `check`: check the
-    invariants of a worker after each of its slices (AssertionError if one is violated).
+    invariants of a worker after each of its slices (AssertionError if one is violated). `date`:
+    that of the clock at the beginning, with a time zone. Raises ConfigError.
     """
 
     name = "sim"
@@ -36,8 +39,9 @@ class SimCluster:
         latency_s: float | None = None,
         call_s: float | None = None,
         check: bool = False,
+        date: datetime = VIRTUAL_DATE,
     ) -> None:
-        self._world = World(seed)
+        self._world = World(seed, date)
         self._conditions = drawn(
             self._world, nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s
         )

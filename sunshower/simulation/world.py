@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from heapq import heappop, heappush
 from math import inf, log
 from random import Random
 from typing import Any
 
-from sunshower.arguments import COUNT, SECONDS, Values, check_all
+from sunshower.arguments import COUNT, MOMENT, SECONDS, Values, check_all
+from sunshower.clock import VIRTUAL_DATE
 
 _OFFSET_MAX_S = 10_000.0  # of a clock
 _LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
@@ -25,9 +27,12 @@ class World:
     The seed determines the order of events at the same time.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, date: datetime = VIRTUAL_DATE) -> None:
+        """`date`: that of all wall clocks at second 0. Raises ConfigError for one without a time
+        zone."""
         self.seed = seed
-        self.now_s = 0.0
+        MOMENT.check("date", date)
+        self.now_s, self.date_s = 0.0, date.timestamp()
         self._random = Random(seed)
         self.draw = self._random.random  # in [0, 1)
         self._events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
@@ -91,7 +96,7 @@ class ProcessClock:
         self.slept()
 
     def wall(self) -> float:
-        return self._world.now_s
+        return self._world.date_s + self._world.now_s
 
     def in_world_s(self, seconds: float) -> float:
         """`seconds` of this clock, converted to the world's time."""

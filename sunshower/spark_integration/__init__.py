@@ -1,12 +1,12 @@
 """Processes batches with PySpark, on this machine or on the Ray cluster through RayDP."""
 
+from sunshower.arrow.field_kinds import Digits
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
 from sunshower.spark_integration.tables.delta_table import delta
-from sunshower.spark_integration.tables.field_kinds import Digits
 from sunshower.spark_integration.tables.iceberg_table import iceberg
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.spark_state import SparkState, spark_state

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.arguments import COUNT, SECONDS, checked
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -24,7 +25,6 @@ from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
 from sunshower.spark_integration.steps import Spark
 from sunshower.spark_integration.submissions import Submission, Submissions
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple

@@ -20,15 +20,19 @@ from sunshower.secret import without_secrets
 _OUR_FOLDER = str(Path(__file__).parent)
 _LIBRARIES = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
 _PYTHON = re.compile(
-    r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL
+    r"Traceback \(most recent call last\):\n.*?"
+    r"(?=\n\s*at [\w$.]+\(|\n\s*(?:JVM|Driver) stacktrace:|\Z)",
+    re.DOTALL,
 )
 _STACK = re.compile(
     r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
 )
-# A message may have several lines; its remedy is often in the last one.
+# What follows a message, which may have several lines, also blank ones; its remedy is often in the
+# last one.
+_END = r"(?=\n\s*(?:at [\w$./]+\(|\.\.\. \d+ more|Driver stacktrace:)|\nCaused by: |\Z)"
 _CAUSE = re.compile(
     r"(?:Caused by: [\w.$]+: (.*?)|\(executor [^)]*\): ([\w.$]+: .*?))"
-    r"(?=\n\s*(?:at [\w$./]+\(|\.\.\. \d+ more)|\n\n|\Z)",
+    rf"{_END}",
     re.DOTALL,
 )
 # Spark's Kafka source reports this when offsets of its range have been removed.
@@ -37,7 +41,8 @@ _TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Errors of files, file systems and disks; not of Spark or of what it computes.
 _FILE_ERROR = re.compile(
-    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*)"
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*?)" + _END,
+    re.DOTALL,
 )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from sunshower.arrow.arrow_types import normalise
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import is_outage, write_failure
 from sunshower.spark_integration.sessions.environment import TIMES
@@ -21,8 +23,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     Static,
     Writer,
 )
-from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import RecordColumns, arrow_schema, spark_schema
+from sunshower.spark_integration.tables.schema import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

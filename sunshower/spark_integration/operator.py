@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import SunshowerError, Unavailable
 from sunshower.spark_integration.publisher import Publisher
 from sunshower.spark_integration.sessions.spark_port import (
@@ -17,7 +18,6 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
 )
 from sunshower.spark_integration.submissions import Submission, Submissions
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import Table, tables_in
 from sunshower.topologies.components import Context

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.arguments import FUNCTION, SECONDS, Instance, checked
+from sunshower.arrow.arrow_types import normalise
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -28,8 +30,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     Transform,
     Writer,
 )
-from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import RecordColumns
+from sunshower.spark_integration.tables.lake_table import LakeTable
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.trident.declaration.streams import BatchStream
 
@@ -60,7 +61,10 @@ class Spark:
     @checked(TopologyError, "spark(…).write", writer=FUNCTION)
     def write(self, writer: Writer) -> Spark:
         """Add a writer, called as `writer(result, batch)` for each batch. It may be `table(…)` (in
-        `tables.py`), `parquet(…)`, `saved_as(…)`, or any function."""
+        `tables.py`), `parquet(…)`, `saved_as(…)`, or any function. Raises ConfigError for keys that
+        its table cannot have."""
+        if isinstance(writer, LakeTable):
+            writer.check_settings(getattr(self.where, "settings", {}))
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
     def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:

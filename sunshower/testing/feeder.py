@@ -6,6 +6,7 @@ Storm: org.apache.storm.testing.FeederSpout
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -124,6 +125,12 @@ class Feeder(LogSpout[R]):
 
     def has_read_first(self) -> bool:
         return self._next >= len(self._fed.records)
+
+    def from_start(self) -> Feeder[R]:
+        made = copy(self)
+        made._fed = _Fed[R]()
+        made._fed.records = self._fed.records
+        return made
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         self._fed.acked.update(dict.fromkeys(numbers.tolist()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sunshower.arguments import COUNT, checked
-from sunshower.clock import ManualClock
+from sunshower.arguments import COUNT, MOMENT, checked
+from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.inline import Finished, run_inline
@@ -37,7 +38,7 @@ class InlineRun(ObservedRun):
         return [*self._finished.answers[requests]]
 
 
-@checked(TopologyError, "testing.run", steps_max=COUNT)
+@checked(TopologyError, "testing.run", steps_max=COUNT, date=MOMENT)
 def run(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,
@@ -45,20 +46,21 @@ def run(
     requests: Mapping[str, Sequence[Any]] | None = None,
     seed: int = 0,
     steps_max: int = _STEPS_MAX,
+    date: datetime = VIRTUAL_DATE,
 ) -> InlineRun:
     """Run a topology until everything is processed, in this process and thread.
 
     `replaced`: component → what takes its place in the test. For a spout: a list of records, a
     Feeder, or another Spout; for a bolt: a function or a Bolt. `requests`: stream → what to ask.
-    Time is virtual: waits take none. No process crashes; for that there is `simulate`. An
-    exception of user code outside the processing of a record is raised as TopologyFailed, and a
-    bolt that changes its input record is an error. Feeders end when all that was fed is processed.
-    Raises as `sunshower.run_inline`.
+    Time is virtual: waits take none; it begins at `date`, which has a time zone. No process
+    crashes; for that there is `simulate`. An exception of user code outside the processing of a
+    record is raised as TopologyFailed, and a bolt that changes its input record is an error.
+    Feeders end when all that was fed is processed. Raises as `sunshower.run_inline`.
     """
     prepared = prepare_graph(topology, replaced or {})
     for feeder in prepared.feeders.values():
         feeder.end()
-    clock = ManualClock()
+    clock = ManualClock(date=date)
     finished = run_inline(
         prepared.graph, seed=seed, clock=clock, steps_max=steps_max, requests=requests
     )

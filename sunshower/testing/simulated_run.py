@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, AnyOf, Instance, Methods, checked
+from sunshower.arguments import (
+    COUNT,
+    MOMENT,
+    SECONDS,
+    SECONDS_FROM_0,
+    AnyOf,
+    Instance,
+    Methods,
+    checked,
+)
+from sunshower.clock import VIRTUAL_DATE
 from sunshower.errors import ClusterError, ExperimentError, TopologyError
 from sunshower.experiments.faults.fault_kinds import ActiveFault, Errors, Fault
 from sunshower.experiments.faults.fault_plan import Step, settle
@@ -50,10 +61,10 @@ class SimulatedRun(ObservedRun):
     that a cluster can do, such as `run.kill_worker(0)`.
     """
 
-    def __init__(self, prepared: PreparedGraph, seed: int, layout: Layout) -> None:
+    def __init__(self, prepared: PreparedGraph, seed: int, layout: Layout, date: datetime) -> None:
         super().__init__(prepared)
         self.seed = seed
-        self._cluster = SimCluster(seed)
+        self._cluster = SimCluster(seed, date=date)
         self.run = self._cluster.submit(prepared.graph, layout, active=False)
         self._is_active = False
 
@@ -153,18 +164,20 @@ class SimulatedRun(ObservedRun):
             self.run.activate()
 
 
-@checked(TopologyError)
+@checked(TopologyError, date=MOMENT)
 def simulate(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,
     *,
     seed: int = 0,
     layout: Layout = Layout.ISOLATE,
+    date: datetime = VIRTUAL_DATE,
 ) -> SimulatedRun:
     """Start a topology in the simulator; `replaced` as for `run`.
 
     The seed determines the run, event by event. By default each task has a process of its own, so
-    that a crash hits one task. Close the run, or use it in a `with`; the pytest fixture `simulate`
-    does this, and gives each test several seeds.
+    that a crash hits one task. `date`: that of the clock at the beginning, with a time zone. Close
+    the run, or use it in a `with`; the pytest fixture `simulate` does this, and gives each test
+    several seeds.
     """
-    return SimulatedRun(prepare_graph(topology, replaced or {}), seed, layout)
+    return SimulatedRun(prepare_graph(topology, replaced or {}), seed, layout, date)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from types import MethodType
 from typing import Any
 
@@ -14,6 +14,7 @@ from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
@@ -100,10 +101,12 @@ class Component:
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
     beside: str | None = None  # answers: the requests, which run in the same worker
     windows: int = 0  # spouts: how many windows are downstream
-    # for those: stream → the field with the event time, and the zone of times without one
-    event_times: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    # for those: stream → the field with the event time, and what is declared of it
+    event_times: Mapping[str, TimeField] = field(default_factory=dict)
     awaits: tuple[str, ...] = ()  # spouts: those that fill the tables which its records are joined
     # with; it draws no record before all that they had at first is in these tables
+    refills: tuple[str, ...] = ()  # tables in memory: the spouts from whose sources a task is
+    # filled again whose process has died
     store: Any = None  # bolts: the KeyedStore of its state, if its class has one
     resources: Resources = NOTHING  # of each task
 
@@ -118,6 +121,16 @@ class Component:
         if isinstance(self.implementation, type):
             return self.implementation()
         return own_copy(self.implementation, f"component {self.id!r}")
+
+
+def upstream(components: Mapping[str, Component], inputs: Iterable[Subscription]) -> list[str]:
+    """The ids of all components whose records reach these inputs, in declared order."""
+    found, waiting = set[str](), [read.source for read in inputs]
+    while waiting:
+        if (id := waiting.pop()) not in found:
+            found.add(id)
+            waiting += [read.source for read in components[id].inputs]
+    return [id for id in components if id in found]
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,11 @@ class Graph:
     def awaited(self) -> frozenset[str]:
         """The ids of the spouts that others wait for."""
         return frozenset(id for spout in self.spouts for id in spout.awaits)
+
+    @cached_property
+    def refilled(self) -> frozenset[str]:
+        """The ids of the tables that are filled again after the death of their process."""
+        return frozenset(bolt.id for bolt in self.bolts if bolt.refills)
 
     @property
     def unavailable(self) -> tuple[type[BaseException], ...]:

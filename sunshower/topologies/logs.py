@@ -92,6 +92,15 @@ class LogSpout(Spout[Out_co]):
         """
         raise NotImplementedError
 
+    def from_start(self) -> LogSpout[Any] | None:
+        """Return a spout that reads all from where a first run of this one begins, stores no
+        position, and takes nothing from this one's tasks; None: that is not possible.
+
+        It fills tables in memory again whose process has died, up to `has_read_first`. Without it,
+        tables of these records need `state=`.
+        """
+        return None
+
     def acked(self, numbers: NDArray[np.int64]) -> None:
         """The trees of these are processed, or the records are stored as dead letters."""
 

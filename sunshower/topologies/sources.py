@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import tokenize
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -44,7 +45,8 @@ class TextFiles(Spout[Line]):
 
     Task i of p reads files i, i + p, …. The files are looked up once, here, so that every task,
     also a restarted one, has the same list. `encoding` is a codec, or "declared": each file's own
-    declaration, as in Python source (PEP 263), else UTF-8. `errors` is as for `open`.
+    declaration, as in Python source (PEP 263), else UTF-8. `errors` is as for `open`. A byte order
+    mark before UTF-8 is no part of the first line.
 
     Raises SourceError here for files that are missing or cannot be read, and for a glob without
     matches; while reading for bytes that cannot be decoded.
@@ -76,6 +78,10 @@ class TextFiles(Spout[Line]):
             with _open(path) as file:
                 declared = self.encoding == "declared"
                 encoding = _declared_encoding(file) if declared else self.encoding
+                if is_utf8(encoding):
+                    encoding = "utf-8"
+                    if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
+                        file.read(len(BOM_UTF8))
                 lines = TextIOWrapper(file, encoding, self.errors)
                 try:
                     for line in lines:
@@ -86,6 +92,11 @@ class TextFiles(Spout[Line]):
                         f"{path}, byte {byte}: {error.reason} ({error.encoding}); give the file's "
                         'own encoding, or errors="replace" to read it all the same'
                     ) from None
+
+
+def is_utf8(encoding: str) -> bool:
+    """Whether it is UTF-8, whose texts may begin with a byte order mark."""
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
 class Records(Spout[R]):

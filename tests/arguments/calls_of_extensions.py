@@ -148,7 +148,14 @@ CONNECTORS: Calls = {
     ),
     "ObjectBatches": (
         ObjectBatches,
-        {"place": "folder", "type": Word, "bounds": None, "shares": 8, "ends": False},
+        {
+            "place": "folder",
+            "type": Word,
+            "bounds": None,
+            "shares": 8,
+            "ends": False,
+            "unreadable": None,
+        },
     ),
     "ObjectFiles": (ObjectFiles, {"place": "folder", "format": "jsonl"}),
     "PostgresTable": (

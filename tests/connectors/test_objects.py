@@ -225,8 +225,12 @@ def test_an_object_that_cannot_be_read_is_named(
     folder: ObjectFolder, place: str, data: bytes
 ) -> None:
     folder.write("1.jsonl", data)
-    with pytest.raises(SourceError, match=r"1\.jsonl, after \d records"):
-        Drive(ObjectBatches(place, type=Order, shares=1)).emit(1)
+    drive = Drive(ObjectBatches(place, type=Order, shares=1))
+    with pytest.raises(IncompleteBatch, match=r"1\.jsonl, line \d cannot be read"):
+        drive.emit(1)
+    folder.write("1.jsonl", lines(orders(0, 3)))  # corrected
+    drive.restart()
+    assert drive.emit(1, 1) == orders(0, 3)
 
 
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:

@@ -57,3 +57,12 @@ def test_orders_leave_their_batches_to_be_shipped(
     run_inline(runpy.run_path("sink_beside.py")["topology"].graph())
     shipped = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ship")]
     assert sorted(shipped) == sorted(f"ship {100 + i}" for i in range(100))
+
+
+def test_the_days_that_are_over_are_printed_and_the_last_one_stays_open(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_inline(runpy.run_path("daily_sales.py")["topology"].graph())
+    rows = sorted(capsys.readouterr().out.splitlines())
+    days = [f"('{shop}', {day * 86_400}, 7200)" for shop in "ab" for day in (1, 2)]
+    assert rows == sorted(days)

@@ -92,9 +92,9 @@ def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any
 
 
 @contextmanager
-def running(made: Topology) -> Iterator[Run]:
+def running(made: Topology, life: int = 1) -> Iterator[Run]:
     """Run the topology; its worker is closed at the end."""
-    run = Run(made)
+    run = Run(made, life)
     try:
         yield run
     finally:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from sunshower.spark_integration.tables.schema import RecordColumns
+from sunshower.arrow.record_columns import RecordColumns
 
 
 class Colour(Enum):

@@ -21,10 +21,10 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.clock import SystemClock
 from sunshower.errors import SparkLost, SparkUnavailable
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep, Ticket
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import table
 from tests.spark.conftest import ON_RAY

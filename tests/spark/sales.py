@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sunshower import Bolt
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns
 
 WITHIN_S = 240.0
 

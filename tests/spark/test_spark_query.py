@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from sunshower import Records, Topology
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import TopologyError
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.steps import spark_sql
-from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.sales import SALES, Page, Sale, run
 
 

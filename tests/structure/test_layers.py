@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 2: declarations · storage
     "topologies": set(),
     "state": set(),
+    "arrow": set(),
     # level 3: pure algorithms
     "runtime": {"topologies"},
     # level 4: adapters; `actors` and `simulation` are independent of each other
@@ -62,8 +63,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": {"topologies", "runtime"},
     # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
-    "spark_integration": {"topologies", "trident", "state"},
-    "connectors": {"topologies", "trident", "state"},
+    "spark_integration": {"topologies", "trident", "state", "arrow"},
+    "connectors": {"topologies", "trident", "state", "arrow"},
     "dev": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
     "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
@@ -81,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 LEVELS = (
     FOUNDATIONS,
-    {"topologies", "state"},
+    {"topologies", "state", "arrow"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
     {"kafka", "spark_integration", "connectors", "dev", "testing"}
@@ -109,6 +110,7 @@ EXTERNAL: dict[str, set[str]] = {
     "msgpack": {"runtime", "codec", "kafka"},
     "pyarrow": {
         *("runtime", "records", "topologies", "trident", "spark_integration", "connectors"),
+        "arrow",
     },
     "matplotlib": {"experiments"},
     "jinja2": {"experiments"},

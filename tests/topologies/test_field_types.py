@@ -30,13 +30,13 @@ import pytest
 
 from sunshower import Bolt, Context, JsonLines, Spout, run_inline
 from sunshower import Topology as RightTopology
+from sunshower.arrow.field_kinds import records_of
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch
 from sunshower.kafka.producing.messages import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.spark_integration.tables.field_kinds import records_of
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from tests.runtime.field_values import Access, Color, Field, Level, Line, Point, Unit, exactly
 from tests.topologies.conftest import Topology, refused

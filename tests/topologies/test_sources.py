@@ -132,6 +132,28 @@ def test_undecodable_byte_is_named(tmp_path: Path, encoding: str, text: bytes, b
     assert texts(TextFiles(file, encoding=encoding, errors="replace"))
 
 
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", "declared"])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (MARK + b"a\nb\n", ["a", "b"]),
+        (b"a\n" + MARK + b"b", ["a", "\ufeffb"]),
+        (MARK + MARK + b"a", ["\ufeffa"]),
+        (MARK, []),
+        (b"\xef\xbb\xbe", ["\ufefe"]),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, encoding: str, data: bytes, lines: list[str]
+) -> None:
+    for name in ("1.txt", "2.txt"):
+        (tmp_path / name).write_bytes(data)
+    assert texts(TextFiles(tmp_path / "*.txt", encoding=encoding)) == lines * 2
+
+
 def test_an_unknown_declared_encoding_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "odd.py"
     file.write_bytes(b"# coding: klingon\n")

@@ -19,17 +19,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from sunshower import Context, Records, Topology
 from sunshower.actors.shipping import CodeClasses, pickled
 from sunshower.clock import ManualClock
 from sunshower.codec import Codec, RowList
 from sunshower.connectors import PostgresTable
-from sunshower.errors import BadEmit, RequestRefused, Unserialisable
+from sunshower.connectors.object_formats import (
+    JsonLinesWriter,
+    ParquetWriter,
+    json_records,
+    parquet_records,
+)
+from sunshower.errors import BadEmit, RecordMismatch, RequestRefused, Unserialisable
 from sunshower.failures import Cause, Failure
+from sunshower.record_reader import record_reader
 from sunshower.records import Schema
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
@@ -59,6 +68,7 @@ from tests.connectors.postgres_server import execute
 from tests.kafka.producing.rig import BoltRig
 from tests.runtime.field_values import Field, exactly, hashables, simple, values
 from tests.runtime.field_values import enums as field_enums
+from tests.values import annotated
 from tests.values.kinds import KINDS, Shape, effects, enums, made_of, nested, stored
 
 
@@ -474,3 +484,51 @@ def test_a_record_is_the_same_after_a_table(record: Any) -> None:
     (found,) = schema.rows_of_table(schema.table([record]))
     assert effects == []
     assert stored(found) == in_a_table(before)
+
+
+# ---- object files -------------------------------------------------------------------------------
+
+
+@given(annotated.records())
+def test_a_record_is_the_same_after_parquet_or_is_refused(
+    typed: tuple[type[Any], list[Any]],
+) -> None:
+    kind, rows = typed
+    try:
+        writer = ParquetWriter(Schema.of(kind), "test")
+    except RecordMismatch as error:
+        assert "Row.value" in str(error)  # noqa: PT017
+        return
+    try:
+        data = writer.joined([writer.encode(rows)])
+    except Unserialisable as error:
+        assert "Row.value" in str(error)  # noqa: PT017
+        assert annotated.may_misfit(rows), error  # noqa: PT017
+        return
+    found = parquet_records("1.parquet", data, record_reader(kind))
+    assert annotated.is_same(found, rows), found
+    table = parquet.read_table(pa.BufferReader(data))
+    assert annotated.plain(table.to_pylist(maps_as_pydicts="strict")) == annotated.plain(rows)
+    for row in rows:  # what is in a batch does not decide on the columns
+        assert writer.encode([row]).schema == table.schema.remove_metadata()
+
+
+@given(annotated.records())
+def test_a_record_is_the_same_after_json_lines_or_is_refused(
+    typed: tuple[type[Any], list[Any]],
+) -> None:
+    kind, rows = typed
+    try:
+        writer = JsonLinesWriter(Schema.of(kind), "test")
+    except RecordMismatch as error:
+        assert "JSON does not have" in str(error)  # noqa: PT017
+        return
+    try:
+        data = writer.encode(rows)
+    except Unserialisable as error:
+        assert "nan" in str(error) or "inf" in str(error)  # noqa: PT017
+        return
+    assert list(map(json.loads, data.splitlines()))
+    read = record_reader(kind)
+    found = json_records("1.jsonl", data, lambda line: read(json.loads(line)))
+    assert annotated.is_same(found, rows), found

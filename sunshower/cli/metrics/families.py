@@ -276,6 +276,13 @@ FAMILIES = (
            "their trees had failed", _counted(lambda counts: counts.expired, False)),
     Family("dead_letters_total", _COUNTER, _ONE, "spouts: tuples that became dead letters",
            _counted(lambda counts: counts.dead, True)),
+    Family("tuples_late_total", _COUNTER, _ONE, "windows and joins: tuples that came after their "
+           "window had ended", _counted(lambda counts: counts.late, False)),
+    Family("late_by", _GAUGE, _ONE, "windows and joins: how long after that the worst one came, in "
+           "the unit of the event-time field", _counted(lambda counts: counts.late_by, False)),
+    Family("tuples_ahead_total", _COUNTER, _ONE, "spouts, and sources of batches: tuples whose "
+           "event time was too far ahead of the clock to move the watermark",
+           _counted(lambda counts: counts.ahead)),
     Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
            "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
     Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had work but no credit, "
@@ -303,8 +310,9 @@ FAMILIES = (
            "event-time field; for datetimes, Unix time", _watermarks(0)),
     Family("watermark_lag", _GAUGE, _ONE, "the distance of the watermark from the newest event "
            "time that a spout has emitted, in the same unit", _watermarks(1)),
-    Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), or "
-           "that have succeeded before and now fail every input (doubt)", _waits(_number)),
+    Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), that "
+           "have succeeded before and now fail every input (doubt), or whose table in memory is "
+           "filled again (filling)", _waits(_number)),
     Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, at its last try",
            _waits(_longest)),
     Family("stuck_tasks", _GAUGE, _ONE, "tasks in a call of user code that has not returned for "

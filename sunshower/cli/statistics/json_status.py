@@ -91,6 +91,7 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "watermark": None if watermark is None else _finite(watermark[0]),
         "watermark_lag": None if watermark is None else watermark[1],
         "watermark_holds": list(snapshot.watermark_holds(id)),
+        "event_time_notes": list(snapshot.event_time_notes(id)),
         "state_entries": snapshot.state_entries(id),
         "awaits": sorted({spout for task in snapshot.tasks_of(id) for spout in task.awaits}),
         "figures": _figures(snapshot.figures(id)),

@@ -8,7 +8,7 @@ A partition is at its end if its leader has answered in time that no offset foll
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, NamedTuple
 
 from sunshower.clock import Clock
@@ -33,23 +33,36 @@ class EndChecks:
         self._positions: Mapping[Partition, int] = {}  # when the ends were last asked for
         self._ask_s = 0.0
 
-    def at_end(self, positions: Mapping[Partition, int]) -> Mapping[Partition, float]:
+    def at_end(
+        self, positions: Mapping[Partition, int], wait_s: float = 0.0
+    ) -> Mapping[Partition, float]:
         """The partitions that are read to their end, and when the last request that found this was
-        sent. `positions`: the next offset to read of each partition."""
+        sent. `positions`: the next offset to read of each partition. `wait_s`: how long to wait for
+        the answers to a new request, about partitions that were at their end before."""
+        self._note_answers(positions)
         now = self._clock.now()
+        if now >= self._ask_s:
+            self._ask(positions, now)
+            was_at_end = [one.answer for part, one in self._open.items() if part in self._at_end]
+            if wait_s and was_at_end:
+                wait(was_at_end, wait_s)
+                self._note_answers(positions)
+        return self._at_end
+
+    def _note_answers(self, positions: Mapping[Partition, int]) -> None:
         for partition, question in [*self._open.items()]:
             if question.answer.done():
                 del self._open[partition]
                 self._note(partition, positions.get(partition, -1), question)
-        if now >= self._ask_s:
-            self._ask_s = now + _EVERY_S
-            quiet = [one for one, at in positions.items() if self._positions.get(one) == at]
-            quiet = [one for one in quiet if one not in self._open]
-            self._positions = positions
-            self._at_end = {one: at for one, at in self._at_end.items() if one in positions}
-            answers = self._consumer.ask_ends(quiet) if quiet else {}
-            self._open |= {one: _Question(answer, now) for one, answer in answers.items()}
-        return self._at_end
+
+    def _ask(self, positions: Mapping[Partition, int], now: float) -> None:
+        self._ask_s = now + _EVERY_S
+        quiet = [one for one, at in positions.items() if self._positions.get(one) == at]
+        quiet = [one for one in quiet if one not in self._open]
+        self._positions = positions
+        self._at_end = {one: at for one, at in self._at_end.items() if one in positions}
+        answers = self._consumer.ask_ends(quiet) if quiet else {}
+        self._open |= {one: _Question(answer, now) for one, answer in answers.items()}
 
     def _note(self, partition: Partition, position: int, question: _Question) -> None:
         try:

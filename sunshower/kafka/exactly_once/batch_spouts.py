@@ -35,6 +35,7 @@ from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
+from sunshower.kafka.consuming.end_checks import EndChecks
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
+_ENDS_S = 0.2  # a batch waits so long for the leaders of partitions without messages
 ASKING_S = 5.0  # per batch, for finding start positions
 _LOOK_LATER_S = 10.0  # without an answer, topics that have no new messages are asked for later
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
@@ -156,6 +158,7 @@ class KafkaBatches(Partitioned):
         if self._consumer is None:
             self._consumer = Consumer(with_servers(self.settings, self._open_directory))
             self._fetching = BatchFetcher(self._consumer)
+            self._ends = EndChecks(self._consumer, self._clock)
             self._translator = Translator(*self._reads)
             self._translator.topic_id = lambda one: self._extents_of[one].topic_id or ""
         return self._consumer
@@ -246,6 +249,7 @@ class KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             if partition in unread:
+                self._note_topic(last, partition, start, room)
                 found[partition_name(partition)] = replace(start, count=0).kept()
                 self._read[partition] = start
                 continue
@@ -255,6 +259,8 @@ class KafkaBatches(Partitioned):
                 self._fetching.leave([partition])  # the next batch finds a new position
                 if not messages:
                     extent = self._beyond(partition, start)
+            self._note_topic(last, partition, extent, room)
+            room.partition = partition_name(partition)
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
             extent = replace(extent, count=len(messages), checksum=digest)
@@ -263,6 +269,21 @@ class KafkaBatches(Partitioned):
             idle = known and extent.end == start.end and self.kind is SpoutKind.OPAQUE
             found[name] = last[name] if idle else extent.kept()
         return found
+
+    def _note_topic(
+        self, last: Mapping[str, Any], partition: Partition, extent: Extent, room: Room
+    ) -> None:
+        """Note that a partition begins anew if its topic was created again."""
+        kept = last[name := partition_name(partition)]
+        former = None if kept is None else Extent.of(kept, name).topic_id
+        if former and extent.topic_id and former != extent.topic_id:
+            room.anew.add(name)
+
+    def partitions_at_end(self) -> Mapping[str, float] | None:
+        read = self._fetching.at
+        positions = {one: read[one] for one in self._extents_of if one in read}
+        found = self._ends.at_end(positions, _ENDS_S)
+        return {partition_name(one): at_s for one, at_s in found.items() if one in positions}
 
     def _emit(self, messages: list[Message], room: Room) -> None:
         if messages:

@@ -101,6 +101,9 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         if gone:
             raise IncompleteBatch("; ".join(gone))
 
+    def partitions_at_end(self) -> Mapping[str, float] | None:
+        return None  # a partition is in a batch only if its leader has answered
+
     def _missing(self, partition: Partition, extent: Extent) -> str:
         if extent.first == extent.end:
             return ""
@@ -120,6 +123,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
 
     def _emit_range(self, partition: Partition, extent: Extent, room: Room) -> None:
         self._read[partition] = extent
+        room.partition = partition_name(partition)
         if extent.first < extent.end:
             room.emit([OffsetRange(*partition, extent.first, extent.end, extent.topic_id or "")])
 

@@ -8,7 +8,8 @@ downstream waits for a dependency, because its deadlines are held meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
@@ -18,6 +19,10 @@ from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 
 _SLOW_PART = 0.25  # of the message timeout: a component with a longer queue wait is named
 _STEP = 1.5  # … and updated when the wait changes by this factor
+
+
+# Spout task → how many records were drawn for certain, and below which number all drawn ones are.
+Reached: TypeAlias = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,9 @@ class Conditions:
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
     # (component, task): surely in doubt, and no other task of the component succeeds
     in_doubt: frozenset[tuple[str, int]] = frozenset()
+    # (worker, life) with tables to be filled again → how far their sources were when their workers
+    # knew of this life
+    drawn: Mapping[tuple[int, int], Reached] = field(default_factory=dict)
     is_cut: bool = False  # a worker is silent, or two workers do not reach each other
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
@@ -40,6 +48,9 @@ class ConditionTracker:
     def __init__(self, plan: Plan, stored: MasterState) -> None:
         self._spouts = {spout.component for spout in plan.spouts}
         self._awaited = {id: {task.id for task in plan.tasks_of(id)} for id in plan.graph.awaited}
+        self._tables = plan.graph.refilled
+        refilled_from = {id for name in self._tables for id in plan.graph.components[name].refills}
+        self._sources = {id: {task.id for task in plan.tasks_of(id)} for id in refilled_from}
         self._timeout_s = plan.graph.config.message_timeout_s
         self._stored = stored
         # component in doubt → its tasks that do not wait → their first statistics since then, which
@@ -62,8 +73,30 @@ class ConditionTracker:
             frozenset(name for name, _, _ in waits),
             frozenset(succeeding),
             frozenset((n, id) for n, id, wait in doubts if wait.sure and n not in succeeding),
+            drawn=self._find_drawn(stats),
             slowest=self._find_slowest(tasks),
         )
+
+    def _find_drawn(self, stats: Mapping[int, WorkerStats]) -> dict[tuple[int, int], Reached]:
+        """For each life that waits for it: how far the sources of its tables are. What its former
+        life had processed was drawn before."""
+        found: dict[tuple[int, int], Reached] = {}
+        for waiting in stats.values() if self._tables else ():
+            place = waiting.worker, waiting.incarnation
+            tables = (task for task in waiting.tasks if task.component in self._tables)
+            if not (sources := {spout for task in tables for spout in task.awaits}):
+                continue
+            drawn = {
+                task.task: (self._stored.drawn.get(task.task, 0), task.owed)
+                for worker in stats.values()
+                if worker.lives.get(waiting.worker, 0) >= waiting.incarnation
+                for task in worker.tasks
+                if task.component in sources
+            }
+            expected = {task for id in sources for task in self._sources[id]}
+            if place in self.now.drawn or expected <= drawn.keys():
+                found[place] = self.now.drawn.get(place, drawn)
+        return found
 
     def _has_succeeded(self, task: TaskStats) -> bool:
         is_spout = task.component in self._spouts

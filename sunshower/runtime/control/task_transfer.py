@@ -31,6 +31,7 @@ class TaskTransfer:
         default_factory=dict
     )  # spouts: message → its charged failures
     event_times: dict[int, Any] = field(default_factory=dict)  # of `waiting`, for windows
+    times_ahead: set[int] = field(default_factory=set)  # of these, messages ahead of the clock
     ahead: list[Any] = field(default_factory=list)  # spouts: records taken and not emitted yet
     exhausted: bool = False
     state: Any = None  # the result of snapshot()

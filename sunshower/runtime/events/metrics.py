@@ -12,6 +12,7 @@ from sunshower.failures import Failure
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.tasks.supervision import WELL, Health
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.topologies.operators.windows.late_records import all_late
 
 K = TypeVar("K")
 
@@ -45,6 +46,10 @@ class Counts:
     pending: int = 0  # spouts: trees open now
     expired: int = 0  # bolts: inputs dropped unprocessed, because their trees had failed
     dead: int = 0  # spouts: of `acked`, those that became dead letters
+    ahead: int = 0  # spouts: records whose event time was too far in the future
+    late: int = 0  # windows and joins: records that came after their window had ended
+    # how long after that the worst of these came, in event time, in the unit of its field
+    late_by: float = field(default=0.0, compare=False)
     # bolts: how long their code ran for these records, without flush(); spouts: how long they
     # emitted; seconds, summed over tasks
     busy_s: float = field(default=0.0, compare=False)
@@ -71,6 +76,8 @@ class Counts:
         numbers: dict[str, Any] = {
             name: max(getattr(self, name) - getattr(before, name), 0) for name in _NUMBERS
         }
+        if numbers["late"]:
+            numbers["late_by"] = self.late_by
         parts: dict[str, Any] = {
             name: _less(getattr(self, name), getattr(before, name)) for name in _PARTS
         }
@@ -84,7 +91,7 @@ class Counts:
     @staticmethod
     def from_fields(found: Mapping[str, Any]) -> Counts:
         """The counters of `to_fields`, without fields of another release."""
-        known = {name: found[name] for name in (*_NUMBERS, *_PARTS) if name in found}
+        known = {name: found[name] for name in (*_NUMBERS, *_WORST, *_PARTS) if name in found}
         for name, key in _KEYED.items():
             known[name] = {key(*parts): count for *parts, count in found.get(name, ())}
         return Counts(**known)
@@ -94,6 +101,7 @@ class Counts:
         """The sum of `counts`, in one pass: those of 100 tasks take less than 0.2 ms."""
         all_fields = [vars(one) for one in counts]
         sums: dict[str, Any] = {name: sum(one[name] for one in all_fields) for name in _NUMBERS}
+        sums |= {name: max((one[name] for one in all_fields), default=0.0) for name in _WORST}
         parts: dict[str, Any] = {
             name: _sum(one[name] for one in all_fields if one[name]) for name in _PARTS
         }
@@ -109,7 +117,8 @@ _KEYED: Mapping[str, Callable[..., Any]] = {
     "places": FailurePlace,
     "executed_from": InputStream,
 }
-_NUMBERS = [field.name for field in fields(Counts) if field.name not in _PARTS]
+_WORST = ("late_by",)
+_NUMBERS = [field.name for field in fields(Counts) if field.name not in (*_PARTS, *_WORST)]
 
 
 def _sum(counts: Iterable[Mapping[K, int]]) -> Mapping[K, int]:
@@ -135,6 +144,9 @@ class EventTime:
     newest: float = -inf  # spouts: the highest one emitted
     spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
     holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long
+    ahead: str = ""  # spouts: which partitions are passed over, because their times are too far
+    # ahead of the clock
+    all_ahead: bool = False  # spouts: whether that is so of all of them
 
 
 @dataclass(frozen=True)
@@ -193,7 +205,8 @@ class TaskStats:
     done_s: float | None = None  # when the spout was done, on the worker's clock
     health: Health = WELL
     committed: int = 0  # spouts: all messages below this number are settled
-    drawn: int = 0  # spouts: no message from this number on was drawn
+    drawn: int = 0  # spouts: all messages below this number are drawn
+    owed: int = 0  # spouts: no message from this number on was drawn, also by its former lives
     unsettled: int = 0  # spouts: pending, or waiting to be emitted again
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
@@ -201,7 +214,10 @@ class TaskStats:
     failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
     entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
-    awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them
+    had_ended: float = -inf  # windows: up to where they had ended when the task read its state
+    in_time: bool = False  # windows: whether a record has come before its window had ended
+    awaits: tuple[str, ...] = ()  # spouts: those that fill its tables, while it waits for them;
+    # tables: those from which it is filled again
     has_filled: bool = False  # spouts: whether all that their source had at first is in the tables
 
     @property
@@ -224,6 +240,8 @@ class WorkerStats:
     links: Mapping[int, float] = field(default_factory=dict)  # worker that does not answer → for
     # how long, in seconds
     crash_reports: str | None = None  # why none can be written here; None: they can
+    lives: Mapping[int, int] = field(default_factory=dict)  # the workers that this one knows → the
+    # life of each; only if tables may be filled again
 
 
 @dataclass(frozen=True)
@@ -316,6 +334,29 @@ class Snapshot:
         known = [task.entries for task in self.tasks_of(component) if task.entries is not None]
         return sum(known) if known else None
 
+    def event_time_notes(self, component: str) -> Iterator[str]:
+        """What users should know of the event times of a component: of spouts, that all those of a
+        task or partition are too far in the future; of windows, that all records were late."""
+        times = {t.task: t.event_time for t in self.tasks_of(component) if t.event_time}
+        has_others = not all(time.all_ahead for time in times.values())
+        for task, time in times.items():
+            if time.all_ahead and has_others:
+                yield f"task {task}: {time.holds}; windows do not wait for it"
+            elif time.ahead:
+                yield f"task {task}: {time.ahead}"
+        if everything := self._all_late(component):
+            yield everything
+
+    def _all_late(self, component: str) -> str:
+        """What is wrong if all records of a window were late, as the state says that these windows
+        had ended before this run; "" if not."""
+        tasks, late = self.tasks_of(component), self.component(component).late
+        had_ended = max((task.had_ended for task in tasks), default=-inf)
+        is_first = not self.retired.get(component, Totals()).counts.executed
+        if not late or had_ended == -inf or not is_first or any(task.in_time for task in tasks):
+            return ""
+        return all_late(late, had_ended)
+
     def watermark(self, component: str) -> tuple[float, float | None] | None:
         """The watermark of a component's slowest task, and how far it is behind the newest record
         that a spout has emitted; None: without event time, or not known yet; both in the unit of
@@ -337,10 +378,13 @@ class Snapshot:
         windows, spout tasks of which nothing is heard, such as those of a worker that is replaced.
         """
         own = [task for task in self.tasks_of(component) if task.event_time is not None]
-        times = [(task.event_time.watermark, task) for task in own if task.event_time]
-        slowest = min(times, key=lambda one: one[0])[1] if times else None
-        if slowest is not None and slowest.event_time and slowest.event_time.holds:
-            yield f"task {slowest.task}: {slowest.event_time.holds}"
+        times = [(task.event_time, task.task) for task in own if task.event_time]
+        if times and all(time.all_ahead for time, _ in times):
+            yield times[0][0].holds
+        elif times := [(time, task) for time, task in times if not time.all_ahead]:
+            slowest, task = min(times, key=lambda one: one[0].watermark)
+            if slowest.holds:
+                yield f"task {task}: {slowest.holds}"
         reported = {task.task for task in self.tasks()}
         followed = {spout for task in own if task.event_time for spout in task.event_time.spouts}
         for spout in sorted(followed - reported):

@@ -56,6 +56,7 @@ class WaitKind(StrEnum):
 
     UNAVAILABLE = "unavailable"  # a dependency is unavailable; see outages.py
     DOUBT = "doubt"  # it has succeeded before, and now fails every input
+    FILLING = "filling"  # a table in memory is filled again; see table_refill.py
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,14 @@ class Supervision:
         wait_s = backoff(_PAUSE_FIRST_S, self.tries, _PAUSE_MAX_S)
         self.resumes_s = now + wait_s * (1 - 0.5 * self._chance())
         return self.resumes_s
+
+    def hold(self, kind: WaitKind, error: TaskError, now: float) -> None:
+        """Let the task wait until `tried` and `end_wait` are called; `error`: why. Called again
+        when there is more to say."""
+        self.pause(kind, error)
+        if self._waits_since_s is None:
+            self.begin_pause(now)
+        self._wait_until(inf)
 
     def check_doubt(self, now: float) -> None:
         """Raise TopologyFailed if a bolt has been in doubt for ten minutes."""

@@ -1,1 +1,1 @@
-"""Records as Arrow and Spark tables, and folders of committed batches."""
+"""Spark's schemas, its states, and folders and tables of committed batches."""

@@ -99,6 +99,15 @@ class LakeTable(ABC):
                 "sunshower.dev"
             )
 
+    def check_settings(self, settings: Mapping[str, str]) -> None:  # noqa: B027
+        """Check the declaration, with the settings of its sessions. Raises ConfigError."""
+
+    def _check_new(  # noqa: B027
+        self, session: SparkSession, result: StructType
+    ) -> None:
+        """Raise ResultMismatch for columns that a new table cannot have. It would be refused only
+        when it is created, after the batch was committed."""
+
     def _kept(self, session: SparkSession, schema: StructType) -> StructType:
         """The columns as the table would keep them."""
         return schema
@@ -210,6 +219,7 @@ class LakeTable(ABC):
             )
         schema = self._schema(session)
         if schema is None:
+            self._check_new(session, result)
             return
         there = {one.name.casefold(): one for one in schema}
         for name in sorted(there.keys() ^ ours.keys()):

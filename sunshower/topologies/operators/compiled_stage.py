@@ -28,6 +28,7 @@ from sunshower.topologies.operators.steps import (
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
     from sunshower.topologies.async_functions import CallLimits
+    from sunshower.topologies.operators.windows.late_records import LateRecords
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -180,6 +181,10 @@ class OperatorBolt(Bolt[Any, Any]):
             for name, value in {**own, **(_call(operator, "figures") or {})}.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums
+
+    def __sunshower_late__(self) -> LateRecords | None:
+        """The late records of its window or join; None: it is none."""
+        return getattr(self._window, "late_records", None)
 
     def in_memory(self) -> Iterator[str]:
         """The names of states that are in the memory of the tasks."""

@@ -165,6 +165,7 @@ class StageDraft:
         # of a table: what lets the records that are joined with it come as updates
         self.on_updates: list[Callable[[], None]] = []
         self.is_awaited = False  # whether records of other inputs wait until these are read
+        self.is_in_memory = False  # of a table: whether it is lost with its process
         self._words: Counter[str] = Counter()
 
     def end_by(
@@ -191,8 +192,7 @@ class StageDraft:
         timers."""
         rows = self.input.then(operator, operator.schema)
         if isinstance(operator, TimedProcess):
-            named = operator.field and TimeField(operator.field, operator.zone)
-            self.window = WindowDraft([named or None], operator, rows)
+            self.window = WindowDraft([operator.event_time], operator, rows)
         return rows
 
     @cached_property

@@ -11,7 +11,10 @@ all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every ro
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
+
+from sunshower.topologies.operators.windows.event_times import Time, highest, lowest
 
 BATCH, COMMIT, SUCCESS = "$batch", "$commit", "$success"
 
@@ -52,6 +55,7 @@ class BatchCommand(NamedTuple):
     why: Any = None  # with `skip`: the last failure, see batch_letters.py
     current: int = 0  # the lowest txid that was not committed when this was emitted
     metadata: Any = None  # of the batch, from its spout's coordinator: plain values
+    ended: bool = False  # as SourceTime
 
 
 class Part(NamedTuple):
@@ -63,6 +67,28 @@ class Part(NamedTuple):
     rows: list[Any]
 
 
+class SourceTime(NamedTuple):
+    """How far a source is in event time at the end of a batch, as windows need it: the lowest of
+    its partitions, except those that are idle or ended; inf: there are no others. See
+    trident/spouts/reached_times.py."""
+
+    reached: Time
+    earlier: Time  # the same when the order for the batch was given
+    idle: bool  # a partition is idle
+    ended: bool  # the source has no rows after this batch
+    newest: Time = inf  # the highest time of any partition; inf: it is not known
+
+    def merged(self, other: SourceTime) -> SourceTime:
+        """That of all partitions of both."""
+        return SourceTime(
+            lowest([self.reached, other.reached]),
+            lowest([self.earlier, other.earlier]),
+            self.idle or other.idle,
+            self.ended and other.ended,
+            highest([self.newest, other.newest]),
+        )
+
+
 class Count(NamedTuple):
     """The number of parts of an attempt that the sender sent to this task, on all its streams."""
 
@@ -71,3 +97,4 @@ class Count(NamedTuple):
     epoch: int
     parts: int
     late: bool = False  # sent in the commit phase
+    times: Any = None  # source with windows downstream → its SourceTime as a list

@@ -28,6 +28,7 @@ from sunshower.trident.coordination.batch_scheduler import (
     Commit,
     Step,
 )
+from sunshower.trident.coordination.spout_coordinator import ended_of
 from sunshower.trident.coordination.stored_progress import (
     StoredProgress,
     coordinator_path,
@@ -64,6 +65,7 @@ class GroupPlan:
     interval_s: float
     skip: Skip
     bolts: frozenset[str]  # its own; the tree of a batch may contain others
+    ends_windows: frozenset[str] = frozenset()  # spouts whose end may end windows
 
 
 class MasterBatchCoordinator(Stateless, Spout[Any]):
@@ -80,6 +82,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         self._out: SpoutCollector[Any] | None = None
         self._causes: dict[int, Failure] = {}  # txid → the last failure that counted
         self._quiet_until_s = 0.0
+        self._windows_wait = False  # there are no more rows, and windows do not know it yet
 
     def open(self, context: Context) -> None:
         """Open the stores and start a new epoch. Raises Unavailable during an outage."""
@@ -165,7 +168,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         return True
 
     def _is_ready(self, txid: int) -> bool:
-        return any(one.is_ready(txid) for one in self._coordinators.values())
+        return self._windows_wait or any(one.is_ready(txid) for one in self._coordinators.values())
 
     def _run_begun(self) -> None:
         """Emit what follows from an ack or a failure at once. `next_tuple`, which is not called
@@ -210,12 +213,18 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
                     scheduler.delay_begin(self._idle.seconds(), now)
 
     def _was_last(self, txid: int) -> bool:
-        """Whether no spout will have rows after a committed batch."""
+        """Whether no spout will have rows after a committed batch, and all windows know it."""
+        self._windows_wait, has_told = False, True
         for id, coordinator in self._coordinators.items():
             node = JsonNode(self._tree, meta_path(self._plan.root, id, txid))
-            if not node.read() or not coordinator.is_last(node.value):
+            if not node.read():
                 return False
-        return True
+            metadata, ended = ended_of(node.value)
+            if not coordinator.is_last(metadata):
+                return False
+            has_told = has_told and (ended or id not in self._plan.ends_windows)
+        self._windows_wait = not has_told
+        return has_told
 
     def _keep_failures(self, txid: int) -> None:
         """Store the failures for a later life of this task. After giving up, none are stored, so

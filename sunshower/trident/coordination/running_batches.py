@@ -6,7 +6,7 @@ length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
+from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Feed, StageNode
-from sunshower.trident.stages.port import Waiting, publishing
+from sunshower.trident.stages.port import Timed, Waiting, publishing
 from sunshower.trident.tasks.part_sender import PartSender
 
 Take = Callable[[Sequence[Any]], None]
@@ -61,12 +63,17 @@ class Operators:
         """Select the attempt for which `start` returned `batches`."""
         self._batches = batches
 
-    def finish(self, which: Sequence[int], attempt: Attempt) -> int:
-        """Finish nodes in order, up to one that is not ready. Returns how many were finished."""
+    def finish(
+        self, which: Sequence[int], attempt: Attempt, times: Mapping[str, SourceTime]
+    ) -> int:
+        """Finish nodes in order, up to one that is not ready. Returns how many were finished.
+        `times`: how far the sources are."""
         for done, index in enumerate(which):
             operator, batch = self._nodes[index].operator, self._batches[index]
             if index in self._waiting and not self._waiting[index].ready(batch, attempt):
                 return done
+            if isinstance(operator, Timed):
+                operator.note_times(batch, times)
             operator.finish(batch, attempt, self._emits[index])
         return len(which)
 
@@ -86,6 +93,13 @@ class Operators:
     def state_entries(self) -> int | None:
         """How many entries the states have; None: no state, or not known."""
         return entries_of(node.operator for node in self._nodes[: self._prepared])
+
+    def late_records(self) -> LateRecords | None:
+        """The late records of its windows; None: it has none."""
+        nodes = self._nodes[: self._prepared]
+        found = [getattr(node.operator, "late_records", None) for node in nodes]
+        windows = [records for records in found if records is not None]
+        return sum_of(windows) if windows else None
 
     def results(self) -> list[Any]:
         """The results of all operators that have one."""

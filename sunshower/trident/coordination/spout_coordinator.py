@@ -1,6 +1,7 @@
 """The bolt `$spoutcoord-<spout>`: decides and stores the contents of each batch of a spout.
 
-It stores metadata before it emits them. Storm:
+It stores metadata before it emits them; with windows of time downstream together with whether the
+source has rows after the batch: {"$ended": true, "metadata": …}. Storm:
 org.apache.storm.trident.spout.TridentSpoutCoordinator
 """
 
@@ -16,7 +17,17 @@ from sunshower.topologies.components import Bolt, Collector, Context, Stateless,
 from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
 from sunshower.trident.coordination.transactional_log import TransactionalLog
-from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+
+_ENDED = "$ended"
+
+
+def ended_of(stored: Any) -> tuple[Any, bool]:
+    """The metadata of a batch as stored, and whether it is known that the source has no rows after
+    it."""
+    if isinstance(stored, dict) and _ENDED in stored:
+        return stored["metadata"], stored[_ENDED]
+    return stored, False
 
 
 class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
@@ -26,8 +37,18 @@ class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
 
     streams = {BATCH: BatchCommand}  # noqa: RUF012
 
-    def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:
+    def __init__(
+        self,
+        id: str,
+        spout: TridentSpout,
+        store: Callable[[], Tree],
+        root: str,
+        *,
+        ends_windows: bool = False,
+    ) -> None:
+        """`ends_windows`: windows of time are downstream, which the end of the source may end."""
         self._id = id
+        self._ends_windows = ends_windows
         self._spout = spout
         self._store = store
         self._root = root
@@ -52,18 +73,29 @@ class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
             out.fail(tuple, f"attempt {command.attempt} of batch {command.txid} is void: {why}")
             return
         else:
-            metadata = self._metadata(command.txid)
-            out.emit(command._replace(metadata=metadata), tuple, stream=BATCH)
+            metadata, ended = self._metadata(command.txid, command.current)
+            out.emit(command._replace(metadata=metadata, ended=ended), tuple, stream=BATCH)
         out.ack(tuple)
 
     def cleanup(self) -> None:
         self._coordinator.close()
         self._tree.close()
 
-    def _metadata(self, txid: int) -> Any:
-        log = self._log
-        log.override(txid, self._coordinator.initialize(txid, log.previous(txid), log.get(txid)))
-        return log.get(txid)
+    def _metadata(self, txid: int, current: int) -> tuple[Any, bool]:
+        """The metadata of a batch, and whether the source has no rows after it. The latter is
+        decided once for a transactional batch: all attempts end the same windows."""
+        log, known = self._log, txid in self._log
+        previous, _ = ended_of(log.previous(txid))
+        stored, ended = ended_of(log.get(txid))
+        metadata = self._coordinator.initialize(txid, previous, stored)
+        if self._ends_windows:
+            if not (known and self._spout.kind is SpoutKind.TRANSACTIONAL):
+                has_ended = getattr(self._coordinator, "has_ended", None)
+                is_last = self._coordinator.is_last
+                ended = has_ended(metadata, current) if has_ended else is_last(metadata)
+            metadata = {_ENDED: ended, "metadata": metadata}
+        log.override(txid, metadata)
+        return ended_of(log.get(txid))
 
     def _late(self, command: BatchCommand) -> str:
         """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a

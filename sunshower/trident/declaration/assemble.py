@@ -63,10 +63,12 @@ def assemble(topology: Topology, group: Group) -> None:
         interval_s=group.interval_s,
         skip=group.skip,
         bolts=frozenset(own),
+        ends_windows=frozenset(source.id for source in sources if source.ends_windows),
     )
     master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
     for source in sources:
-        bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
+        place: Any = (source.id, source.spout, group.store, group.root)
+        bolt = SpoutCoordinatorBolt(*place, ends_windows=source.ends_windows)
         words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
         topology.bolt(coordinator_id(source.id), bolt, words, fields=())
     found = phases(group.stages)
@@ -82,7 +84,7 @@ def assemble(topology: Topology, group: Group) -> None:
                 check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
         begin, emitter = stage.source, None
         if begin is not None:
-            emitter = EmitterRunner(begin, group.store, group.root, timeout_s)
+            emitter = EmitterRunner(begin, group.store, group.root, timeout_s, group.interval_s)
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(

@@ -33,6 +33,7 @@ from sunshower.topologies.operators.updates.update_rows import (
     of_updates,
     update_schema,
 )
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.topology import Topology
 from sunshower.trident.coordination.stored_progress import coordinator_path
@@ -130,6 +131,16 @@ class RowSource:
     updates: bool = False  # whether something reads them as updates
     arrivals: list[RowSource] = field(default_factory=list)  # in other stages
 
+    def derivation(self) -> Iterator[RowSource]:
+        """These rows, and all that they are made of."""
+        found: dict[RowSource, None] = {}
+        frontier = [self]
+        while frontier:
+            if (rows := frontier.pop()) not in found:
+                found[rows] = None
+                frontier += rows.origins
+                yield rows
+
     @property
     def is_uneven(self) -> bool:
         """Whether another attempt may send these rows to other tasks: they were distributed
@@ -196,6 +207,8 @@ class StageBuilder:
     name: str | None = None
     leaves: bool = False  # as Stage.leaves
     spout_rows: RowSource | None = None
+    ends_windows: bool = False  # as Source.ends_windows
+    time: TimeField | None = None  # as Source.time
     nodes: list[tuple[Operator, RowSource]] = field(default_factory=list)  # and what it emits
     arrivals: list[RowSource] = field(default_factory=list)
 
@@ -445,7 +458,8 @@ def _frozen(
 ) -> Stage:
     source, nodes = None, _Nodes(stage)
     if stage.spout is not None and (rows := stage.spout_rows) is not None:
-        source = Source(ids[stage], stage.spout, rows.schema, nodes.of_arrival(rows))
+        feeds, about = nodes.of_arrival(rows), (stage.ends_windows, stage.time)
+        source = Source(ids[stage], stage.spout, rows.schema, feeds, *about)
     inputs, outputs = list[StageInput](), list[StageOutput]()
     for origin, arrival, stream in connections:
         updates = arrival.updates

@@ -43,6 +43,7 @@ from sunshower.topologies.operators.updates.update_rows import (
     totals_lineage,
 )
 from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
+from sunshower.topologies.operators.windows.declaring import behind_window, check_time
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
@@ -55,12 +56,12 @@ from sunshower.trident.declaration.persisted import (
     processed,
 )
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
-from sunshower.trident.declaration.stage_builder import RowSource, TaskSettings
+from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
 from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import ByBatch, ByFields, ToAll, ToFirst
-from sunshower.trident.stages.windowing import Windows
+from sunshower.trident.stages.windowing import LATE, ON_TIME, Windows
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -192,10 +193,14 @@ class Aggregations(Generic[R_co]):
         name: str = "windows",
         not_exactly_once: bool = False,
         **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[Any]:
+    ) -> WindowBatches[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
         end of a time window or the number of a count window. The state `name` holds the contents of
-        open windows and is written as a whole in the commit phase of each batch."""
+        open windows and is written as a whole in the commit phase of each batch.
+
+        Raises TopologyError if a spout upstream does not know the event time of its rows, and for a
+        window of event time behind another window.
+        """
         stream, by = self._grouped()
         where = self._location("window")
         if not isinstance(window, Window):
@@ -205,10 +210,19 @@ class Aggregations(Generic[R_co]):
             stream.schema.check_field(window.field, where)
         more = {"window": type_of_end(window, stream.schema)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
-        slot = new_state(state, name, stream, where, not_exactly_once, by=by)
-        operator = Windows(slot, window, stream.schema, by, given, out, stream.stage.root)
         check_one_task(by, tasks.get("parallelism", 1), where)
-        return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
+        sources = [] if window.by_count else _sources_of(stream, window, where)
+        slot = new_state(state, name, stream, where, not_exactly_once, by=by)
+        ids = [source.root for source in sources]
+        operator = Windows(slot, window, stream.schema, by, given, out, ids)
+        pairs = stream.send_groups(by, tasks).then(operator, PAIRS)
+        for source in sources:
+            source.ends_windows = True
+            if window.field is not None:
+                source.time = source.time or window.time
+        rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
+        rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
+        return rows
 
     def state_query(
         self,
@@ -406,6 +420,38 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
 
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self, ()
+
+
+class WindowBatches(BatchStream[R_co]):
+    """The rows of windows that have ended, in batches."""
+
+    pairs: RowSource  # (branch, row): with the late ones
+
+    @property
+    def late(self) -> BatchStream[R_co]:
+        """Rows that came too late for their window, aggregated in the same way. One that is late
+        for several windows counts in the last of them."""
+        return BatchStream(self.pairs.then(steps.TakeBranch(LATE), self.schema))
+
+    def _of(self, *sources: RowSource) -> Any:
+        return BatchStream(*sources)
+
+
+def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[StageBuilder]:
+    """The stages of the spouts whose rows reach a window of time. Raises TopologyError if one of
+    them does not know their event time, and for a window of event time behind another one."""
+    found: dict[StageBuilder, None] = {}
+    for rows in (one for source in stream.sources for one in source.derivation()):
+        stage = rows.stage
+        operator = None if rows.node is None else stage.nodes[rows.node][0]
+        if window.field is not None and isinstance(operator, Windows):
+            raise behind_window(where, f"window {operator.slot.name!r}")
+        if rows is stage.spout_rows:
+            found[stage] = None
+            if window.time is not None:
+                told = f"spout {stage.root!r}"
+                check_time(window.time, stage.time, told, rows.schema, stage.spout, where)
+    return [*found]
 
 
 def _parts_of_updates(

@@ -21,6 +21,7 @@ class BatchSpout:
     emits: Any = None  # its record type, or the names of its fields
     kind: SpoutKind = SpoutKind.NON_TRANSACTIONAL
     parallelism_max: int | None = 1  # None: any number of tasks, each emits its own share
+    event_time: Any = None  # or a method, as Spout.event_time
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first batch."""
@@ -50,6 +51,7 @@ class AdaptedBatchSpout:
         self._spout = spout
         self.emits, self.kind = spout.emits, spout.kind
         self.parallelism_max = spout.parallelism_max
+        self.event_time = spout.event_time
 
     def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _Coordinator(deepcopy(self._spout))
@@ -73,6 +75,9 @@ class _Emitter(Emitter):
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         self._spout.emit_batch(attempt.txid, rows)
+
+    def event_time(self, row: Any) -> Any:
+        return self._spout.event_time(row)
 
     def success(self, attempt: Attempt) -> None:
         self._spout.ack(attempt.txid)

@@ -30,12 +30,23 @@ class Bounds:
         check_all(self, {"records": COUNT, "bytes": COUNT, "seconds": SECONDS}, "Bounds: ")
 
 
+class RowsPart(NamedTuple):
+    """Rows of one partition that were emitted one after the other."""
+
+    partition: str | None  # None: not known
+    end: int  # how many rows there are up to here, those of earlier parts included
+
+
 class Room:
     """Collects the rows of one batch and tracks what its bounds still allow (port `Rows`)."""
 
     def __init__(self, bounds: Bounds, clock: Clock, records_max: int | None = None) -> None:
         self.rows: list[Any] = []
         self.filled: set[str] = set()  # partitions that are known to have emitted rows
+        self.partition: str | None = None  # that of the rows emitted next, for windows
+        self.parts: list[RowsPart] = []
+        self.anew: set[str] = set()  # partitions that begin anew: event times before do not count
+        self.refused: list[str] = []  # why some records of the batch cannot be emitted
         most = bounds.records if records_max is None else min(records_max, bounds.records)
         self.records = most  # left
         self.bytes = bounds.bytes  # left
@@ -45,8 +56,16 @@ class Room:
     def emit(self, rows: Sequence[Any], read_bytes: int = 0) -> None:
         """Add rows that were read from `read_bytes` bytes."""
         self.rows += rows
+        if rows:
+            self.parts.append(RowsPart(self.partition, len(self.rows)))
         self.records -= len(rows)
         self.bytes -= read_bytes
+
+    def refuse(self, reason: str) -> None:
+        """A record of the batch cannot be emitted, in no attempt. The batch fails, and the others
+        are put aside if it is skipped."""
+        self.refused.append(reason)
+        self.records -= 1
 
     @property
     def seconds(self) -> float:

@@ -76,7 +76,7 @@ class PlainSpout(PartitionedSpout):
         self.emits = _emits(spout, Level.RECORDS, refusal)
         self.kind = SpoutKind.TRANSACTIONAL if repeats else SpoutKind.NON_TRANSACTIONAL
         self.bounds = bounds or Bounds()
-        self._spout = spout
+        self._spout, self.event_time = spout, spout.event_time
         self._reading: _Reading | None = None
         self._kept: dict[int, list[Any]] = {}  # rows of batches in progress, by their first record
 
@@ -127,7 +127,7 @@ class PlainSpout(PartitionedSpout):
             self.close()
             spout = deepcopy(self._spout)
             spout.open(self._context)
-            self._reading = _Reading(spout, first)
+            self._reading, self.event_time = _Reading(spout, first), spout.event_time
         return self._reading
 
     def is_end(self, partition: str, metadata: Any) -> bool:
@@ -213,6 +213,7 @@ class PolledSpout:
         refusal = "has no next_tuple, which could be asked for batches"
         self.emits = _emits(spout, Level.NEXT_TUPLE, refusal)
         self._spout, self._bounds = spout, bounds or Bounds()
+        self.event_time = spout.event_time
 
     def coordinator(self, store: Tree, path: str, context: Context) -> _Coordinator:
         return _Coordinator(JsonNode(store, f"{parent(path)}/user/ended"))
@@ -285,6 +286,9 @@ class _Emitter(Emitter):
             self._kept[txid] = self._poll(rows.records_max)
         self._store_end(txid)
         rows.emit([one.record for one in self._kept[txid]])
+
+    def event_time(self, row: Any) -> Any:
+        return self._spout.event_time(row)
 
     def success(self, attempt: Attempt) -> None:
         for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):

@@ -113,16 +113,19 @@ class PartitionsCoordinator(Coordinator):
         return run.startswith(f"{self._spout.declared}.")
 
     def is_last(self, metadata: Any) -> bool:
+        return self.has_ended(metadata, metadata["txid"] + 1)
+
+    def has_ended(self, metadata: Any, current: int) -> bool:
         names = [name for name in metadata["partitions"] if name is not None]
         begin_batch(self._spout, metadata)
         run = metadata.get("run", "")
         if not self._ends or not names or (self._spout.declared and not self._is_of_ours(run)):
             return False
-        return all(self._at_end(name, run, metadata["txid"]) for name in names)
+        return all(self._at_end(name, run, current) for name in names)
 
-    def _at_end(self, name: str, run: str, txid: int) -> bool:
+    def _at_end(self, name: str, run: str, current: int) -> bool:
         if (run, name) not in self._ended:
-            found = PartitionLog(self._tree, self._emitters, name).before(txid + 1)
+            found = PartitionLog(self._tree, self._emitters, name).before(current)
             if at_end(self._spout, name, found):
                 self._ended.add((run, name))
         return (run, name) in self._ended

@@ -2,6 +2,7 @@
 
     …/user/<partition>/<txid>      {"epoch": 1, "attempt": 0, "metadata": …}, or without
                                    metadata if the batch has no rows of the partition
+                                   … "at": [12.5, 11.0, false]     a PartitionAt, with windows
 
 Nodes that Storm itself has written (metadata alone) are read as attempt -1. Storm:
 RotatingTransactionalState, as the partitioned executors use it
@@ -20,6 +21,7 @@ from sunshower.state.tree import Tree, parent
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.stored_progress import current_batch
 from sunshower.trident.coordination.transactional_log import JsonNode, TransactionalLog, encode
+from sunshower.trident.spouts.reached_times import UNKNOWN, PartitionAt
 
 
 class Nothing(Enum):
@@ -48,6 +50,16 @@ class PartitionLog(TransactionalLog):
             return value.get("metadata", NOTHING)
         return NOTHING if value is None else value
 
+    def at(self, txid: int) -> PartitionAt | None:
+        """How far the partition is after a batch that has an entry; None: it is not known."""
+        value = self._nodes()[txid].value
+        return PartitionAt.of(value["at"]) if _is_stamped(value) and "at" in value else None
+
+    def at_before(self, txid: int) -> PartitionAt:
+        """The same after the batches before `txid`."""
+        known = [key for key in self._nodes() if key < txid and self.at(key) is not None]
+        return (self.at(max(known)) if known else None) or UNKNOWN
+
     def before(self, txid: int) -> Any:
         """The metadata of the greatest smaller txid that has some; NOTHING if none has."""
         found = self.latest(txid - 1)
@@ -65,12 +77,12 @@ class PartitionLog(TransactionalLog):
             return metadata is before
         return bool(json.loads(encode(metadata, self._path)) == before)
 
-    def keep_first(self, attempt: Attempt, metadata: Any) -> None:
+    def keep_first(self, attempt: Attempt, metadata: Any, at: PartitionAt | None = None) -> None:
         """Write the entry of a batch that has none; it is final. Raises FailedBatch if another life
         of this task has written one: the next attempt emits that one."""
         node = JsonNode(self._tree, self._path_of(attempt.txid))
         try:
-            node.write(_entry(attempt, metadata))
+            node.write(_entry(attempt, metadata, at))
         except NodeExists:
             raise FailedBatch(
                 f"{node.path} was written meanwhile by another life of this task; the next attempt "
@@ -78,7 +90,7 @@ class PartitionLog(TransactionalLog):
             ) from None
         self._nodes()[attempt.txid] = node
 
-    def keep(self, attempt: Attempt, metadata: Any) -> None:
+    def keep(self, attempt: Attempt, metadata: Any, at: PartitionAt | None = None) -> None:
         """Write the entry of an attempt over that of an earlier one. Raises StaleAttempt if there
         is one of a later attempt."""
         stamp = (attempt.epoch, attempt.attempt)
@@ -92,7 +104,7 @@ class PartitionLog(TransactionalLog):
                     "this writer was replaced, and changes nothing"
                 )
             try:
-                return self._write(attempt.txid, _entry(attempt, metadata))
+                return self._write(attempt.txid, _entry(attempt, metadata, at))
             except (NodeExists, NoNode, WrongVersion):
                 continue  # another writer: the entry is read again
 
@@ -106,9 +118,13 @@ def _is_stamped(value: Any) -> bool:
     return isinstance(value, dict) and {"epoch", "attempt"} <= value.keys()
 
 
-def _entry(attempt: Attempt, metadata: Any) -> dict[str, Any]:
-    value = {"epoch": attempt.epoch, "attempt": attempt.attempt}
-    return value if metadata is NOTHING else value | {"metadata": metadata}
+def _entry(attempt: Attempt, metadata: Any, at: PartitionAt | None) -> dict[str, Any]:
+    value: dict[str, Any] = {"epoch": attempt.epoch, "attempt": attempt.attempt}
+    if metadata is not NOTHING:
+        value["metadata"] = metadata
+    if at is not None:
+        value["at"] = at.stored()
+    return value
 
 
 class CommittedBatches:

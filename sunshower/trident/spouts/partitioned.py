@@ -29,6 +29,7 @@ class Partitioned:
     bounds = Bounds()  # of one task's share of a batch
     declared = ""  # identifies the declaration, for sources whose ends depend on the start time
     origin: str | None = None  # for sources that start at their end: identifies that start
+    event_time: Any = None  # or a method, as Spout.event_time
 
     def open(self, context: Context) -> None:
         """Called once per copy, in the coordinator and in each task. Connect lazily."""
@@ -50,16 +51,29 @@ class Partitioned:
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
         """Emit from all partitions of a task at once: override this or `emit_new`. A partition
-        without an entry in the result, or whose entry equals `last`, has no rows in this batch."""
+        without an entry in the result, or whose entry equals `last`, has no rows in this batch. For
+        windows, `room.partition` is the partition of the rows that are emitted next."""
         found = {}
         for partition, before in last.items():
             if room.full:
                 break
-            emitted = len(room.rows)
+            emitted, room.partition = len(room.rows), partition
             found[partition] = self.emit_new(partition, before, room)
             if len(room.rows) > emitted:
                 room.filled.add(partition)
         return found
+
+    def partitions_at_end(self) -> Mapping[str, float] | None:
+        """Return which partitions were read to their end by the last `emit_all_new`, and when that
+        began: partition → seconds of `Context.clock`. Called after it if windows of event time are
+        downstream.
+
+        A partition is left out while it has rows that were not emitted, or while its source does
+        not answer. With 30 s of such answers and without a row it is idle: windows do not wait for
+        it. None: this spout cannot tell; then each answer counts, so rows that it reads after an
+        outage of one partition may be late.
+        """
+        return None
 
     def is_end(self, partition: str, metadata: Any) -> bool:
         """Whether nothing will ever follow. When all partitions are at their end, so is the stream.
@@ -94,6 +108,7 @@ class PartitionedSpout(Partitioned):
         incomplete, emit the others before raising that."""
         gone = []
         for partition, one in metadata.items():
+            room.partition = partition
             try:
                 self.emit_again(partition, one, room)
             except IncompleteBatch as error:

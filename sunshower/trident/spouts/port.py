@@ -32,6 +32,10 @@ class Rows(Protocol):
         """How many rows of a new batch are processed in time, by the time of those before; None:
         their time does not matter."""
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether the batch is skipped: its rows become dead letters."""
+
     def emit(self, rows: Sequence[Any]) -> None:
         """Add rows of the spout's record type; any number at a time."""
 
@@ -56,6 +60,11 @@ class Coordinator:
         """Whether there will be no rows after the batch with these metadata, which is committed:
         then the topology may end. Called on the master's instance."""
         return False
+
+    def has_ended(self, metadata: Any, current: int) -> bool:
+        """Whether it is known when the batch with these metadata begins that there will be no rows
+        after it; the batches before `current` are committed. Asked if windows are downstream."""
+        return self.is_last(metadata)
 
     def close(self) -> None:
         """Release resources."""

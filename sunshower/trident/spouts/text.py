@@ -8,6 +8,7 @@ A share is a partition, some of the files one after the other:
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from itertools import repeat
 from pathlib import Path, PurePath
@@ -15,7 +16,7 @@ from typing import Any
 
 from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, TopologyError
-from sunshower.topologies.sources import Line, TextFiles
+from sunshower.topologies.sources import Line, TextFiles, is_utf8
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 
@@ -43,6 +44,8 @@ class TextFileBatches(PartitionedSpout):
         shares: int = 8,
     ) -> None:
         files = TextFiles(*patterns, encoding=encoding, errors=errors).files
+        if encoding != "declared" and is_utf8(encoding):
+            encoding = "utf-8"  # a byte order mark is only at the beginning of a file
         if encoding == "declared" or "\n".encode(encoding) != b"\n":
             raise TopologyError(
                 f"TextFileBatches: lines of encoding {encoding!r} cannot be separated by their "
@@ -106,6 +109,8 @@ class TextFileBatches(PartitionedSpout):
             )
 
     def _rows(self, block: bytes, path: str, offset: int) -> list[Line]:
+        if not offset and is_utf8(self.encoding) and block.startswith(BOM_UTF8):
+            block, offset = block[len(BOM_UTF8) :], len(BOM_UTF8)
         try:
             text = block.decode(self.encoding, self.errors)
         except UnicodeDecodeError as error:

@@ -16,6 +16,7 @@ from sunshower.config import NOTHING, Resources
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.trident.spouts.port import TridentSpout
 from sunshower.trident.stages.port import Waiting, publishing
 
@@ -75,6 +76,8 @@ class Source:
     spout: TridentSpout
     schema: Schema
     feeds: tuple[Feed, ...]
+    ends_windows: bool = False  # windows of time are downstream, which its end may end
+    time: TimeField | None = None  # the event time of its rows, if these windows use it
 
 
 @dataclass(frozen=True)

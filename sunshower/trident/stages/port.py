@@ -5,9 +5,11 @@ The port of all operators is `sunshower/topologies/operators/port.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from sunshower.topologies.operators.port import Attempt, Operator
+from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.states.counted import CountedIn
 
 
@@ -27,6 +29,14 @@ class Publishing(Operator):
 def publishing(operator: Operator) -> Publishing | None:
     """The operator, if it publishes."""
     return operator if isinstance(operator, Publishing) and operator.publishes else None
+
+
+class Timed(Operator):
+    """An operator that needs to know how far the sources are in event time."""
+
+    def note_times(self, batch: Any, times: Mapping[str, SourceTime]) -> None:
+        """Called before `finish`: those of all sources upstream at the end of the batch."""
+        raise NotImplementedError
 
 
 @runtime_checkable

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any
 
 from sunshower.errors import BadEmit, IncompleteBatch, Unavailable
 from sunshower.records import Schema
-from sunshower.state.tree import Tree
+from sunshower.state.tree import Tree, parent
 from sunshower.texts import describe
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeReader
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.trident.coordination.attempts import BatchCommand
+from sunshower.trident.coordination.attempts import BatchCommand, SourceTime
 from sunshower.trident.spouts.bounds import ShareSize
-from sunshower.trident.spouts.port import Emitter
+from sunshower.trident.spouts.partition_emitters import OnePartition
+from sunshower.trident.spouts.port import Rows
+from sunshower.trident.spouts.reached_times import ReachedTimes
 from sunshower.trident.stages.plan import Source
 from sunshower.trident.tasks.batch_letters import letter_without_rows, letters
 from sunshower.trident.tasks.idle_backoff import IdleNote, idle_path
@@ -34,9 +38,10 @@ class _Rows:
         schema: Schema,
         records_max: int | None,
         read: Callable[[int], None],
+        is_skipped: bool,
     ) -> None:
         self._takers, self._read, self._schema = takers, read, schema
-        self.records_max = records_max
+        self.records_max, self.is_skipped = records_max, is_skipped
         self.count = 0
 
     def emit(self, rows: Sequence[Any]) -> None:
@@ -63,9 +68,14 @@ class EmitterRunner:
     None: a stage waits for work outside its task, which renews the timeout of its batch."""
 
     def __init__(
-        self, source: Source, store: Callable[[], Tree], root: str, timeout_s: float | None
+        self,
+        source: Source,
+        store: Callable[[], Tree],
+        root: str,
+        timeout_s: float | None,
+        interval_s: float = 0.0,
     ) -> None:
-        self._source = source
+        self._source, self._interval_s = source, interval_s
         self._timeout_s = timeout_s
         self._store = store
         self._root = root
@@ -74,7 +84,8 @@ class EmitterRunner:
         self._tree = self._store()
         path = f"{self._root.rstrip('/')}/{self._source.id}/user"
         try:
-            self._emitter: Emitter = self._source.spout.emitter(self._tree, path, context)
+            self._emitter: Any = self._source.spout.emitter(self._tree, path, context)
+            self.times = self._watch(path, context)
             idle = f"{idle_path(self._root, self._source.id)}/{context.index}"
             self._idle = IdleNote(self._tree, idle)
         except BaseException:
@@ -92,9 +103,10 @@ class EmitterRunner:
         takers: Sequence[Callable[[Sequence[Any]], None]],
         anchor: Tuple[Any],
         out: Collector[Any],
-    ) -> None:
+    ) -> SourceTime | None:
         """Emit a batch to `takers`. The rows of a skipped batch become dead letters instead; if
-        they cannot all be emitted any more, a further letter says so."""
+        they cannot all be emitted any more, a further letter says so. Returns how far the
+        partitions of this task are in event time; None: no windows are downstream."""
         put_aside: list[Any] = []
         wall_s = self._context.clock.wall()
         size = self._size
@@ -103,9 +115,10 @@ class EmitterRunner:
             self._source.schema,
             None if size is None else size.begin(order.attempt),
             _ignore if size is None or order.skip else partial(size.read, order.txid),
+            order.skip,
         )
         try:
-            self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
+            self._emit_rows(order, rows)
         except IncompleteBatch as error:
             if not order.skip:
                 raise
@@ -124,6 +137,41 @@ class EmitterRunner:
             about = (self._source.id, order.txid, self._source.schema, put_aside, order.why, wall_s)
             for letter in letters(*about):
                 out.emit(letter, anchor, stream=DEAD_LETTERS)
+        if not self._source.ends_windows:
+            return None
+        found = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
+        return found._replace(ended=order.ended)
+
+    def _watch(self, path: str, context: Context) -> ReachedTimes | None:
+        """Let the emitter note event times, if windows use them."""
+        if (field := self._source.time) is None:
+            return None
+        spout, schema, emitter = self._source.spout, self._source.schema, self._emitter
+        if (function := getattr(spout, "event_time", None)) is None:
+            reader = field.reader(schema)
+        else:  # that of the emitter is of the spout that it has opened
+            function = getattr(emitter, "event_time", function)
+            reader = TimeReader("event_time()", function, field.zone)
+        reader.what += f" of spout {self._source.id!r}"
+        limit = ClockLimit(reader.what, field)
+        times = ReachedTimes(reader, context.clock, self._interval_s, limit)
+        if not hasattr(emitter, "watch"):
+            folder = f"{parent(path)}/times"
+            self._emitter = emitter = OnePartition(emitter, spout.kind, self._tree, folder, context)
+        emitter.watch(times)
+        return times
+
+    def _emit_rows(self, order: BatchCommand, rows: Rows) -> None:
+        attempt = Attempt(*order[:3])
+        if self.times is None:
+            self._emitter.emit_batch(attempt, order.metadata, rows)
+            return
+        self.times.begin(order.current)
+        try:
+            self._emitter.emit_batch(attempt, order.metadata, rows)
+        except BaseException:
+            self.times.failed()
+            raise
 
     def commit(self, attempt: Attempt) -> None:
         """Call the emitter in the commit phase, if the spout commits."""

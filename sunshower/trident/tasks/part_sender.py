@@ -8,7 +8,7 @@ from typing import Any
 from sunshower.codec import RowList
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.coordination.attempts import Count, Part, counts_stream
+from sunshower.trident.coordination.attempts import Count, Part, SourceTime, counts_stream
 from sunshower.trident.stages.plan import Stage, StageOutput
 
 _ROWS_MAX = 4096  # in one part
@@ -68,7 +68,10 @@ class PartSender:
         out: Collector[Any],
         *,
         late: bool,
+        times: Mapping[str, SourceTime],
     ) -> None:
-        """Send each task of a stage the number of its parts."""
+        """Send each task of a stage the number of its parts, and how far the sources are."""
+        plain = {source: [*time] for source, time in times.items()} or None
         for task, parts in zip(self._tasks[target], sent[target], strict=True):
-            out.emit_direct(task, Count(*attempt, parts, late), anchor, stream=self._counts)
+            count = Count(*attempt, parts, late, plain)
+            out.emit_direct(task, count, anchor, stream=self._counts)

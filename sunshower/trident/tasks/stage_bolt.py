@@ -27,9 +27,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,
@@ -37,6 +39,7 @@ from sunshower.trident.coordination.attempts import (
     BatchCommand,
     Count,
     Part,
+    SourceTime,
     counts_stream,
 )
 from sunshower.trident.coordination.phases import Phases
@@ -69,8 +72,14 @@ class TaskBatch:
     is_emitted: bool = False  # by this task's emitter
     operators: list[Any] = field(default_factory=list)  # what each has for this attempt
     held: list[Tuple[Any]] = field(default_factory=list)  # acked when the phase is over here
+    times: dict[str, SourceTime] = field(default_factory=dict)  # of sources, for windows
     finished: int = 0  # operators that have finished in the current status; the next is not ready
     reason: str = ""  # why it is OVER
+
+    def note_time(self, source: str, time: SourceTime) -> None:
+        """Note how far some of the tasks of a source are in event time."""
+        known = self.times.get(source)
+        self.times[source] = time if known is None else known.merged(time)
 
     @property
     def waits(self) -> bool:
@@ -163,6 +172,18 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         """How many entries the states have; None: no state, or not known."""
         return self._operators.state_entries()
 
+    def __sunshower_late__(self) -> LateRecords | None:
+        """The late records of its windows, and rows ahead of the clock; None: neither."""
+        windows = self._operators.late_records()
+        if self._emitter is None or self._emitter.times is None:
+            return windows
+        return sum_of([windows or LateRecords(), LateRecords(ahead=self._emitter.times.ahead)])
+
+    def __sunshower_event_time__(self) -> EventTime | None:
+        """What is known of the event times of its rows; None: nothing."""
+        times = None if self._emitter is None else self._emitter.times
+        return None if times is None else times.event_time
+
     # ---- attempts --------------------------------------------------------------------------------
 
     def _find(self, attempt: Attempt, out: Collector[Any]) -> TaskBatch | None:
@@ -245,14 +266,18 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         if tuple.stream == self._counts:
             count: Count = tuple.record
             batch.counter.count(tuple.task, count.parts, late=count.late)
+            for source, time in (count.times or {}).items():
+                batch.note_time(source, SourceTime(*time))
             return True
         if tuple.stream == COMMIT:
             batch.awaits_commit = False
             return True
         if (reads := self._takers.get((tuple.component, tuple.stream))) is None:
             assert self._emitter is not None, f"{tuple!r} is no input of this stage"
-            self._emitter.emit(tuple.record, self._from_spout, tuple, out)
+            time = self._emitter.emit(tuple.record, self._from_spout, tuple, out)
             batch.is_emitted = True
+            if time is not None:
+                batch.note_time(self._stage.id, time)
             return True
         schema, takers = reads
         part: Part = tuple.record
@@ -308,14 +333,17 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         """Finish the operators of the phase that are ready. Returns whether the phase is over."""
         is_commit = batch.status is BatchStatus.COMMITTING
         attempt, nodes = batch.attempt, self._late_nodes if is_commit else self._early_nodes
-        batch.finished += self._operators.finish(nodes[batch.finished :], attempt)
+        batch.finished += self._operators.finish(nodes[batch.finished :], attempt, batch.times)
         is_over = batch.finished == len(nodes)
         if is_over and is_commit and self._emitter is not None:
             self._emitter.commit(attempt)
-        self._sender.flush(attempt, batch.sent, anchor, out)
+        sent = batch.sent
+        self._sender.flush(attempt, sent, anchor, out)
         if is_over:
             batch.finished = 0
+            targets = self._late_targets if is_commit else self._early_targets
+            about: Any = {"late": is_commit, "times": batch.times}
             for target in self._sender.targets:
-                if target in (self._late_targets if is_commit else self._early_targets):
-                    self._sender.count(attempt, target, batch.sent, anchor, out, late=is_commit)
+                if target in targets:
+                    self._sender.count(attempt, target, sent, anchor, out, **about)
         return is_over

@@ -7,15 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
+from sunshower.errors import TopologyError
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.trident import SqliteState
+from sunshower.runtime.control.component_conditions import Conditions
+from sunshower.runtime.control.messages import DesiredState
+from sunshower.trident import MemoryState, SqliteState
 from tests.kafka.consuming.test_spout import committed, settings
 from tests.kafka.stage import Seen, running
 from tests.kafka.topics import WITHIN_S, new_topic
@@ -33,7 +37,9 @@ def change(kafka: Kafka, topic: str, changes: dict[str, Any]) -> None:
     assert producer.flush(WITHIN_S) == 0
 
 
-def pages(users: KafkaSpout, clicks: KafkaSpout, state: SqliteState | None) -> Topology:
+def pages(
+    users: KafkaSpout, clicks: KafkaSpout, state: SqliteState | MemoryState | None
+) -> Topology:
     topology = Topology("pages", workers=1)
     table = topology.spout("users", users).group_by("key").table(field="offset", state=state)
     found = topology.spout("clicks", clicks).join(table, "key", how="left")
@@ -68,6 +74,48 @@ def test_the_table_is_continued_by_the_next_run_and_a_tombstone_removes_its_key(
     assert joined(3) == {"ada": {"from": "Rome"}, "bob": {"from": "Bonn"}, "cyd": None}
     change(kafka, topic, {"bob": None, "cyd": {"from": "Cork"}})
     assert joined(5) == {"ada": {"from": "Rome"}, "bob": None, "cyd": {"from": "Cork"}}
+
+
+def test_a_table_in_memory_is_filled_again_although_its_group_has_committed_all(
+    kafka: Kafka,
+) -> None:
+    """The second process of the worker begins at the committed offsets."""
+    topic, clicks = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap)
+    base = settings(kafka)
+    users = KafkaSpout(
+        base, topics=[topic], key=Text(), value=Json(), fields=NAMES, options=OPTIONS
+    )
+    readers = KafkaSpout(
+        settings(kafka), topics=[clicks], key=Text(), fields=("key",), options=OPTIONS
+    )
+    topology = pages(users, readers, None)
+    change(kafka, topic, {f"{n}": n for n in range(100)})
+    change(kafka, topic, {"7": None, "8": "new"})
+    offsets = partial(committed, kafka, base, topic)
+    with running(topology) as run:
+        run.until(lambda: max(offsets(0), 0) + max(offsets(1), 0) == 102)
+    change(kafka, clicks, {f"{n}": "/" for n in range(100)})
+    with running(topology, life=2) as run:
+        drawn = Conditions(drawn={(0, 2): {run.core.plan.spouts[0].id: (0, 0)}})
+        run.core.desired_state(DesiredState(conditions=drawn))
+        run.until(lambda: len(run.records()) == 100)
+        found = {key: value for key, value, _ in run.records()}
+        assert offsets(0) + offsets(1) == 102
+    assert found == {f"{n}": n for n in range(100)} | {"7": None, "8": "new"}
+
+
+@pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.NONE, StartPosition.STORM])
+def test_a_topic_that_is_not_read_from_its_start_fills_no_table_in_memory(
+    first: StartPosition,
+) -> None:
+    base = {"bootstrap.servers": "localhost:1", "group.id": "users"}
+    options = KafkaOptions(first=first)
+    users = KafkaSpout(base, topics=["users"], key=Text(), fields=NAMES, options=options)
+    clicks = KafkaSpout(base, topics=["clicks"], key=Text(), fields=("key",), options=OPTIONS)
+    with pytest.raises(TopologyError, match="spout 'users' cannot be read again from its start"):
+        pages(users, clicks, None).graph()
+    graph = pages(users, clicks, MemoryState()).graph()
+    assert not graph.refilled
 
 
 def test_clicks_wait_until_the_topic_is_read_to_the_end_that_it_had(kafka: Kafka) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -43,6 +45,7 @@ class Broker:
         self.gives_ids = gives_ids
         self.created = 0
         self.answers = True  # requests for ids
+        self.away: set[Partition] = set()  # partitions whose leaders do not answer
 
     def create(self, name: str, partitions: int = 1) -> Topic:
         self.created += 1
@@ -107,7 +110,7 @@ class BrokerClient(Client):
         found: list[Message] = []
         for partition, at in [*self.reads.items()]:
             log = self.broker.log(partition)
-            if log is None or len(found) >= limit:
+            if log is None or len(found) >= limit or partition in self.broker.away:
                 continue
             if not log.first <= at <= log.end:
                 found += self._event(partition, at, RESET)
@@ -133,6 +136,16 @@ class BrokerClient(Client):
     def end(self, partition: Partition) -> int | None:
         log = self.broker.log(partition)
         return None if log is None else log.end
+
+    def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
+        found: dict[Partition, Future[Any]] = {one: Future() for one in partitions}
+        for partition, answer in found.items():
+            log = self.broker.log(partition)
+            if log is None or partition in self.broker.away:
+                answer.set_exception(RuntimeError("its leader is away"))
+            else:
+                answer.set_result(SimpleNamespace(offset=log.end))
+        return found
 
     def _event(self, partition: Partition, offset: int, kind: int) -> list[Message]:
         if (partition, offset, kind) in self.reported:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ResultMismatch, SparkError, SparkLost, SparkTimeout, TransformFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.steps import SqlQuery
-from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, same
 from tests.spark.sales import WITHIN_S, identity, run
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 import ray
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import SparkError, SparkLost, TransformFailed
 from sunshower.spark_integration.sessions import spark_on_ray as on_ray
 from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
 from tests.spark.java_processes import java_left, java_processes
 from tests.spark.sales import identity, run

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import SparkError
 from sunshower.spark_integration.job import Runner
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns, spark_schema
+from sunshower.spark_integration.tables.schema import spark_schema
 from tests.spark.sessions.test_spark_host import FakeConf
 
 pytest.importorskip("pyspark")

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sunshower import Topology
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import RangeGone
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
@@ -25,7 +26,6 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.trident import InMemory, MemoryState, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sunshower.arrow.arrow_types import normalise
+from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.spark_integration import Digits
-from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything, same
 
 

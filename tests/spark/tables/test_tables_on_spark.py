@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import pyarrow.dataset
 import pytest
 
+from sunshower.arrow.record_columns import RecordColumns
+from sunshower.connectors import ObjectBatches
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
 from tests.spark.sales import SALES, Sale, identity, run
+from tests.trident.rigs.emitting import Drive
 
 
 class Sold(NamedTuple):
@@ -108,6 +110,8 @@ def test_times_of_all_years_are_read_as_they_were_written_by_spark_and_by_pyarro
     found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table().sort_by("number")
     assert found.schema.field("at").type == pyarrow.timestamp("us", "UTC")
     assert [Moment(*row.values()) for row in found.select(Moment._fields).to_pylist()] == moments
+    source = ObjectBatches(folder, type=Moment, shares=1, ends=True)
+    assert sorted(Drive(source).emit(1)) == moments
 
 
 def write(

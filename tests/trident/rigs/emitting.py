@@ -18,6 +18,7 @@ class CollectedRows:
     """Collects the rows that are emitted."""
 
     records_max: int | None = None
+    is_skipped = False
 
     def __init__(self) -> None:
         self.rows: list[Any] = []

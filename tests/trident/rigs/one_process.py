@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any
 
 from sunshower import Topology
@@ -13,13 +14,15 @@ from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
+from sunshower.topologies.operators.windows.event_times import Time, highest
+from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.stage_builder import StreamProgram
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
-from sunshower.trident.stages.plan import Feed, Group, Stage, StageInput, StageOutput
-from sunshower.trident.stages.port import Waiting
+from sunshower.trident.stages.plan import Feed, Group, Source, Stage, StageInput, StageOutput
+from sunshower.trident.stages.port import Timed, Waiting
 
 
 class SpoutStub:
@@ -130,6 +133,8 @@ class Task:
                 self.batches[index], attempt
             ):
                 pass
+            if isinstance(node.operator, Timed):
+                node.operator.note_times(self.batches[index], self.runner.times)
             node.operator.finish(self.batches[index], attempt, emit)
 
     def give(self, node: int | None, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:
@@ -155,6 +160,9 @@ class Runner:
         self.clock = clock or ManualClock()
         self.stages = {stage.id: stage for stage in self.group.stages}
         self.txid, self.attempt = 0, 0
+        self.ended = False  # whether the sources have no rows after the batch
+        self.times: dict[str, SourceTime] = {}  # of sources, at the end of the batch
+        self.reached: dict[str, dict[int, Time]] = {id: {0: -inf} for id in self.stages}  # by txid
         self.restart()
 
     def restart(self) -> None:
@@ -183,6 +191,9 @@ class Runner:
         }
         attempt = Attempt(self.txid, self.attempt, 1)
         for id, stage in self.stages.items():
+            if stage.source is not None:
+                self._note_time(stage.source, list(of_spouts.get(id, ()) if of_spouts else rows))
+        for id, stage in self.stages.items():
             inputs = {(read.stage, read.stream): read for read in stage.inputs}
             for index, task in enumerate(self.tasks[id]):
                 parts = [
@@ -193,6 +204,13 @@ class Runner:
                     mine = mine[index :: stage.parallelism]
                     parts += [(None, mine[i : i + 3]) for i in range(0, len(mine), 3)]
                 task.run(attempt, parts)
+
+    def _note_time(self, source: Source, rows: Sequence[Any]) -> None:
+        """Take the rows of a source as those of one partition."""
+        before = self.reached[source.id][self.txid - 1]
+        times = source.time.reader(source.schema).times(rows) if source.time else []
+        self.reached[source.id][self.txid] = reached = highest([before, *times])
+        self.times[source.id] = SourceTime(reached, before, idle=False, ended=self.ended)
 
 
 def wired(output: StageOutput, rows: Sequence[Any]) -> list[list[Any]]:

@@ -22,6 +22,7 @@ from sunshower.trident.spouts.partition_log import (
     PartitionLog,
     _entry,
 )
+from sunshower.trident.spouts.reached_times import PartitionAt
 from tests.trident.rigs.emitting import CollectedRows, Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.partitioned_group import (
@@ -59,10 +60,12 @@ def commit_unchecked(self: OpaqueEmitter, attempt: Attempt) -> None:
         self._look(name).keep(attempt, metadata)
 
 
-def keep_unchecked(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
+def keep_unchecked(
+    self: PartitionLog, attempt: Attempt, metadata: Any, at: PartitionAt | None = None
+) -> None:
     self._nodes()[attempt.txid] = node = JsonNode(self._tree, self._path_of(attempt.txid))
     node.read()
-    node.write(_entry(attempt, metadata))
+    node.write(_entry(attempt, metadata, at))
 
 
 RULES: dict[str, tuple[type[Any], Any, str, Any]] = {

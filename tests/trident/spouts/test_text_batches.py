@@ -94,3 +94,19 @@ def test_the_error_names_bytes_that_are_not_text(tmp_path: Path) -> None:
     assert lines(Drive(TextFileBatches(path, encoding="latin-1")).emit(1)) == ["good", "bÿd"]
     with pytest.raises(TopologyError, match="encoding 'utf-16'"):
         TextFileBatches(path, encoding="utf-16")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "U8", "utf-8-sig"])
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, encoding: str, size: int
+) -> None:
+    path = tmp_path / "marked.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n\xff")
+    drive = Drive(TextFileBatches(path, encoding=encoding, bounds=Bounds(records=2, bytes=size)))
+    found = [drive.emit(1), *([drive.emit(2)] if size == 1 else [])]
+    assert [line for rows in found for line in lines(rows)] == ["a", "\ufeffb"]
+    with pytest.raises(SourceError, match="byte 10"):
+        drive.emit(1 + len(found))
+    drive.restart()
+    assert drive.emit(1, 1) == found[0]

@@ -3,17 +3,20 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
 import { level } from "./graph.js";
-import { figureTable } from "./model.js";
+import { figureTable, WAITS } from "./model.js";
 import { Streams } from "./streams.js";
 import { WindowsTable } from "./windows.js";
 import { TimeSplit } from "./time_split.js";
 
 const TASKS_SHOWN = 24;
 const COUNTERS = [
-  "emitted", "transferred", "executed", "acked", "failed", "replayed", "expired", "dead", "pending",
-  "queued", "errors", "state_entries",
+  "emitted", "transferred", "executed", "acked", "failed", "replayed", "expired", "late", "ahead",
+  "dead", "pending", "queued", "errors", "state_entries",
 ];
-const NAMES = { dead: "dead letters", state_entries: "entries of its state" };
+const NAMES = {
+  dead: "dead letters", state_entries: "entries of its state", late: "late records",
+  ahead: "records ahead of the clock",
+};
 
 export function ComponentPanel({ node, facts, derived, detail, close, href }) {
   const heading = useRef(null);
@@ -39,6 +42,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
     ${one.awaits.length > 0 && html`<p class="notice wait">waits until the tables of its joins have
       the records of ${one.awaits.join(", ")}</p>`}
+    ${[...one.watermark_holds.map((why) => `windows wait: ${why}`), ...one.event_time_notes]
+      .map((note) => html`<p class="notice wait" key=${note}>${note}</p>`)}
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Why} failures=${facts.failures.filter((failure) =>
@@ -49,7 +54,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Streams} facts=${one} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
-      .map((name) => html`<div class=${["failed", "dead", "errors"].includes(name) && one[name]
+      .map((name) => html`<div class=${["failed", "dead", "late", "ahead", "errors"].includes(name) && one[name]
         ? "bad" : ""}><dt>${NAMES[name] ?? name}</dt><dd>${count(one[name])}</dd></div>`)}</dl>
     <${Figures} figures=${one.figures} />
     ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
@@ -62,8 +67,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
 
 function Waits({ waits }) {
   return waits.slice(0, 5).map((wait) => html`<div class="notice wait" key=${wait.task}>
-    <strong>Task ${wait.task} ${wait.kind === "doubt" ? "has failed every input (doubt)"
-      : "has waited for a dependency"} for ${elapsed(wait.for_s)}</strong>
+    <strong>Task ${wait.task} ${WAITS[wait.kind] ?? WAITS.unavailable} for
+      ${elapsed(wait.for_s)}</strong>
     <p>${wait.error}</p><p class="quiet">${count(wait.tries)} tries${
       wait.reached ? "" : "; it was never reached"}</p></div>`);
 }
@@ -88,6 +93,8 @@ function Flow({ node, derived, href }) {
         </dd></div>
       ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
         figure(one.watermark_lag)}</dd></div>`}
+      ${one.late > 0 && html`<div><dt>the worst late record came</dt><dd>${
+        figure(one.late_by)} after its window had ended</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
         ? duration(node.facts.queue_s) : elapsed(node.facts.queue_s)}</dd></div>`}
     </dl>

@@ -103,7 +103,7 @@ function stateOf(node, marksFailures) {
   if (node.waits.length) {
     const kinds = node.waits.map((wait) => wait.kind);
     const longest = Math.max(...node.waits.map((wait) => wait.for_s));
-    return kinds.includes("unavailable")
+    return !kinds.includes("doubt")
       ? { kind: "wait", text: `waits ${elapsed(longest)}` }
       : { kind: "wait", text: `in doubt ${elapsed(longest)}` };
   }
@@ -194,6 +194,13 @@ function split(text) {
   return [first, null, rest.join("\n")];
 }
 
+/** What a task does that waits, by the kind of its wait. */
+export const WAITS = {
+  unavailable: "has waited for a dependency",
+  doubt: "has failed every input (doubt)",
+  filling: "has filled its table again",
+};
+
 function groupedWaits(waiting) {
   const groups = new Map();
   for (const one of waiting) {
@@ -205,7 +212,7 @@ function groupedWaits(waiting) {
     const who = waits.length === 1 ? `${component}[${task}]` : `${component} (${waits.length} tasks)`;
     const never = kind === "unavailable" && !waits.some((wait) => wait.reached);
     const tries = waits.reduce((sum, wait) => sum + wait.tries, 0);
-    const what = kind === "doubt" ? "has failed every input (doubt)" : "has waited for a dependency";
+    const what = WAITS[kind] ?? WAITS.unavailable;
     return {
       component,
       title: `${who} ${what} for ${elapsed(Math.max(...waits.map((wait) => wait.for_s)))}`,

@@ -35,6 +35,7 @@ from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
+from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
@@ -98,6 +99,7 @@ class BoltTask(Supervised):
         self.clock: Clock = SystemClock()  # the worker's clock, once its tasks are wired
         self.flush_s = 0.0  # duration of flush() in this slice
         self._state_count = StateCount()
+        self._late_earlier = LateRecords()  # of former objects of the bolt
         self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
         self._first = 0  # index in this batch of the first record that is processed now
@@ -118,6 +120,8 @@ class BoltTask(Supervised):
 
     def adopt(self, bolt: Any) -> None:
         """Continue with `bolt`, which is prepared already."""
+        if bolt is not self.bolt:
+            self._late_earlier = self._late_records
         self.bolt = bolt
         self._call = getattr(bolt, "process", bolt)
         self.keeps_state = getattr(bolt, "keeps_state", False)
@@ -234,6 +238,7 @@ class BoltTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         figures = self.figures_of(self.bolt)  # first: an error that they raise is part of `health`
+        late = self._late_records
         execute, queue = self.execute_latencies.copy(), self.queue_latencies.copy()
         counts = Counts(
             **self.output_streams.counts_at(self.supervision.now_s),
@@ -243,6 +248,9 @@ class BoltTask(Supervised):
             failed=self._failed,
             expired=self.expired,
             busy_s=self.service.busy_s,
+            ahead=late.ahead,
+            late=late.count,
+            late_by=late.by,
         )
         return TaskStats(
             self.task.id,
@@ -253,6 +261,8 @@ class BoltTask(Supervised):
             figures=figures,
             event_time=self._event_time,
             entries=self._state_count.of(self.bolt, self.clock) if self.supervision.runs else None,
+            had_ended=late.had_ended,
+            in_time=late.in_time,
         )
 
     def measure(self, inputs: int, seconds: float, waited_s: float = 0.0) -> None:
@@ -261,9 +271,17 @@ class BoltTask(Supervised):
         self.execute_latencies.add_one(seconds / max(inputs, 1), inputs)
 
     @property
+    def _late_records(self) -> LateRecords:
+        """The late records of the windows in the bolt."""
+        find = getattr(self.bolt, "__sunshower_late__", None)
+        own = None if find is None else find()
+        return self._late_earlier if own is None else sum_of([self._late_earlier, own])
+
+    @property
     def _event_time(self) -> EventTime | None:
         """How far the bolt is in event time; None if it follows no watermarks."""
-        return None
+        find = getattr(self.bolt, "__sunshower_event_time__", None)
+        return None if find is None else find()
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred)

@@ -45,6 +45,10 @@ class RecordsSource(SpoutSource):
         return self._position.next
 
     @property
+    def owed(self) -> int:  # type: ignore[override]
+        return self._position.owed
+
+    @property
     def behind(self) -> int:  # type: ignore[override]
         return 0 if self._host.exhausted else self._position.behind
 

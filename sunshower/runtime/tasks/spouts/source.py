@@ -75,6 +75,7 @@ class SpoutSource:
     next_poll_s = inf  # when `look` is due
     committed = 0  # the lowest message number that is not settled: pending, queued, or not drawn
     drawn = 0  # the number of the next record to draw
+    owed = 0  # no record from this number on was drawn, by this life or an earlier one
     behind = 0  # how many settled records the source still repeats; they are skipped
     is_empty = True  # no record that was drawn waits for its first emit
     asked_s = -inf  # when it last answered a request for records, also with none

@@ -16,7 +16,7 @@ from sunshower.runtime.events.trace_choice import TraceChoice
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
+from sunshower.runtime.tasks.spouts.watermark_sender import MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
@@ -24,7 +24,6 @@ from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
-from sunshower.topologies.operators.windows.event_times import Time, is_before
 
 
 class _Owner(Protocol):
@@ -134,18 +133,17 @@ class SpoutOutput:
         if roots is not None:
             self.start(roots, made, errors, now)
 
-    def lowest_times(self, streams: Mapping[str, MessageRecords], count: int) -> list[Time] | None:
-        """The lowest event time of each message, inf for one without records; None: nobody asks
-        for it."""
+    def lowest_times(
+        self, streams: Mapping[str, MessageRecords], count: int
+    ) -> MessageTimes | None:
+        """The event times of messages; None: nobody asks for them."""
         marks = self._owner.watermarks
         if not marks.on:
             return None
-        found: list[Time] = [inf] * count
+        found = MessageTimes([inf] * count)
         for stream, own in streams.items():
             times = marks.times(stream, own.records, self.schema(stream))
-            for message, time in zip(own.messages, times, strict=True):
-                if is_before(time, found[message]):
-                    found[message] = time
+            found.add(own.messages, times)
         return found
 
     def take(
@@ -155,7 +153,7 @@ class SpoutOutput:
         attempts: Any,
         now: float,
         message_ids: list[Any] | None = None,
-        times: list[Time] | None = None,
+        times: MessageTimes | None = None,
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `lowest_times`."""

@@ -78,6 +78,7 @@ class SpoutTask(Supervised):
         self._first_replay_s = self._last_ack_s = cast("float | None", None)
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
+        self.tells = True  # whether the user's spout gets calls of `ack` and `fail`
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
         self.awaits: frozenset[str] = frozenset()  # the spouts that fill its tables, as long as
@@ -102,12 +103,12 @@ class SpoutTask(Supervised):
         self.spout, self.is_open = spout, True
         self.letters.clock = context.clock
         self.source.adopt(spout)
-        self.watermarks.function = spout.event_time
+        self.watermarks.function, self.watermarks.wall = spout.event_time, context.clock.wall
         self.replays.keeps = spout.replay
         if not spout.replay:
             self.limit.lift()
-        self._hears_ack = self.source.listens(spout)
-        self._hears_fail = type(spout).fail is not Spout.fail
+        self._hears_ack = self.tells and self.source.listens(spout)
+        self._hears_fail = self.tells and type(spout).fail is not Spout.fail
 
     def wait_for(self, spouts: Collection[str], filled: Collection[str]) -> None:
         """Draw no record before these spouts have `filled` the tables that its records are joined
@@ -153,8 +154,9 @@ class SpoutTask(Supervised):
         self.letters.forget()
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
-        times = self.watermarks.queued
-        transfer = TaskTransfer(self.committed, drawn, charges=line.charges, event_times=times)
+        transfer = TaskTransfer(self.committed, drawn, charges=line.charges)
+        transfer.event_times = self.watermarks.queued
+        transfer.times_ahead = self.watermarks.queued_ahead
         if stays or not self.source.repeats_numbers:  # else these are read again
             transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
         if stays:
@@ -178,6 +180,8 @@ class SpoutTask(Supervised):
         self.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
         self.watermarks.queued |= transfer.event_times
+        # Savepoints of earlier releases do not have it.
+        self.watermarks.queued_ahead.update(getattr(transfer, "times_ahead", ()))
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
@@ -364,6 +368,7 @@ class SpoutTask(Supervised):
             replayed=self.replays.replayed,
             pending=self.watermarks.pending_records,
             dead=self.replays.dead,
+            ahead=self.watermarks.ahead,
             busy_s=self.service.busy_s,
             causes=self.replays.causes,
             places=dict(self.replays.places),
@@ -378,6 +383,7 @@ class SpoutTask(Supervised):
             self.supervision.health,
             self.committed,
             self.source.drawn,
+            self.source.owed,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
             failures=self.replays.samples.newest(),

@@ -6,13 +6,16 @@ record has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from sunshower.clock import SystemClock
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
@@ -22,7 +25,6 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Pending, Released
@@ -30,12 +32,16 @@ from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.operators.windows.event_times import (
+    ClockLimit,
     Time,
+    TimeField,
     TimeReader,
     as_float,
     highest,
     is_before,
     lowest,
+    times_or_inf,
+    values_or_none,
 )
 from sunshower.topologies.operators.windows.watermarks import (
     IDLE_S,
@@ -43,7 +49,11 @@ from sunshower.topologies.operators.windows.watermarks import (
     PartitionTime,
     PartitionTimes,
     Watermark,
+    all_ahead,
+    passed_over,
 )
+
+_LOG = logging.getLogger("sunshower")
 
 WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
@@ -67,6 +77,29 @@ class _Owner(Protocol):
 
     @property
     def is_held(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class MessageTimes:
+    """The event times of messages that are emitted together. A message may have several records."""
+
+    lowest: list[Time]  # of each message; inf: it has no event time
+    # message → how many of its records are too far ahead of the clock
+    ahead: dict[int, int] = field(default_factory=dict)
+    are_ahead: set[int] = field(default_factory=set)  # the messages of which all are
+
+    def add(self, messages: Sequence[int], records: MessageTimes) -> None:
+        """Add the times of records. `messages`: the message of each."""
+        for index, (message, own) in enumerate(zip(messages, records.lowest, strict=True)):
+            is_ahead = index in records.ahead
+            if is_ahead:
+                self.ahead[message] = self.ahead.get(message, 0) + 1
+            if is_before(own, self.lowest[message]):
+                self.lowest[message] = own
+                if is_ahead:
+                    self.are_ahead.add(message)
+                else:
+                    self.are_ahead.discard(message)
 
 
 class WatermarkSender:
@@ -93,8 +126,11 @@ class WatermarkSender:
         self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
-        self._fields: Mapping[str, tuple[str, str | None]] = {}
-        self._readers: dict[str, TimeReader] = {}  # of streams
+        self.wall: Callable[[], float] = SystemClock().wall
+        self.ahead = 0  # how many records were too far ahead of the clock
+        self.queued_ahead: set[int] = set()  # messages with such times, pending or queued
+        self._fields: Mapping[str, TimeField] = {}
+        self._readers: dict[str, tuple[TimeReader, ClockLimit]] = {}  # of streams
         self._times = np.full(0, inf, object)  # by slot of the pending table
         self._queued_lowest: Time = inf
         self._scan_s = 0.0
@@ -110,9 +146,9 @@ class WatermarkSender:
         self._last_ones = 0  # complete ones since the last record was
         self._windows = 0
 
-    def watch(self, fields: Mapping[str, tuple[str, str | None]], windows: int) -> None:
-        """Send watermarks from now on. `fields`: stream → the field with the event time, and the
-        zone of times without one; `windows`: how many are downstream."""
+    def watch(self, fields: Mapping[str, TimeField], windows: int) -> None:
+        """Send watermarks from now on. `fields`: stream → the field with the event time;
+        `windows`: how many are downstream."""
         self.on, self.next_s, self._fields, self._windows = True, 0.0, fields, windows
 
     @property
@@ -126,8 +162,9 @@ class WatermarkSender:
         if not self.on:
             return None
         last = self._mark or _NONE
-        time = inf if last.ended else as_float(lowest([last.pending, last.reached]))
-        return EventTime(time, as_float(self._partitions.newest), holds=self._holds)
+        reached = inf if last.ended else as_float(lowest([last.pending, last.reached]))
+        newest, ahead = as_float(self._partitions.newest), " and ".join(self._ahead_partitions())
+        return EventTime(reached, newest, holds=self._holds, ahead=ahead, all_ahead=self._all_ahead)
 
     @property
     def done(self) -> bool:
@@ -137,51 +174,93 @@ class WatermarkSender:
             return True
         return self.stops and self._owner.exhausted and not self._owner.is_open
 
-    def times(self, stream: str, records: Any, schema: Schema) -> list[Time]:
-        """The event times of records; inf for those without one. Raises TopologyFailed for a
-        datetime without a zone, if the windows give none."""
+    def times(self, stream: str, records: Any, schema: Schema) -> MessageTimes:
+        """The event times of records; inf for those without one. Raises TopologyFailed for those
+        for which something must be declared: datetimes without a zone, and numbers with `ahead`
+        and without a unit."""
         if stream not in self._fields:
-            return [inf] * len(records)
-        field, zone = self._fields[stream]
-        reader = self._readers.get(stream)
-        if reader is None:
-            if self.function is None:
-                what, get = f"field {field!r}", schema.key([field])
-            else:
-                what, get = "event_time()", self._time_by_method
-            reader = TimeReader(f"{what} of spout {self._owner.task.component!r}", get, zone)
-            self._readers[stream] = reader
+            return MessageTimes([inf] * len(records))
+        reader, limit = self._reader(stream, schema)
         if isinstance(records, pa.Table):
             if self.function is None:
-                values = records.column(field).to_pylist()
-                return _times_or_none(reader.of_values, reader.of_value, values)
-            records = schema.rows_of_table(records)
-        return _times_or_none(reader.times, reader.time, records)
+                values = records.column(self._fields[stream].name).to_pylist()
+            else:
+                values = values_or_none(reader, schema.rows_of_table(records))
+        else:
+            values = values_or_none(reader, records)
+        times = times_or_inf(reader, values)
+        found = limit.beyond(values, reader.kinds, times, self.wall())
+        return MessageTimes(times, dict.fromkeys(found, 1), set(found))
 
     def emitted(
-        self, roots: U64, numbers: Sequence[int] | I64, times: list[Time], now: float
+        self, roots: U64, numbers: Sequence[int] | I64, found: MessageTimes, now: float
     ) -> None:
         """Note messages that are emitted now."""
-        numbers = np.asarray(numbers, np.int64)
+        numbers, times = np.asarray(numbers, np.int64), found.lowest
         # A replayed letter comes late in any case, and does not hold windows back.
         for index in (numbers < LETTERS_END).nonzero()[0].tolist():
             times[index] = inf
+            found.ahead.pop(index, None)
+            found.are_ahead.discard(index)
         if self.queued:
-            for index, number in enumerate(numbers.tolist()):
-                if (known := self.queued.pop(number, None)) is not None:
-                    times[index] = known
+            self._note_replays(numbers, found)
+        if found.ahead:
+            self._count_ahead(numbers, found)
         slots = slots_of(roots)
         if len(slots) and (most := int(slots.max())) >= len(self._times):
             grown = np.full(max(1024, 2 * most), inf, object)
             grown[: len(self._times)] = self._times
             self._times = grown
         self._times[slots] = times
-        by_partition: dict[int, list[Time]] = {}
-        for part, time in zip(self.partitions_of(numbers).tolist(), times, strict=True):
-            if time != inf:
-                by_partition.setdefault(part, []).append(time)
-        for part, own in by_partition.items():
-            self._partitions.emitted(part, highest(own), now)
+        self._note_reached(numbers, times, now)
+
+    def _count_ahead(self, numbers: I64, found: MessageTimes) -> None:
+        """Count records that are too far ahead of the clock."""
+        if not self.ahead:
+            _LOG.warning(
+                "spout %r: an event time, %s, is more than %s ahead of the clock. Its record is in "
+                "its window, and does not move the watermark: see ahead= of the window. Further "
+                "ones are counted, not logged",
+                self._owner.task.component,
+                found.lowest[min(found.ahead)],
+                self._ahead_text,
+            )
+        self.ahead += sum(found.ahead.values())
+        self.queued_ahead.update(numbers[[*found.are_ahead]].tolist())
+
+    def _note_reached(self, numbers: I64, times: list[Time], now: float) -> None:
+        """Note what the partitions of these messages have reached."""
+        partitions, are_ahead = self.partitions_of(numbers), self._are_ahead(numbers)
+        if are_ahead:
+            times = [inf if at in are_ahead else time for at, time in enumerate(times)]
+        for index in are_ahead:
+            self._partitions.emitted_ahead(int(partitions[index]), now)
+        groups: dict[int, list[Time]] = {}
+        if partitions.any():
+            for part, time in zip(partitions.tolist(), times, strict=True):
+                groups.setdefault(part, []).append(time)
+        else:
+            groups[0] = times
+        for part, own in groups.items():
+            top = highest(own)
+            if top == inf:
+                top = highest(one for one in own if one != inf)
+            if top != -inf:
+                self._partitions.emitted(part, top, now)
+
+    def _note_replays(self, numbers: I64, found: MessageTimes) -> None:
+        """Give replayed messages the event times, and the decision, of their first emit."""
+        for index, number in enumerate(numbers.tolist()):
+            if (known := self.queued.pop(number, None)) is not None:
+                found.lowest[index] = known
+                found.ahead.pop(index, None)
+                found.are_ahead.discard(index)
+
+    def _are_ahead(self, numbers: I64) -> set[int]:
+        """The indices of messages whose time is too far ahead of the clock."""
+        if not self.queued_ahead:
+            return set()
+        return {at for at, one in enumerate(numbers.tolist()) if one in self.queued_ahead}
 
     def dropped(self, released: Released, first: int, end: int, now: float) -> None:
         """Note messages that are dropped, because another task reads their partition: `released`,
@@ -253,7 +332,7 @@ class WatermarkSender:
         self._mark = mark._replace(attempt=self._attempt)
         self._failure = None
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
-        self.emitted(roots, [WATERMARK], [inf], now)
+        self.emitted(roots, [WATERMARK], MessageTimes([inf]), now)
         made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
         assert made is not None
         owner.deadlines.extend(roots)
@@ -263,6 +342,37 @@ class WatermarkSender:
     def _time_by_method(self, record: Any) -> Any:
         assert self.function is not None
         return self.function(record)  # of another object after a restart of the spout
+
+    def _reader(self, stream: str, schema: Schema) -> tuple[TimeReader, ClockLimit]:
+        """What reads the event times of a stream, and finds those that are too far ahead."""
+        if (known := self._readers.get(stream)) is None:
+            declared = self._fields[stream]
+            if self.function is None:
+                what, get = f"field {declared.name!r}", schema.key([declared.name])
+            else:
+                what, get = "event_time()", self._time_by_method
+            what += f" of spout {self._owner.task.component!r}"
+            known = TimeReader(what, get, declared.zone), ClockLimit(what, declared)
+            self._readers[stream] = known
+        return known
+
+    @property
+    def _all_ahead(self) -> bool:
+        """Whether all event times of the task are too far ahead of the clock."""
+        has_ended = (self._mark or _NONE).ended or self.stops
+        return not has_ended and self._partitions.all_ahead(self._look_s)
+
+    @property
+    def _ahead_text(self) -> str:
+        """How far ahead of the clock times may be."""
+        return next((limit.text for _, limit in self._readers.values()), "")
+
+    def _ahead_partitions(self) -> Iterator[str]:
+        """Say which partitions are passed over because their times are too far ahead."""
+        if (self._mark or _NONE).ended or self.stops or self._all_ahead:
+            return
+        for number, for_s in self._partitions.only_ahead(self._look_s).items():
+            yield passed_over(self.partition_name(number), self._ahead_text, for_s)
 
     @property
     def _holds(self) -> str:
@@ -282,6 +392,8 @@ class WatermarkSender:
             return f"{len(self._retries):,} failed records are to be emitted again"
         if not self._is_known:
             return "the task does not know yet which partitions it reads"
+        if self._all_ahead:
+            return all_ahead(self._ahead_text)
         if (slowest := self._partitions.slowest) is None:
             return ""
         return self._partition_holds(*slowest, now)
@@ -291,7 +403,8 @@ class WatermarkSender:
         name = f"partition {self.partition_name(number)}"
         if partition.is_idle and now - partition.fetched_s < _HOLDS_S:
             return ""
-        silent_s = now - max(partition.emitted_s, self._begun_s or 0.0)
+        emitted_s = max(partition.emitted_s, partition.ahead_s)
+        silent_s = now - max(emitted_s, self._begun_s or 0.0)
         if silent_s < _HOLDS_S:
             return ""
         if partition.quiet_s < inf and now - partition.fetched_s < _HOLDS_S:
@@ -328,6 +441,8 @@ class WatermarkSender:
     def _next(self, now: float) -> Watermark:
         last = self._mark or _NONE
         number = last.number + 1
+        if self.queued_ahead:
+            self.queued_ahead &= {*self._pending.numbers().tolist(), *self._retries.numbers}
         pending = lowest([*self._pending.only_pending(self._times), self._lowest_queued(now)])
         ended = self._owner.exhausted and not self.stops and self._is_empty
         # A partition without a record yet holds windows back, as does a task that does not know its
@@ -338,7 +453,8 @@ class WatermarkSender:
             idle, fetched = True, self._partitions.confirmed
         task, life = self._owner.task.id, self._pending.incarnation
         place = (task, life, number, 1, last.number)
-        return Watermark(*place, pending, reached, idle, ended, fetched)
+        newest = self._partitions.newest
+        return Watermark(*place, pending, reached, idle, ended, fetched, newest, self.ahead > 0)
 
     def _lowest_queued(self, now: float) -> Time:
         """At most the lowest event time in the retry queue."""
@@ -351,24 +467,3 @@ class WatermarkSender:
 
 
 _NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
-
-
-def _times_or_none(
-    times: Callable[[Any], list[Time]], time: Callable[[Any], Time], records: Any
-) -> list[Time]:
-    """The event times of records; inf for one that has none: the window fails it."""
-    try:
-        return [*times(records)]  # a copy: it is changed
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return [_time_or_none(time, record) for record in records]
-
-
-def _time_or_none(time: Callable[[Any], Time], record: Any) -> Time:
-    try:
-        return time(record)
-    except TopologyFailed:
-        raise
-    except RAISED:
-        return inf

@@ -16,7 +16,15 @@ from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_JOIN, refuse_updates
-from sunshower.topologies.operators.windows.event_times import TimeField, TimeReader, zone_named
+from sunshower.topologies.operators.windows.event_times import (
+    AHEAD_RULE,
+    UNIT_RULE,
+    Ahead,
+    TimeField,
+    TimeReader,
+    Unit,
+    zone_named,
+)
 from sunshower.topologies.outputs import Columns
 
 INPUT = ("input", "time", "values")
@@ -35,6 +43,9 @@ class JoinSettings(TotalsSettings, total=False):
     - `late`: how much later than a record with a higher time a record may come, 0
     - `zone`: the time zone of event times without one, such as "Europe/Berlin"
     - `other_zone`: that of the other stream, if it is another one
+    - `ahead`: how far ahead of the clock an event time may be and move the watermark; "auto": an
+      hour for datetimes; None: as far as it likes
+    - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
     - `state`: where records wait; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "join"
@@ -49,6 +60,8 @@ class JoinSettings(TotalsSettings, total=False):
     late: float
     zone: str | None
     other_zone: str | None
+    ahead: Ahead
+    unit: Unit
 
 
 def joined_streams(
@@ -72,11 +85,16 @@ def joined_streams(
     _TIME.check(f"{where}: late", late, TopologyError)
     field, other_field = settings["field"], settings.get("other_field")
     zone, other_zone = settings.get("zone"), settings.get("other_zone")
+    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
+    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
+    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
     times = (
-        TimeField(field, zone_named(zone, where)),
+        TimeField(field, zone_named(zone, where), ahead, unit),
         TimeField(
             field if other_field is None else other_field,
             zone if other_zone is None else zone_named(other_zone, f"{where}: other_zone"),
+            ahead,
+            unit,
         ),
     )
     for stream, time in zip((left, right), times, strict=True):

@@ -16,7 +16,7 @@ from sunshower.arguments import FLAG, check_names
 from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
-from sunshower.topologies.graph import Component, Level, Subscription
+from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.joined_streams import INPUT, key_names
 from sunshower.topologies.operators.joins.stream_join import JoinInput
@@ -41,8 +41,9 @@ class TableSettings(TotalsSettings, total=False):
       is lower than that of the record in the table changes nothing
     - `broadcast`: each task has the whole table, so the streams are not distributed by key
     - `wait`: whether the streams that are joined with it begin when it has all that its sources had
-      at first; True
-    - `state`: where the table is; None: in the memory of the task, lost with its process
+      at first, and wait until it is filled again after the death of its process; True
+    - `state`: where the table is; None: in the memory of the task, which is filled again from its
+      sources when its process has died
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "table"
     - `resources`: what each task requests of its node
@@ -178,6 +179,7 @@ class KeyedTable:
         self._pairs = rows.then(operator, PAIRS)
         rows.stage.silent_inputs = 1
         rows.stage.is_awaited = settings.get("wait", True)
+        rows.stage.is_in_memory = not store.is_stored
 
     def join(
         self,
@@ -297,17 +299,19 @@ def _reader(schema: Schema, field: str | None) -> OrderReader | None:
     return OrderReader(f"field {field!r} of a table", schema.key([field]), None)
 
 
-# ---- spouts that wait until the tables are filled -----------------------------------------------
+# ---- spouts that wait until the tables are filled, and tables that are filled again -------------
 
 
 def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, Component]:
     """The components, in which spouts whose records are joined with a table wait for the spouts
-    that fill it. A spout of both sides does not wait.
+    that fill it. A spout of both sides does not wait. Tables in memory name the spouts from which
+    they are filled again.
 
     Warns of a table's source that cannot be waited for. Raises TopologyError for spouts that would
-    wait for each other.
+    wait for each other, and for a table in memory that cannot be filled again.
     """
     waits: dict[str, dict[str, str]] = {}  # spout → spout that it waits for → the table
+    refills: dict[str, tuple[str, ...]] = {}  # table → the spouts from which it is filled again
     for id, component in components.items():
         stage = component.implementation
         if not isinstance(stage, StageDraft) or not stage.is_awaited:
@@ -316,13 +320,60 @@ def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, 
         sources, ends_windows = _spouts_of(components, changes, id)
         readers = _spouts_of(components, joined, id, leaving=True)[0]
         awaited = {spout for spout in sources if _has_first_end(components[spout])}
+        if stage.is_in_memory and joined:
+            refills[id] = _refilled_from(components, id, topology)
         if readers and (ends_windows or sources - awaited):
             _warn(topology, id, sorted(sources - awaited), ends_windows)
         for reader in () if ends_windows else readers - sources:
             waits.setdefault(reader, {}).update(dict.fromkeys(sorted(awaited), id))
     _check_no_circle(waits, topology)
     changed = {id: replace(components[id], awaits=tuple(waits[id])) for id in waits}
+    changed |= {id: replace(components[id], refills=refills[id]) for id in refills}
     return {**components, **changed}
+
+
+def _refilled_from(
+    components: Mapping[str, Component], table: str, topology: str
+) -> tuple[str, ...]:
+    """The spouts from which a table in memory is filled again. Raises TopologyError if that is not
+    possible."""
+    stage = components[table].implementation
+    ids = upstream(components, components[table].inputs[: stage.silent_inputs])
+    problem = next(filter(None, (_why_not_again(components[id], table) for id in ids)), None)
+    if any(isinstance(one, TableOfTotals) for one in stage.input.branch().operators()):
+        problem = "its changes are running totals"
+    if problem is not None:
+        raise TopologyError(
+            f"topology {topology!r}, table {table!r}: it is in memory, and could not be filled "
+            f"again if its process died, because {problem}. Give it a state, such as "
+            f'table(state=SqliteState("{table}.db")), or table(wait=False) if records that are '
+            "joined with it may find nothing"
+        )
+    return tuple(id for id in ids if components[id].level.is_spout)
+
+
+def _why_not_again(component: Component, table: str) -> str | None:
+    """Why what a component makes for a table cannot be made again; None: it can."""
+    id, code = component.id, component.implementation
+    if component.level.is_spout:
+        can = _has_first_end(component)
+        if can and component.level is Level.LOG:
+            is_class = isinstance(code, type)
+            can = code.from_start is not LogSpout.from_start if is_class else code.from_start()
+        return None if can else f"spout {id!r} cannot be read again from its start"
+    if id == table:
+        return "its changes follow from records that were joined with it"
+    if any(read.stream == DEAD_LETTERS for read in component.inputs):
+        return f"its changes come from dead letters, which {id!r} reads"
+    stores, is_delayed = [component.store], False
+    if isinstance(code, StageDraft):
+        is_delayed = code.window is not None
+        operators = code.input.branch().operators()
+        stores = [getattr(one, "slot", None) or getattr(one, "store", None) for one in operators]
+    if is_delayed:
+        return f"its changes pass the window, join of streams or timer {id!r}"
+    stored = (getattr(one, "factory", None) or getattr(one, "is_stored", False) for one in stores)
+    return f"its changes pass {id!r}, whose state is stored" if any(stored) else None
 
 
 def _spouts_of(

@@ -33,6 +33,7 @@ from sunshower.topologies.operators.windows.event_times import (
     highest,
     is_before,
     length_of,
+    minus,
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
@@ -131,8 +132,10 @@ class StreamJoin(WindowOperator, RowOperator):
         own_key, (side, time, values) = row[: self.width], row[self.width :]
         (group,) = keys_of_partial(self.width, [row])
         if is_before(time, self._time):
+            self._late_now.append((1, minus(self._time, time)))
             yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
             return
+        self.late_records.in_time = True
         found = [
             (number, place)
             for number in self._near(time)
@@ -162,12 +165,14 @@ class StreamJoin(WindowOperator, RowOperator):
                 self.store.put((_BUCKET, *place), self._buckets[place])
             if self.store.is_open:
                 self.store.commit()
+            self._count_late()
         finally:
             self.discard()
 
     def discard(self) -> None:
         """Forget the records of the batch."""
         self.store.discard()
+        self._late_now.clear()
         self._buckets: dict[tuple[Any, int], Bucket] = {}  # what the batch has read
         self._changed: dict[tuple[Any, int], None] = {}
 
@@ -189,6 +194,9 @@ class StreamJoin(WindowOperator, RowOperator):
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return self._latest
 
+    def end_of(self, time: Time) -> Time:
+        return _time_after(time)
+
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         ended = sorted(self._open)
         if time != inf:
@@ -207,7 +215,7 @@ class StreamJoin(WindowOperator, RowOperator):
                         made.append(self._row(first, side, values, self._nothing[1 - side]))
             self.store.remove(key)
         if ended:  # who comes now is late, also after a restart: its partners are gone
-            self.store.put((TIME,), time if time != inf else highest([before, self._latest]))
+            self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
 
     def _read(self) -> None:

@@ -19,7 +19,14 @@ from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals_stage import AnyStream, free_id
 from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_PROCESS, refuse_updates
-from sunshower.topologies.operators.windows.event_times import zone_named
+from sunshower.topologies.operators.windows.event_times import (
+    AHEAD_RULE,
+    UNIT_RULE,
+    Ahead,
+    TimeField,
+    Unit,
+    zone_named,
+)
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -54,6 +61,9 @@ class ProcessSettings(StateSettings, total=False):
     - `event_time`: the field with the time of a record, for timers; None: they are by the clock
     - `late`: how much later than a record with a higher time a record may come, 0
     - `zone`: the time zone of event times and timers without one, such as "Europe/Berlin"
+    - `ahead`: how far ahead of the clock an event time may be and fire timers; "auto": an hour for
+      datetimes; None: as far as it likes
+    - `unit`: of event times that are numbers since 1970: "s", "ms", "us" or "ns"
     """
 
     name: str | None
@@ -62,6 +72,8 @@ class ProcessSettings(StateSettings, total=False):
     event_time: str | None
     late: float
     zone: str | None
+    ahead: Ahead
+    unit: Unit
 
 
 class BoltOptions(Outputs, StateSettings, total=False):
@@ -118,10 +130,14 @@ def keyed_process(
     field, late = settings.get("event_time"), settings.get("late", 0.0)
     _LATE.check(f"{where}: late", late, TopologyError)
     zone = zone_named(settings.get("zone"), where)
+    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
+    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
+    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
     if not timed:
-        if field is not None or late or zone:
+        if field is not None or late or zone or ahead != "auto" or unit:
             raise TopologyError(
-                f"{where}: event_time= and late= are for timers, as is zone=; give on_timer="
+                f"{where}: event_time=, late=, ahead= and unit= are for timers, as is zone=; give "
+                "on_timer="
             )
         return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
     place = f"{where}, on_timer={code_name(on_timer)}"
@@ -136,12 +152,14 @@ def keyed_process(
     makes = makes if makes.fields else fired
     if field is not None:
         reads.check_field(field, where)
-    elif late:
+    elif late or ahead != "auto" or unit:
+        name = "late" if late else "unit" if unit else "ahead"
         raise TopologyError(
-            f"{where}: late= needs event_time=, the field with the time of a record"
+            f"{where}: {name}= needs event_time=, the field with the time of a record"
         )
     store = _store(settings, id, (*classes, *makes.classes), where)
-    times: Any = {"field": field, "late": late, "zone": zone}
+    event_time = None if field is None else TimeField(field, zone, ahead, unit)
+    times: Any = {"event_time": event_time, "late": late, "zone": zone}
     return TimedProcess(function, on_timer, by, reads, makes, store, **times)
 
 

@@ -28,7 +28,7 @@ from sunshower.topologies.operators.totals_stage import (
     location,
 )
 from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
-from sunshower.topologies.operators.windows.event_times import TimeField
+from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
     CombinePanes,
@@ -69,6 +69,11 @@ def windows_of(
     refuse_updates(stream.lineage, where, "A window", INSTEAD_OF_WINDOW)
     if window.field is not None:
         schema.check_field(window.field, where)
+    if window.at_end == "keep" and settings.get("state") is None:
+        raise TopologyError(
+            f'{where}: at_end="keep" leaves open windows in a state, and this window is in memory; '
+            'give state=SqliteState("windows.db"), or leave out at_end='
+        )
     more = {"window": type_of_end(window, schema)}
     given, out = bound_aggregators(aggregators, schema, by, fields, where, more)
     check_one_task(by, settings.get("parallelism", 1), where)
@@ -88,8 +93,7 @@ def windows_of(
         operator = kind(store, window, contents, by, out)
     combined = _combiner(window, schema, by, given) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined=combined)
-    field = None if window.field is None else TimeField(window.field, window.zone)
-    return rows.stage.end_by(field, operator, out)
+    return rows.stage.end_by(window.time, operator, out)
 
 
 def _combiner(
@@ -98,11 +102,11 @@ def _combiner(
     """What combines rows before they travel to the window, and the schema of its rows; None: the
     rows travel as they are."""
     values = tuple(f"value-{index}" for index in range(len(aggregators)))
-    if window.field is not None:
+    if window.time is not None:
         every = window.every if isinstance(window, Window) else None
-        reader = TimeField(window.field, window.zone).reader(schema)
+        reader = window.time.reader(schema)
         combine = CombinePanes(schema, by, aggregators, reader, every)
-        return combine, Schema((*by, "pane-0", *values))
+        return combine, Schema((*by, "pane-0", "records-0", *values))
     if isinstance(window, Window) and window.by_count:
         return None
     return Combine(schema, by, aggregators), Schema((*by, *values))
@@ -163,53 +167,83 @@ def _upstream(
                 silent = stage.silent_inputs if isinstance(stage, StageDraft) else 0
                 waiting += source.inputs[silent:]
             if field is not None and isinstance(stage, StageDraft) and stage.window is not None:
-                raise TopologyError(
-                    f"{where}: it is downstream of {stage.window.operator.word} {source.id!r}, "
-                    "whose records leave after their event time has passed; aggregate them without "
-                    "a window of event time"
-                )
+                raise behind_window(where, f"{stage.window.operator.word} {source.id!r}")
     return spouts
+
+
+def behind_window(where: str, window: str) -> TopologyError:
+    """The error for a window of event time behind another one; `window`: the other one."""
+    return TopologyError(
+        f"{where}: it is downstream of {window}, whose records leave after their event time has "
+        "passed; aggregate them without a window of event time"
+    )
+
+
+def check_time(
+    field: TimeField, known: TimeField | None, rows: str, schema: Schema, spout: Any, where: str
+) -> None:
+    """Raise TopologyError unless records have their event time in `field`, or `spout` has a method
+    for it.
+
+    `known`: the field of another window downstream of it. `rows`: what the records are, for errors.
+    """
+    own = getattr(spout, "event_time", None) is not None
+    if not own:
+        _check_field(rows, schema, field, where)
+    known = known or field
+    if known.name != field.name and not own:
+        raise TopologyError(
+            f"{where}: its event time is {field.name!r}, that of another window downstream of "
+            f"{rows} is {known.name!r}; give both the same field"
+        )
+    check_equal(field, known, rows, where, ("zone", "ahead", "unit"))
+
+
+def check_equal(
+    field: TimeField, known: TimeField, rows: str, where: str, names: Sequence[str]
+) -> None:
+    """Raise TopologyError if two windows declare different things of their event times."""
+    for name in names:
+        value, other = getattr(field, name), getattr(known, name)
+        if value != other:
+            raise TopologyError(
+                f"{where}: its {name} is {value!r}, that of another window downstream of {rows} is "
+                f"{other!r}; give both the same {name}="
+            )
 
 
 def _with_times(
     spout: Component, streams: Iterable[tuple[str, TimeField | None]], where: str
 ) -> Component:
     times = dict(spout.event_times)
-    own = getattr(spout.implementation, "event_time", None) is not None
     for id, field in streams:
-        if field is None:
-            continue
-        if not own:
-            _check_time(spout, id, field.name, where)
-        name, zone = times.setdefault(id, field)
-        if name != field.name and not own:
-            raise TopologyError(
-                f"{where}: its event time is {field.name!r}, that of another window downstream of "
-                f"spout {spout.id!r} is {name!r}; give both the same field"
-            )
-        if zone != field.zone:
-            raise TopologyError(
-                f"{where}: its zone is {field.zone!r}, that of another window downstream of spout "
-                f"{spout.id!r} is {zone!r}; give both the same zone="
-            )
+        if field is not None:
+            rows, schema = f"stream {id!r} of spout {spout.id!r}", spout.streams[id].schema
+            known = times.get(id)
+            check_time(field, known, rows, schema, spout.implementation, where)
+            for other in times.values():  # of other streams
+                check_equal(field, other, f"spout {spout.id!r}", where, ("ahead", "unit"))
+            times.setdefault(id, field)
     streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
     return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
 
 
-def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
-    """Raise TopologyError unless records of a stream have their event time in `field`."""
-    schema = spout.streams[stream].schema
+def _check_field(rows: str, schema: Schema, field: TimeField, where: str) -> None:
+    """Raise TopologyError unless records have their event time in `field`."""
     problem, hint = "", "Read records with that field (a format can do it)"
-    if field not in schema.fields:
+    kind = _annotation(schema, field.name)
+    if field.name not in schema.fields:
         problem = f"does not have; its fields are: {', '.join(schema.fields)}"
-    elif _is_no_time(kind := _annotation(schema, field)):
+    elif _is_no_time(kind):
         problem = f"has as {name_of(kind)}, which is no time; a number, a datetime and a date are"
     if problem:
         raise TopologyError(
-            f"{where}: its event time is {field!r}, which stream {stream!r} of spout {spout.id!r} "
-            f"{problem}. {hint}, or write `event_time` in the spout's class: "
-            "def event_time(self, record) → a number, a datetime or a date"
+            f"{where}: its event time is {field.name!r}, which {rows} {problem}. {hint}, or write "
+            "`event_time` in the spout's class: def event_time(self, record) → a number, a "
+            "datetime or a date"
         )
+    if field.ahead not in ("auto", None) and field.unit is None and kind in (int, float, Decimal):
+        raise TopologyError(f"{where}: field {field.name!r} of {rows} {NEEDS_UNIT}")
 
 
 def _annotation(schema: Schema, field: str) -> Any:

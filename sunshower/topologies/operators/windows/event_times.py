@@ -12,17 +12,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
+from functools import partial
 from math import floor, inf, isfinite
 from numbers import Integral
 from operator import attrgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
+from sunshower.arguments import Values
 from sunshower.errors import BadEmit, ConfigError, TopologyFailed
 from sunshower.records import Schema
 
+T = TypeVar("T")
 Time: TypeAlias = int | float | Decimal
+Ahead: TypeAlias = float | Literal["auto"] | None
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"] | None
 
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # in a second
+AHEAD_RULE = Values(float, "a number", least=0).or_else("auto", "auto").or_else("none", None)
+UNIT_RULE = Values(words={unit: unit for unit in UNITS} | {"none": None})
+_AHEAD_S = 3600
+_NUMBERS = {int, float, Decimal}
 _DIGITS = 1_000  # before and after the point
 _INT_MAX = 10**_DIGITS
 _WHOLE = 2.0**53  # floats from here on are whole, and their shortest decimal is another integer
@@ -42,6 +52,8 @@ _TICKS = {  # the units of numpy.datetime64, in seconds
 }
 _tzinfo_of = attrgetter("tzinfo")
 _LOG = logging.getLogger("sunshower")
+_NO_TIME: Time = inf
+_RAISED = (Exception, SystemExit)  # by `event_time` of a user; `sys.exit()` is one
 
 
 def zone_named(name: str | None, where: str) -> str | None:
@@ -58,10 +70,17 @@ def zone_named(name: str | None, where: str) -> str | None:
 
 
 class TimeField(NamedTuple):
-    """The field with the event time of records, and the zone of its times that have none."""
+    """The field with the event time of records.
+
+    `zone`: of its times that have none. `ahead`: how far ahead of the clock a time may be and move
+    the watermark, in the unit of the field; "auto": an hour for datetimes, and for numbers with a
+    `unit`; None: as far as it likes. `unit`: of numbers, which count from 1970 on.
+    """
 
     name: str
-    zone: str | None
+    zone: str | None = None
+    ahead: Ahead = "auto"
+    unit: Unit = None
 
     def reader(self, schema: Schema) -> TimeReader:
         """Reads it from records of a schema."""
@@ -78,6 +97,7 @@ class TimeReader:
     def __init__(self, what: str, get: Callable[[Any], Any], zone: str | None) -> None:
         self.what, self._get = what, get
         self._zone = None if zone is None else ZoneInfo(zone)
+        self.kinds: set[type] = set()  # the types of the values that it has read last
         self._ambiguous = self._skipped = 0
 
     def time(self, record: Any) -> Time:
@@ -87,11 +107,15 @@ class TimeReader:
 
     def times(self, records: Iterable[Any]) -> list[Time]:
         """The event times of records. Raises as `time`."""
-        return self.of_values([*map(self._get, records)])
+        return self.of_values(self.values(records))
+
+    def values(self, records: Iterable[Any]) -> list[Any]:
+        """The values that are the event times of records."""
+        return [*map(self._get, records)]
 
     def of_values(self, values: list[Any]) -> list[Time]:
         """The event times that values are. Raises as `time`."""
-        kinds = set(map(type, values))
+        self.kinds = kinds = set(map(type, values))
         if kinds == {int}:
             if min(values) > -_INT_MAX and max(values) < _INT_MAX:
                 return values
@@ -224,6 +248,38 @@ def _shown(value: Any) -> str:
     return "an int" if is_long else f"{value!r:.200}"
 
 
+def values_or_none(reader: TimeReader, records: Any) -> list[Any]:
+    """The values that are the event times of records; None for a record whose method raised.
+    Raises TopologyFailed, as the method may."""
+    try:
+        return reader.values(records)
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        values = (_or_else(None, partial(reader.values, [record])) for record in records)
+        return [None if value is None else value[0] for value in values]
+
+
+def times_or_inf(reader: TimeReader, values: list[Any]) -> list[Time]:
+    """The event times that values are, as a new list; inf for one that is none: its window fails
+    it. Raises TopologyFailed, as `TimeReader.time`."""
+    try:
+        return [*reader.of_values(values)]
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return [_or_else(_NO_TIME, partial(reader.of_value, value)) for value in values]
+
+
+def _or_else(default: T, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except TopologyFailed:
+        raise
+    except _RAISED:
+        return default
+
+
 class OrderReader(TimeReader):
     """Reads what orders records, and is nothing else: event times, or datetimes without a zone."""
 
@@ -254,6 +310,83 @@ def _of_delta(since: timedelta) -> Time:
     if -_MICROS_FIT < seconds < _MICROS_FIT or not since.microseconds:
         return seconds
     return from_decimal(Decimal(since // _MICROSECOND).scaleb(-6, _EXACT))
+
+
+class ClockLimit:
+    """Tells which event times of a field are too far ahead of the clock.
+
+    `what`: where values come from, for errors.
+    """
+
+    def __init__(self, what: str, field: TimeField) -> None:
+        self._what, self._ahead, self._unit = what, field.ahead, field.unit
+
+    @property
+    def text(self) -> str:
+        """How far ahead a time may be, such as `1 h`."""
+        if self._ahead in ("auto", None):
+            return span(_AHEAD_S)
+        return span(float(self._ahead) / UNITS[self._unit or "s"])
+
+    def beyond(
+        self, values: Sequence[Any], kinds: set[type], times: Sequence[Time], wall_s: float
+    ) -> Sequence[int]:
+        """The indices of those that are too far ahead. `kinds`: the types of `values`; `times`:
+        what they are, inf for one that is no time; `wall_s`: Unix time. Raises TopologyFailed if
+        what is declared does not fit the values."""
+        if self._ahead is None:
+            return ()
+        if kinds <= _NUMBERS or kinds == {datetime}:
+            limit = self._limit(wall_s, is_moment=kinds == {datetime})
+            if limit == inf or not is_before(limit, highest(times)):
+                return ()
+            return [at for at, one in enumerate(times) if one != inf and is_before(limit, one)]
+        limits: dict[bool, Time] = {}
+        found = []
+        for at, (value, one) in enumerate(zip(values, times, strict=True)):
+            if one == inf:
+                continue
+            if (is_moment := _is_moment(value)) not in limits:
+                limits[is_moment] = self._limit(wall_s, is_moment=is_moment)
+            if is_before(limits[is_moment], one):
+                found.append(at)
+        return found
+
+    def _limit(self, wall_s: float, *, is_moment: bool) -> Time:
+        """The highest time that is not too far ahead; inf: there is none."""
+        if is_moment and self._unit not in (None, "s"):
+            raise TopologyFailed(
+                f"{self._what} is a datetime, which is in seconds, and unit={self._unit!r} is for "
+                "numbers; leave it out (of the window, join or process)"
+            )
+        if self._unit is None and not is_moment:
+            if self._ahead != "auto":
+                raise TopologyFailed(f"{self._what} {NEEDS_UNIT}")
+            return inf
+        per_s = UNITS[self._unit or "s"]
+        return wall_s * per_s + (_AHEAD_S * per_s if self._ahead == "auto" else self._ahead or 0)
+
+
+NO_LIMIT = ClockLimit("", TimeField("", ahead=None))
+
+
+def span(seconds: float) -> str:
+    """A length of time, such as `1 h`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length and not seconds % length:
+            return f"{seconds / length:,g} {unit}"
+    return f"{seconds:,g} s"
+
+
+NEEDS_UNIT = (
+    "is a number, and ahead= compares it with the clock: declare its unit since 1970 beside it, as "
+    'unit="s", "ms", "us" or "ns", or use ahead=None'
+)
+
+
+def _is_moment(value: Any) -> bool:
+    """Whether a value is a datetime or a date, of Python or of NumPy."""
+    return isinstance(value, date) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import AggregatorOperator
-from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.aggregators import AnyAggregator, count
 from sunshower.topologies.operators.grouping import group_keys, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
@@ -31,7 +31,8 @@ _PANE, _ROWS, _FULL = "pane", "rows", "full"
 
 
 class CombinePanes(AggregatorOperator):
-    """Emits this task's part of panes of event time: rows (fields of the group, pane, values)."""
+    """Emits this task's part of panes of event time: rows (fields of the group, pane, number of
+    records, values)."""
 
     def __init__(
         self,
@@ -43,21 +44,31 @@ class CombinePanes(AggregatorOperator):
     ) -> None:
         """`every`: the length of a pane; None: each time is a pane of its own."""
         super().__init__(schema, by, aggregators)
+        counts = (type(one) is count and one.field is None for one in aggregators)
+        self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
         self.reader, self.panes = reader, None if every is None else Panes(every)
 
+    def start(self, attempt: Attempt) -> Any:
+        attempt, tables = super().start(attempt)
+        own = self._counter
+        return attempt, tables, Counter[Any]() if own is None else tables[own]
+
     def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
-        attempt, tables = batch
+        attempt, tables, counts = batch
         times = self.reader.times(rows)
         panes = times if self.panes is None else self.panes.of_times(times)
         places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
+        if self._counter is None:
+            counts.update(places)
         for aggregator, table in zip(self.aggregators, tables, strict=True):
             aggregator.gather(table, places, rows, attempt)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        tables, width = batch[1], len(self.by)
+        _, tables, counts = batch
+        width = len(self.by)
         made = [
-            (*values_of_key(key, width), pane, *(table[key, pane] for table in tables))
-            for key, pane in tables[0]
+            (*values_of_key(key, width), pane, number, *(table[key, pane] for table in tables))
+            for (key, pane), number in counts.items()
         ]
         if made:
             emit(made)
@@ -92,34 +103,38 @@ class PaneWindows(AggregatedWindows[Window]):
 
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
-            return reached.time(self.late)
-        return inf if reached.time(0) == inf else self._now()
+            return reached.time(self.late, keep=self.keeps_open)
+        return inf if reached.has_ended and not self.keeps_open else self._now()
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, merged = self.parts(rows, attempt), self.contents.merged
         last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
-        late = [place for place in parts if place[1] <= last]  # up to here
+        late = {  # up to here
+            place: self.panes.start(place[1] + self.window.panes)
+            for place in parts
+            if place[1] <= last
+        }
+        self.note_late(late, parts, rows)
         keys = {place: (_PANE, *place) for place in parts if place[1] > last}
         self.store.fetch(keys.values())
         for place, key in keys.items():
             old = self.store.get(key)
             self.store.put(key, parts[place] if old is None else merged(old, parts[place]))
             self._open[place[1]][place[0]] = None
-        for group, pane in late:
-            end = self.panes.start(pane + self.window.panes)
+        for (group, pane), end in late.items():
             yield from self.results(group, end, parts[group, pane])
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        count, opened = self.window.panes, self._open
-        ended = max(opened, default=0) + count if time == inf else self._last_ended(time)
-        lasts = {pane + more for pane in opened for more in range(count)}
+        width, opened = self.window.panes, self._open
+        ended = max(opened, default=0) + width if time == inf else self._last_ended(time)
+        lasts = {pane + more for pane in opened for more in range(width)}
         behind, self._behind = self._behind, {}
         first = lowest([before, *behind.values()])
         due = sorted(last for last in lasts if self._last_ended(first) < last <= ended)
         made: list[Sequence[Any]] = []
         for last in due:
             end = self.panes.start(last + 1)
-            panes = [pane for pane in range(last - count + 1, last + 1) if pane in opened]
+            panes = [pane for pane in range(last - width + 1, last + 1) if pane in opened]
             groups = {
                 group: None
                 for pane in panes
@@ -133,12 +148,17 @@ class PaneWindows(AggregatedWindows[Window]):
                 ]
                 content = reduce(self.contents.merged, within)
                 made += self.results(group, end, content)
-        for pane in [pane for pane in opened if pane + count - 1 <= ended]:
+        for pane in [pane for pane in opened if pane + width - 1 <= ended]:
             for group in opened.pop(pane):
                 self.store.remove((_PANE, group, pane))
         for group in behind:
             self.store.remove((BEHIND, group))
         return made
+
+    def end_of(self, time: Time) -> Time:
+        if self.reader is None:
+            return inf
+        return self.panes.start(self.panes.of_time(time) + self.window.panes)
 
     def places_of(self, times: Sequence[Time]) -> Sequence[int]:
         return self.panes.of_times(times)
@@ -174,7 +194,7 @@ class CountWindows(AggregatedWindows[Window]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         """Add rows; full windows wait for the next watermark, which brings their rows."""
-        every, count, store = int(self.window.every), self.window.panes, self.store
+        every, width, store = int(self.window.every), self.window.panes, self.store
         groups = list(group_keys(self.contents.schema, self.by, rows))
         store.fetch((_ROWS, group) for group in groups)
         known = {group: store.get((_ROWS, group)) or [0, {}] for group in dict.fromkeys(groups)}
@@ -191,10 +211,10 @@ class CountWindows(AggregatedWindows[Window]):
         for group, more in seen.items():
             panes, after = known[group][1], before[group] + more
             for last in range(before[group] // every, after // every):
-                within = [panes[p] for p in range(last - count + 1, last + 1) if p in panes]
+                within = [panes[p] for p in range(last - width + 1, last + 1) if p in panes]
                 content = reduce(self.contents.merged, within)
                 full += self.results(group, last, content, attempt)
-            left = {pane: panes[pane] for pane in panes if pane + count > after // every}
+            left = {pane: panes[pane] for pane in panes if pane + width > after // every}
             store.put((_ROWS, group), [after, left])
         if full:
             self._full = [*self._full, *full]

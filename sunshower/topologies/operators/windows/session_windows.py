@@ -40,13 +40,13 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def load(self, key: Any, value: Any) -> None:
         for _, last, _ in value:
-            self._expect(key[1], self._end_of(last))
+            self._expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
-        return reached.time(self.late)
+        return reached.time(self.late, keep=self.keeps_open)
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts = self.parts(rows, attempt)
+        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
         keys = {group: (_SESSIONS, group) for group, _ in parts}
         self.store.fetch(keys.values())
         changed: dict[Any, list[Session]] = {}
@@ -56,7 +56,8 @@ class SessionWindows(AggregatedWindows[Sessions]):
             sessions = changed[group]
             near = [one for one in sessions if self._is_near(one, time)]
             if not near:
-                if not is_before(self._time, end := self._end_of(time)):
+                if not is_before(self._time, end := self.end_of(time)):
+                    late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
                 self._expect(group, end)
@@ -70,6 +71,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         for group, sessions in changed.items():
             if sessions:
                 self.store.put(keys[group], sessions)
+        self.note_late(late, parts, rows)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}
@@ -84,7 +86,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
             left = []
             sessions = self.store.get((_SESSIONS, group)) or []
             for session in sorted(sessions, key=lambda one: exact(one[0])):
-                if not is_before(time, end := self._end_of(session[1])):
+                if not is_before(time, end := self.end_of(session[1])):
                     made += self.results(group, end, session[2])
                 else:
                     left.append(session)
@@ -105,9 +107,8 @@ class SessionWindows(AggregatedWindows[Sessions]):
         first, last, _ = session
         return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
 
-    def _end_of(self, last: Time) -> Time:
-        """When a session ends, by the time of its last row."""
-        return plus(last, self._gap)
+    def end_of(self, time: Time) -> Time:
+        return plus(time, self._gap)
 
     def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
         return times

@@ -55,22 +55,22 @@ class TimedProcess(KeyedProcess, WindowOperator):
         makes: Schema,
         store: KeyedStore,
         *,
-        field: str | None,
+        event_time: TimeField | None,
         late: float,
         zone: str | None,
     ) -> None:
-        """`field`: of event times; None: timers are by the clock. `zone`: of times without one."""
+        """`event_time`: None: timers are by the clock. `zone`: of timers without one."""
         KeyedProcess.__init__(self, function, by, reads, makes, store)
         WindowOperator.__init__(self, store, by, makes)
-        self.field, self.zone, self.late = field, zone, length_of(late)
+        self.event_time, self.zone, self.late = event_time, zone, length_of(late)
         self.on_timer = _with_object(on_timer, function, self.function)
 
     # ---- records ---------------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
         prepare_code(self.on_timer, context)
-        if self.field is not None:
-            self.reader = TimeField(self.field, self.zone).reader(self.reads)
+        if self.event_time is not None:
+            self.reader = self.event_time.reader(self.reads)
         self._timers = TimeReader("the timer of a state", lambda value: value, self.zone)
         WindowOperator.prepare(self, context)
 
@@ -103,7 +103,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
-        return time if self.field is not None or time == inf else self.clock.now()
+        return time if self.event_time is not None or time == inf else self.clock.now()
 
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         return -inf

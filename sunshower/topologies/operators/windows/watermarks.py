@@ -24,7 +24,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 
 WATERMARKS = "__watermarks"  # the stream that they are sent on
-IDLE_S = 30.0  # a partition is idle after so long without records
+IDLE_S = 30.0  # a partition is idle after so long without records that move the watermark
 GAP_S = 10.0  # the longest time between two empty fetches; after a longer one IDLE_S begins again
 _NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
@@ -42,6 +42,8 @@ class Watermark(NamedTuple):
     idle: bool  # all partitions of this task are idle
     ended: bool  # there will be no further record
     fetched: int = 0  # if idle: this one was confirmed before the last empty fetch of any partition
+    newest: Time = -inf  # the highest event time emitted, without those too far ahead of the clock
+    ahead: bool = False  # whether there were such times
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class PartitionTime:
     emitted_s: float = -inf  # when the last record was emitted
     quiet_s: float = inf  # since when each fetch has ended at its end, without a record
     fetched_s: float = -inf  # when the last of these fetches began
+    ahead_s: float = -inf  # when the last record was emitted that is too far ahead of the clock
+    ahead_since_s: float = inf  # since when there was no other record
 
     @property
     def time(self) -> Time:
@@ -67,14 +71,22 @@ class PartitionTime:
     def emitted(self, time: Time, now: float) -> None:
         """Note the event time of a record that is emitted now."""
         self.reached, self.emitted_s = highest([self.reached, time]), now
-        self.quiet_s = inf
+        self.quiet_s = self.ahead_since_s = inf
 
-    def fetched(self, begun_s: float) -> bool:
+    def emitted_ahead(self, now: float) -> None:
+        """Note that a record is emitted now whose time is too far ahead of the clock."""
+        self.ahead_s, self.ahead_since_s = now, min(self.ahead_since_s, now)
+
+    def only_ahead_s(self, now: float) -> float:
+        """For how long all its records have been too far ahead of the clock."""
+        return (now if self.reached == -inf else self.ahead_s) - self.ahead_since_s
+
+    def fetched(self, begun_s: float, gap_s: float = GAP_S) -> bool:
         """Note that a fetch that began at this time has ended at its end. Returns whether that is
-        new."""
+        new. `gap_s`: the longest time since the fetch before it."""
         if begun_s <= max(self.fetched_s, self.emitted_s):
             return False
-        if self.quiet_s == inf or begun_s - self.fetched_s > GAP_S:
+        if self.quiet_s == inf or begun_s - self.fetched_s > gap_s:
             self.quiet_s = begun_s
         self.fetched_s = begun_s
         return True
@@ -82,6 +94,19 @@ class PartitionTime:
     def not_fetched(self) -> None:
         """A fetch has failed, or has not ended at its end."""
         self.quiet_s = inf
+
+
+def all_ahead(limit: str) -> str:
+    """Say that all event times of a source are too far ahead of the clock."""
+    return f"all times are more than {limit} ahead; use `ahead=None` if this is right"
+
+
+def passed_over(partition: str, limit: str, for_s: float) -> str:
+    """Say that windows do not wait for a partition, because its times are too far ahead."""
+    return (
+        f"all times of partition {partition} have been more than {limit} ahead for {for_s:.0f} s; "
+        "windows do not wait for it"
+    )
 
 
 @dataclass(slots=True)
@@ -111,6 +136,11 @@ class PartitionTimes:
     def emitted(self, partition: int, time: Time, now: float) -> None:
         """Note the highest event time of records of a partition that are emitted now."""
         self._times.setdefault(partition, PartitionTime()).emitted(time, now)
+
+    def emitted_ahead(self, partition: int, now: float) -> None:
+        """Note that a record of a partition is emitted that is too far ahead of the clock. It is
+        passed over as if it were not there: like a fetch without a record."""
+        self._times.setdefault(partition, PartitionTime()).emitted_ahead(now)
 
     def left(self, partition: int, dropped: Time, now: float) -> None:
         """The task stops reading a partition, or reads it again from another position. It holds
@@ -142,9 +172,10 @@ class PartitionTimes:
             self._left.pop(partition, None)
         self._left = {one: left for one, left in self._left.items() if left.until_s > now}
         for partition, known in self._times.items():
-            if partition not in fetches:
+            empty_s = max(fetches.get(partition, -inf), known.ahead_s)
+            if partition not in fetches and now - known.ahead_s > GAP_S:
                 known.not_fetched()
-            elif known.fetched(fetches[partition]) and known.is_idle:
+            elif known.fetched(empty_s) and known.is_idle:
                 known.passed = highest([known.passed, self._before(known.fetched_s).lowest])
         while self._moments and self._moments[0].at_s < now - 2 * GAP_S:
             self._moments.popleft()
@@ -156,6 +187,22 @@ class PartitionTimes:
     def is_idle(self) -> bool:
         """Whether all partitions are idle, or there is none."""
         return not self._left and all(one.is_idle for one in self._times.values())
+
+    def only_ahead(self, now: float) -> Mapping[int, float]:
+        """The partitions that have had no other records for IDLE_S than those that are too far
+        ahead of the clock, and for how many seconds."""
+        seconds = {one: known.only_ahead_s(now) for one, known in self._times.items()}
+        return {
+            one: for_s
+            for one, for_s in seconds.items()
+            if for_s >= IDLE_S and self._times[one].is_idle
+        }
+
+    def all_ahead(self, now: float) -> bool:
+        """Whether that is so of each partition that has had records in this time."""
+        found = self.only_ahead(now)
+        others = (known for one, known in self._times.items() if one not in found)
+        return bool(found) and not self._left and all(one.is_idle for one in others)
 
     @property
     def lowest(self) -> Time:
@@ -206,6 +253,8 @@ class ReachedTime:
     def __init__(self, sources: int) -> None:
         self._sources = sources  # how many spout tasks are upstream
         self._known: dict[int, _Source] = {}
+        self._newest: Time = -inf  # as in watermarks, of all tasks and lives
+        self._has_ahead = False
 
     def hear(self, mark: Watermark) -> bool:
         """Note a watermark. Returns False if a later one of its task, or a later attempt, came
@@ -216,6 +265,8 @@ class ReachedTime:
         elif mark[2:4] < known.mark[2:4]:
             return False
         known.mark = mark
+        self._newest = highest([self._newest, mark.newest])
+        self._has_ahead |= mark.ahead
         if mark.idle:
             known.passed = highest([known.passed, known.noted.get(mark.fetched, -inf)])
         known.noted[mark.number] = self._lowest_but(mark.task)
@@ -225,19 +276,33 @@ class ReachedTime:
         return True
 
     @property
+    def newest(self) -> Time:
+        """The highest event time that is not too far ahead of the clock; inf if none was."""
+        return self._newest if self._has_ahead else inf
+
+    @property
     def spouts(self) -> tuple[int, ...]:
         """The spout tasks that have sent watermarks."""
         return tuple(self._known)
 
-    def time(self, late: Time) -> Time:
+    @property
+    def has_ended(self) -> bool:
+        """Whether all sources have ended."""
+        known = self._known.values()
+        return len(known) >= self._sources and all(source.mark.ended for source in known)
+
+    def time(self, late: Time, *, keep: bool = False) -> Time:
         """Windows that end up to this time are complete, if no record comes later than `late`
-        after a record with a higher time; inf after the end of all sources."""
+        after a record with a higher time; inf after the end of all sources, unless `keep`: then up
+        to what all of them have reached that had a record."""
         if len(self._known) < self._sources:
             return -inf
         known = self._known.values()
         running = [source.time for source in known if not source.mark.ended]
-        if not running:
+        if not running and not keep:
             return inf
+        if not running:
+            running = [source.time for source in known if source.time != -inf] or [-inf]
         reached = minus(lowest(running), late)
         return lowest([reached, *(source.mark.pending for source in known)])
 

@@ -25,7 +25,9 @@ from sunshower.topologies.operators.windows.event_times import (
     TimeReader,
     as_float,
     highest,
+    lowest,
 )
+from sunshower.topologies.operators.windows.late_records import LateRecords
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_kinds import with_dates
 
@@ -47,6 +49,9 @@ class WindowOperator(Operator):
         self._is_loaded = False
         self._inherits = True  # whether a former life may have owed rows that nobody asks for
         self._time: Time = -inf  # windows up to here have ended
+        self.late_records = LateRecords()
+        # of the batch: how many, and how long after the end of their window
+        self._late_now: list[tuple[int, Time]] = []
 
     # ---- what a kind of windows defines ----------------------------------------------------------
 
@@ -71,9 +76,16 @@ class WindowOperator(Operator):
         """The time up to which windows end."""
         raise NotImplementedError
 
+    def on_end_of_sources(self, ended: Sequence[Sequence[Any]]) -> None:
+        """Called when the end of all sources has ended windows: `ended` are their rows."""
+
     def last_time(self, ended: Sequence[Sequence[Any]]) -> Time:
         """The time of the last window of which these are the rows; -inf: there is none."""
         return highest(row[self.width] for row in ended)
+
+    def end_of(self, time: Time) -> Time:
+        """The end of the last window with this event time."""
+        raise NotImplementedError
 
     # ---- the operator ----------------------------------------------------------------------------
 
@@ -90,8 +102,16 @@ class WindowOperator(Operator):
         return []
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self._late_now.clear()
         if late := self._committed(lambda: list(self.add(batch, attempt))):
+            self._count_late()
             emit(self.records(late))
+
+    def _count_late(self) -> None:
+        """Count the late records of a batch, once it is stored."""
+        for count, by in self._late_now:
+            self.late_records.add(count, by)
+        self._late_now.clear()
 
     def advance(self, marks: Iterable[Watermark]) -> list[Any]:
         """The records that belong to the trees of these watermarks."""
@@ -151,7 +171,10 @@ class WindowOperator(Operator):
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
-            time = highest([self._time, self.last_time(ended)])
+            self.late_records.say_if_all(f"{self.word} {self.store.name!r}")
+            if ended:
+                self.on_end_of_sources(ended)
+            time = highest([self._time, self.last_ended(ended)])
         if ended:
             self.store.put((TIME,), time)
         if due:
@@ -162,6 +185,14 @@ class WindowOperator(Operator):
             self.store.remove((OWED, mark.task))
         self._time = time
         return due
+
+    def last_ended(self, ended: Sequence[Sequence[Any]]) -> Time:
+        """Up to where windows have ended at the end of all sources. Windows that only have times
+        too far ahead of the clock do not count: otherwise all records of the next run were late."""
+        last, newest = self.last_time(ended), self._reached.newest
+        if newest == inf or last == -inf:
+            return last
+        return lowest([last, newest if newest == -inf else self.end_of(newest)])
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
@@ -189,4 +220,5 @@ class WindowOperator(Operator):
                     self._time = value
                 case _:
                     self.load(key, value)
+        self.late_records.loaded(self._time)
         self._is_loaded = True

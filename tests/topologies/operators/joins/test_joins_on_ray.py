@@ -77,3 +77,23 @@ def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_pa
     assert {(row["order"], row["paid"]) for row in rows} == expected
     assert {row["name"] for row in rows} <= {None, *(f"user {n}" for n in range(USERS))}
     assert dict(SqliteState(tmp_path / "users.db").items()).keys() >= {*range(USERS)}
+
+
+@pytest.mark.long
+def test_a_table_in_memory_is_filled_again_when_its_workers_are_killed(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    topology, path = Topology("refill", workers=4), tmp_path / "named.jsonl"
+    gate = tmp_path / "gate"
+    orders = topology.spout("orders", Numbers(TOTAL, gate)).map(order_of)
+    users = topology.spout("users", Counter(USERS)).map(name_of, fields=("user", "name"))
+    names = users.group_by("user").table(parallelism=2)
+    named = orders.join(names, how="left", fields=("user", "order", "at", "name"))
+    named.shuffle().bolt("store", JsonLines(path))
+    with submitted(ray_cluster, topology, layout=Layout.ISOLATE) as run:
+        tasks = [*run.plan.tasks_of("table"), *run.plan.tasks_of("users")]
+        finish_with_kills(run, "orders", TOTAL, tasks, gate)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(row["order"], row["name"]) for row in rows} == {
+        (n, f"user {n % USERS}") for n in range(TOTAL)
+    }

@@ -79,6 +79,9 @@ class UserLog(LogSpout[User]):
     def has_read_first(self) -> bool:
         return not self.numbers
 
+    def from_start(self) -> UserLog:
+        return type(self)()
+
 
 def users_then_changes() -> Iterator[User | None]:
     """All users, then None, and then changes without an end to wait for."""
@@ -259,6 +262,9 @@ class Stalled(LogSpout[User]):
     def has_read_first(self) -> bool:
         return self.is_read
 
+    def from_start(self) -> Stalled:
+        return self
+
 
 def test_a_drain_ends_the_wait() -> None:
     with SimCluster(1) as cluster:
@@ -400,7 +406,7 @@ class OwnLog(UserLog):
 @pytest.mark.parametrize("spout", [Pushed, OwnLog])
 def test_a_source_without_a_first_end_is_not_waited_for_and_this_is_said(spout: Any) -> None:
     with pytest.warns(UserWarning, match="spout 'users' cannot tell when it has read all"):
-        graph = enriched(spout, tasks=1).graph()
+        graph = enriched(spout, tasks=1, state=MemoryState()).graph()
     assert not graph.awaited
 
 
@@ -412,7 +418,7 @@ def test_a_table_behind_a_window_is_not_waited_for_and_this_is_said() -> None:
         .group_by("user")
         .window(tumbling(seconds=60, field="at"), count())
     )
-    table = rows.project("user", "count").group_by("user").table()
+    table = rows.project("user", "count").group_by("user").table(state=MemoryState())
     clicks.join(table).shuffle().bolt("kept", Kept)
     with pytest.warns(UserWarning, match="its changes pass a window, a join of streams or a timer"):
         graph = topology.graph()

@@ -402,7 +402,7 @@ def test_a_table_of_totals_has_their_last_rows_and_forgets_those_that_a_filter_d
 ) -> None:
     topology = Topology("bids", workers=2)
     rows = between(totals(topology.spout("bids", AfterShops), 2)).filter(cheap)
-    table = rows.group_by("item", "shop").table(parallelism=2)
+    table = rows.group_by("item", "shop").table(parallelism=2, state=MemoryState())
     topology.spout("asks", AfterBids).join(table).global_().bolt("kept", Kept)
     found = in_the_simulator(topology, 2)
     assert sorted(found) == sorted(map(tuple, filter(cheap, best())))

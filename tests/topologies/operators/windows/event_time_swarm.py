@@ -22,7 +22,8 @@ from tests.simulation.swarm import FAULTS
 
 SHIFT = 32
 LATE = 8.0
-WINDOW = tumbling(seconds=10, field="at", late=LATE)
+WINDOW = tumbling(seconds=10, field="at", late=LATE, unit="s")
+FAR = 5e9  # in seconds since 1970: ahead of the simulator's clock
 SETTLES_S = 5.0  # as in groups of Kafka
 _NAMES = ("kill a worker", "kill the master", "kill a node", "pause a worker", "bad links")
 _FAULTS = {
@@ -51,6 +52,7 @@ class EventLog:
         self.owners = [part % tasks for part in range(partitions)]
         self.moves = 0
         self.away: set[int] = set()
+        self.found: set[int] = set()  # partitions that are in a batch
         self.ended = False
 
     def __deepcopy__(self, memo: object) -> EventLog:
@@ -227,7 +229,7 @@ class EventProgram:
         source = draw.randrange(len(self.logs))
         log, tasks = self.logs[source], self.tasks[source]
         part = draw.randrange(len(log.partitions))
-        match draw.choice(("silent", "away", "back", "move", "add", "old", "end")):
+        match draw.choice(("silent", "away", "back", "move", "add", "old", "future", "end")):
             case "silent":
                 self.silent_until[source, part] = now + draw.choice((20, 45, 80))
             case "away":
@@ -244,6 +246,8 @@ class EventProgram:
                 log.moves += 1
             case "old" if not log.ended:
                 self._write(log, part, now - 1_000.0, self.too_old)
+            case "future" if not log.ended:
+                self._write(log, part, now + FAR)
             case "end" if len(self.logs) > 1 and now > 60 and source == 0:
                 log.away.clear()
                 log.flush()

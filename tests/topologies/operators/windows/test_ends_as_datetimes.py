@@ -110,6 +110,18 @@ def test_sessions_slides_dates_and_local_times_have_datetimes_too() -> None:
     assert ended(rows, local, Total) == [Total("a", NOON + timedelta(minutes=1), 1)]
 
 
+def test_times_whose_type_is_not_declared_are_taken_for_seconds_since_1970() -> None:
+    topology = Topology("ends")
+    names = topology.spout("names", Records([("a", "A")], fields=("k", "name")))
+    joined = topology.spout("rows", Records(MINUTE, type=Dated)).join(
+        names.group_by("k").table(), "k"
+    )
+    window = tumbling(seconds=60, field="at")
+    joined.group_by("k").window(window, count(), fields=Total).shuffle().bolt("kept", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results["kept"][0]
+    assert results == [Total("a", NOON + timedelta(minutes=1), 3)]
+
+
 @pytest.mark.parametrize(
     ("row", "window"),
     [

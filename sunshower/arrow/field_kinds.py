@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import accumulate, chain, pairwise
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NewType,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -68,14 +79,53 @@ class FieldKind:
         return values
 
 
-PLAIN: dict[Any, tuple[pa.DataType, tuple[Any, ...], tuple[Any, ...]]] = {
-    int: (pa.int64(), (Integral,), (bool,)),
-    float: (pa.float64(), (Real,), (bool,)),
-    bool: (pa.bool_(), (bool,), ()),
-    str: (pa.string(), (str,), ()),
-    bytes: (pa.binary(), (bytes,), ()),
-    date: (pa.date32(), (date,), (datetime,)),
-}
+class Plain(NamedTuple):
+    """The column type of an annotation, the classes of values it takes, and refused ones."""
+
+    type: pa.DataType
+    takes: tuple[Any, ...]
+    refuses: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class TypeSystem:
+    """The types that columns of a system may have."""
+
+    name: str
+    plain: Mapping[Any, Plain]
+    digits_max: int  # of a decimal
+    folds_case: bool  # names that differ only in case are one name
+    names: str = (
+        "int, float, bool, str, bytes, Decimal, date, datetime, an Enum of one of these, list[T], "
+        "tuple[T, ...], dict[K, V], a NamedTuple or dataclass of these, or `… | None`"
+    )
+
+
+SPARK = TypeSystem(
+    "Spark",
+    {
+        int: Plain(pa.int64(), (Integral,), (bool,)),
+        float: Plain(pa.float64(), (Real,), (bool,)),
+        bool: Plain(pa.bool_(), (bool,)),
+        str: Plain(pa.string(), (str,)),
+        bytes: Plain(pa.binary(), (bytes,)),
+        date: Plain(pa.date32(), (date,), (datetime,)),
+    },
+    digits_max=38,
+    folds_case=True,
+)
+PARQUET = replace(
+    SPARK,
+    name="Parquet",
+    plain={
+        **SPARK.plain,
+        timedelta: Plain(pa.duration("us"), (timedelta,)),
+        UUID: Plain(pa.uuid(), (UUID,)),
+    },
+    digits_max=76,
+    folds_case=False,
+    names=SPARK.names.replace("datetime,", "datetime, time, timedelta, UUID,"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,8 +135,8 @@ class Timestamps(FieldKind):
     def encode(self, values: Sequence[Any]) -> pa.Array:
         if any(value is not None and value.utcoffset() is None for value in values):
             raise Unserialisable(
-                f"{self.path} has no zone, and Spark would guess one: give it, as in "
-                "moment.replace(tzinfo=UTC)"
+                f"{self.path} has no zone, and readers of its column would guess one: give it, as "
+                "in moment.replace(tzinfo=UTC)"
             )
         moments = [None if value is None else value.astimezone(UTC) for value in values]
         return pa.array(moments, self.type)
@@ -96,14 +146,36 @@ class Timestamps(FieldKind):
 
 
 @dataclass(frozen=True)
+class TimesOfDay(FieldKind):
+    """Times of a day, without a zone: their columns have none."""
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        if any(value is not None and value.tzinfo is not None for value in values):
+            raise Unserialisable(
+                f"{self.path} has a zone, which a column of times cannot have: remove it, as in "
+                "moment.replace(tzinfo=None), or keep it in another field"
+            )
+        return pa.array(values, self.type)
+
+
+@dataclass(frozen=True)
 class Decimals(FieldKind):
     """Decimal numbers; one with too many digits is refused, not rounded."""
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         for value in values:
             if isinstance(value, Decimal) and not value.is_finite():
-                raise Unserialisable(f"{self.path} is {value}, which Spark's decimals cannot be")
-        return pa.array(values, self.type)
+                raise Unserialisable(
+                    f"{self.path} is {value}, which a column of decimals cannot have"
+                )
+        try:
+            return pa.array(values, self.type)
+        except pa.ArrowInvalid as error:
+            precision, scale = self.type.precision, self.type.scale
+            raise Unserialisable(
+                f"{self.path}: {error}. The column has {precision} digits, {scale} of them "
+                "decimals: declare others, as in Annotated[Decimal, Digits(38, 6)]"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +290,6 @@ def _slices_of(array: pa.Array) -> tuple[int, int, list[slice | None]]:
     return first, offsets[-1] - first, places
 
 
-_ALL = (
-    "int, float, bool, str, bytes, Decimal, date, datetime, an Enum of one of these, list[T], "
-    "tuple[T, ...], dict[K, V], a NamedTuple or dataclass of these, or `… | None`"
-)
-
-
 @dataclass(frozen=True)
 class Digits:
     """Precision and scale of a decimal, as in `price: Annotated[Decimal, Digits(12, 2)]`. Without
@@ -236,55 +302,83 @@ class Digits:
         check_all(self, {}, "Digits: ")
 
 
-def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKind:
-    """The kind of an annotation. Raises RecordMismatch, naming `path`, if Spark has none."""
-    digits = Digits(38, 18)
-    if get_origin(annotation) is Annotated:
-        annotation, *notes = get_args(annotation)
-        digits = next((note for note in notes if isinstance(note, Digits)), digits)
+def kind_of(
+    annotation: Any, path: str, types: TypeSystem = SPARK, within: tuple[Any, ...] = ()
+) -> FieldKind:
+    """The kind of an annotation. Raises RecordMismatch, naming `path`, if it has no column type."""
+    annotation, digits = _bare(annotation)
     options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
     if NoneType in options and len(options) == 2:
         (inner,) = (option for option in options if option is not NoneType)
-        return replace(kind_of(inner, path, within), optional=True)
+        return replace(kind_of(inner, path, types, within), optional=True)
     origin, args = get_origin(annotation), get_args(annotation)
-    if annotation in PLAIN:
-        return FieldKind(path, PLAIN[annotation][0], False, *PLAIN[annotation][1:])
+    if annotation in types.plain:
+        return FieldKind(path, types.plain[annotation].type, False, *types.plain[annotation][1:])
     if annotation is datetime:
         return Timestamps(path, TIMESTAMP, False, (datetime,))
+    if annotation is time and timedelta in types.plain:
+        return TimesOfDay(path, pa.time64("us"), False, (time,))
     if annotation is Decimal:
-        return _decimals(path, digits)
+        return _decimals(path, digits, types)
     if origin is list or (origin is tuple and len(args) == 2 and args[1] is ...):
-        element = kind_of(args[0], f"{path}[]", within)
+        element = kind_of(args[0], f"{path}[]", types, within)
         return Lists(
             path, pa.list_(pa.field("element", element.type)), False, (origin,), element=element
         )
     if origin is dict:
-        return _dictionaries(path, args, within)
+        return _dictionaries(path, args, types, within)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _members(path, annotation)
+        return _members(path, annotation, types)
     if is_dataclass(annotation) or hasattr(annotation, "_fields"):
-        return records_of(annotation, path, within)
+        return records_of(annotation, path, types, within)
     raise RecordMismatch(
-        f"{path} is {_readable(annotation)}, which has no type in Spark; it may be {_ALL}"
+        f"{path} is {_readable(annotation)}, which has no type in {types.name}; it may be "
+        f"{types.names}"
     )
 
 
-def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> NestedRecords:
+def _bare(annotation: Any) -> tuple[Any, Digits]:
+    """An annotation without names and notes that do not change its column type, and its digits."""
+    digits = Digits(38, 18)
+    while True:
+        kinds = {*map(type, get_args(annotation))} if get_origin(annotation) is Literal else ()
+        if isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        elif get_origin(annotation) is Annotated:
+            annotation, *notes = get_args(annotation)
+            digits = next((note for note in notes if isinstance(note, Digits)), digits)
+        elif len(kinds) == 1:
+            (annotation,) = kinds
+        else:
+            return annotation, digits
+
+
+def records_of(
+    record_type: Any, path: str, types: TypeSystem = SPARK, within: tuple[Any, ...] = ()
+) -> NestedRecords:
     """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
     try:
         names = record_fields(record_type)
     except RecordMismatch as error:
         raise RecordMismatch(f"{path}: {error}") from None
     if record_type in within:
-        raise RecordMismatch(f"{path} holds itself, and Spark has no endless types; keep an id")
+        raise RecordMismatch(
+            f"{path} holds itself, and {types.name} has no endless types; keep an id"
+        )
     if not names:
-        raise RecordMismatch(f"{path} has no fields, and Spark cannot count rows of none; give one")
+        raise RecordMismatch(
+            f"{path} has no fields, and {types.name} cannot count rows of none; give one"
+        )
     folded = [name.casefold() for name in names]
-    if twice := [name for name in names if folded.count(name.casefold()) > 1]:
-        raise RecordMismatch(f"{path}: to Spark {' and '.join(twice)} are one name; rename one")
+    if types.folds_case and (
+        twice := [name for name in names if folded.count(name.casefold()) > 1]
+    ):
+        raise RecordMismatch(
+            f"{path}: to {types.name} {' and '.join(twice)} are one name; rename one"
+        )
     hints = get_type_hints(record_type, include_extras=True)
     inner = (*within, record_type)
-    fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in names)
+    fields = tuple(kind_of(hints.get(name), f"{path}.{name}", types, inner) for name in names)
     # Nullable for Arrow: a non-null field is null where its record is. `FieldKind` checks it.
     type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
     schema = Schema.of(record_type)
@@ -297,33 +391,39 @@ def _readable(annotation: Any) -> str:
     return str(annotation if get_args(annotation) else getattr(annotation, "__name__", annotation))
 
 
-def _decimals(path: str, digits: Digits) -> FieldKind:
-    if not 0 <= digits.scale <= digits.precision <= 38:
+def _decimals(path: str, digits: Digits, types: TypeSystem) -> FieldKind:
+    if not 0 <= digits.scale <= digits.precision <= types.digits_max:
         raise RecordMismatch(
-            f"{path} has {digits}; Spark has up to 38 digits, and the scale is a part of them"
+            f"{path} has {digits}; {types.name} has up to {types.digits_max} digits, and the scale "
+            "is a part of them"
         )
-    return Decimals(path, pa.decimal128(digits.precision, digits.scale), False, (Decimal,))
+    make = pa.decimal128 if digits.precision <= SPARK.digits_max else pa.decimal256
+    return Decimals(path, make(digits.precision, digits.scale), False, (Decimal,))
 
 
-def _dictionaries(path: str, args: Sequence[Any], within: Any) -> FieldKind:
-    key = kind_of(args[0], f"{path}.keys()", within)
-    value = kind_of(args[1], f"{path}.values()", within)
+def _dictionaries(path: str, args: Sequence[Any], types: TypeSystem, within: Any) -> FieldKind:
+    key = kind_of(args[0], f"{path}.keys()", types, within)
+    value = kind_of(args[1], f"{path}.values()", types, within)
     if key.optional or isinstance(key, Dictionaries | NestedRecords | Lists):
         raise RecordMismatch(
-            f"{path}: keys of Spark's maps are never null, and here are plain values; "
+            f"{path}: keys of {types.name}'s maps are never null, and here are plain values; "
             "make it a list of records"
         )
     type = pa.map_(key.type, value.type)
     return Dictionaries(path, type, False, (dict,), key=key, value=value)
 
 
-def _members(path: str, members: type[Enum]) -> FieldKind:
+def _members(path: str, members: type[Enum], types: TypeSystem) -> FieldKind:
     kinds = {type(member.value) for member in members}
-    if len(kinds) != 1 or not kinds <= PLAIN.keys():
+    if len(kinds) != 1 or not kinds <= types.plain.keys():
         raise RecordMismatch(
             f"{path} is the Enum {members.__name__}, whose values are not all of one plain type; "
             "give it values that are all strings, or all whole numbers"
         )
-    plain = kind_of(kinds.pop(), path)
+    plain = kind_of(kinds.pop(), path, types)
     inner = FieldKind(path, plain.type, True, plain.takes, plain.refuses)
+    try:
+        inner.array([member.value for member in members])
+    except Unserialisable as error:
+        raise RecordMismatch(f"{error}, a value of the Enum {members.__name__}") from None
     return EnumMembers(path, plain.type, False, (members,), members=members, inner=inner)

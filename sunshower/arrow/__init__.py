@@ -1,0 +1,1 @@
+"""Records as Arrow tables: the types of their columns, and conversions of their values."""

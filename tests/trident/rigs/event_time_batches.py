@@ -1,0 +1,169 @@
+"""Random programs over event time in exactly-once batches, with the logs of those over streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from sunshower import Context, Topology, collect
+from sunshower.errors import Unavailable
+from sunshower.trident import (
+    InMemory,
+    MemoryState,
+    OpaquePartitionedSpout,
+    PartitionedSpout,
+    Skip,
+    StateKind,
+    batches,
+)
+from sunshower.trident.spouts.bounds import Room
+from tests.topologies.operators.windows.event_time_swarm import (
+    WINDOW,
+    Event,
+    EventLog,
+    EventProgram,
+    relay,
+)
+
+SETTINGS: dict[str, Any] = {
+    "workers": 2,
+    "attempts_max": 10_000,
+    "peer_link_retry_s": 0.5,
+    "restart_backoff_s": 0.05,
+    "task_backoff_s": 0.05,
+    "deaths_max": 1_000,
+    "task_errors_max": 1_000,
+    "idle_poll_s": 0.5,
+}
+
+
+class _LogBatches:
+    """Reads the partitions of a log, at most `pace` records of each for a batch."""
+
+    emits = Event
+
+    def __init__(self, log: EventLog, pace: int, draw: Random | None) -> None:
+        """`draw`: by which the size of each attempt differs."""
+        self.log, self.pace, self.draw = log, pace, draw
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return type(self)(self.log, self.pace, self.draw)
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+        self.at_end: dict[str, float] = {}
+
+    def partitions(self) -> Sequence[str]:
+        return [str(part) for part in range(len(self.log.partitions))]
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        self.at_end, found = {}, {}
+        for name, before in last.items():
+            part, first = int(name), before["end"] if before else 0
+            self.log.found.add(part)
+            if part in self.log.away:
+                continue
+            begun_s, events = self.clock.now(), self.log.partitions[part]
+            pace = self.pace if self.draw is None else self.draw.randint(1, 2 * self.pace)
+            end = min(len(events), first + pace)
+            room.partition = name
+            room.emit(events[first:end])
+            found[name] = {"first": first, "end": end}
+            if end == len(events):
+                self.at_end[name] = begun_s
+        return found
+
+    def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
+        if any(int(name) in self.log.away for name in metadata):
+            raise Unavailable("a partition is away")
+        for name, extent in metadata.items():
+            room.emit(self.log.partitions[int(name)][extent["first"] : extent["end"]])
+
+    def partitions_at_end(self) -> Mapping[str, float]:
+        return self.at_end
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        return self.log.ended and metadata["end"] >= len(self.log.partitions[int(partition)])
+
+
+class Transactional(_LogBatches, PartitionedSpout):
+    pass
+
+
+class Opaque(_LogBatches, OpaquePartitionedSpout):
+    pass
+
+
+class BatchProgram(EventProgram):
+    """One random program; what it has written is in its states."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.first = dict.fromkeys(self.density)  # partitions that were not added
+        kind = self.draw.choice((StateKind.OPAQUE, StateKind.TRANSACTIONAL))
+        self.kinds = [self.draw.choice((Transactional, Opaque)) for _ in self.logs]
+        has_opaque = Opaque in self.kinds
+        self.open = MemoryState(StateKind.OPAQUE if has_opaque else kind)
+        self.windows, self.late = MemoryState(), MemoryState()
+
+    def topology(self) -> Topology:
+        topology, draw = Topology("events", **SETTINGS), self.draw
+        about: Any = {
+            "store": InMemory(),
+            "max_batches": draw.choice((1, 1, 3)),
+            "interval_s": draw.choice((0.7, 1.5)),
+            "skip": Skip(attempts=10_000),
+        }
+        streams = []
+        for number, (log, tasks, kind) in enumerate(
+            zip(self.logs, self.tasks, self.kinds, strict=True)
+        ):
+            chance = Random(self.seed) if kind is Opaque else None
+            spout = kind(log, draw.choice((1, 4, 50)), chance)
+            given = {"parallelism": tasks, "group": "g", **(about if not number else {})}
+            stream = batches(topology, f"in-{number}", spout, **given)
+            if not number or draw.random() < 0.5:
+                name = "relay" if not number else f"relay-{number}"
+                stream = stream.partition_by("number", parallelism=2).named(name)
+            streams.append(stream.map(relay, fields=("key", "number", "at")))
+        windows = (
+            streams[0]
+            .merge(*streams[1:])
+            .group_by("key")
+            .window(
+                WINDOW,
+                collect("number"),
+                fields=("key", "window", "numbers"),
+                state=self.open,
+                parallelism=draw.randint(1, 2),
+            )
+        )
+        windows.aggregate(collect("numbers"), state=self.windows, name="ended")
+        windows.late.aggregate(collect("numbers"), state=self.late, name="too-late")
+        return topology
+
+    def produce(self, now: float, step_s: float) -> None:
+        """Write the records of one step. Before a batch has an added partition, it gets none."""
+        density = self.density
+        self.density = {
+            (source, part): one
+            for (source, part), one in density.items()
+            if (source, part) in self.first or part in self.logs[source].found
+        }
+        super().produce(now, step_s)
+        self.density = density
+
+
+def numbers_in(state: MemoryState) -> Counter[int]:
+    """How often the number of each record is in the rows that a program has kept."""
+    return Counter(_numbers(dict(state.items()).get("$GLOBAL$", [])))
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    else:
+        for one in value:
+            yield from _numbers(one)

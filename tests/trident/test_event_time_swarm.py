@@ -1,0 +1,20 @@
+"""Whatever fails, no row of batches is late that was written in time; each counts exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.seeds import seeds
+from tests.topologies.operators.windows.event_time_swarm import run_program
+from tests.trident.rigs.event_time_batches import BatchProgram, numbers_in
+
+
+@seeds(2_000)
+def test_no_failure_makes_a_row_of_a_batch_late(seed: int) -> None:
+    """Transactional and opaque sources whose partitions differ in density, are silent, away and
+    added; kills, repeated batches, catch-up, and ends of some sources."""
+    program = BatchProgram(seed)
+    run_program(program)
+    windows, late = numbers_in(program.windows), numbers_in(program.late)
+    assert {*late} - program.too_old == set(), f"seed {seed}"
+    assert windows + late == Counter(program.on_time | program.too_old), f"seed {seed}"
