@@ -30,7 +30,8 @@ SunshowerError                 its message says what failed, where, and what to 
 │   ├── NoNode                 a node that does not exist
 │   ├── WrongVersion           a node that another client has changed meanwhile
 │   ├── StoreUnreachable       a store that does not answer                           (Unavailable)
-│   └── StoreForbidden         a store that rejects the name, password or certificate
+│   ├── StoreForbidden         a store that rejects the name, password or certificate (Unavailable)
+│   └── StateLost              a store that has lost values of a state                (Unavailable)
 ├── BatchError                 a batch, or its stored data, is not valid
 │   ├── FailedBatch            user code fails a batch: it is tried again
 │   │   └── ReportedFailedBatch … and the topology shows it among its errors
@@ -41,7 +42,7 @@ SunshowerError                 its message says what failed, where, and what to 
 │   └── Unobtainable           … because a part of it is missing and cannot be downloaded
 ├── KafkaError                 Kafka, or another consumer of its partitions, refused something
 │   ├── UnknownTopic           a topic or partition that does not exist
-│   ├── NotAuthorised          a rejected credential, or a missing right
+│   ├── NotAuthorised          a rejected credential, or a missing right              (Unavailable)
 │   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
 │   ├── StaleGeneration        a commit for partitions that were reassigned
 │   └── BadOffset              a stored offset that is not valid
@@ -186,7 +187,12 @@ class VersionMismatch(SunshowerError):
 
 
 class StoreError(SunshowerError):
-    """A store cannot do what was requested."""
+    """A store cannot do what was requested. `of_value`: because of a value or a row; it may store
+    others."""
+
+    def __init__(self, *arguments: object, of_value: bool = False) -> None:
+        super().__init__(*arguments)
+        self.of_value = of_value
 
 
 class NodeExists(StoreError):
@@ -202,11 +208,17 @@ class WrongVersion(StoreError):
 
 
 class StoreUnreachable(StoreError, Unavailable):
-    """A store that does not answer."""
+    """A store that does not answer, or that refuses what every record needs."""
 
 
-class StoreForbidden(StoreError):
-    """A store that rejects the name, password or certificate."""
+class StoreForbidden(StoreError, Unavailable):
+    """A store that rejects the name, password or certificate, or the place where everything is to
+    be written. No record has caused that."""
+
+
+class StateLost(StoreError, Unavailable):
+    """A store that has lost values of a state: evicted, expired or removed. The task waits until
+    they are there again; otherwise it would begin at the initial values."""
 
 
 class BatchError(SunshowerError):
@@ -252,12 +264,12 @@ class UnknownTopic(KafkaError):
     """A topic or partition that does not exist."""
 
 
-class NotAuthorised(KafkaError):
-    """A credential that Kafka rejects, or a missing right."""
+class NotAuthorised(KafkaError, Unavailable):
+    """A credential that Kafka rejects, or a missing right; no message is to blame for that."""
 
 
 class KafkaUnreachable(KafkaError, Unavailable):
-    """No broker answers; the message names the address."""
+    """No broker answers, or it refuses what every message needs; the message names the address."""
 
 
 class StaleGeneration(KafkaError):

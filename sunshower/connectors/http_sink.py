@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from sunshower.arguments import COUNT, SECONDS, Instance, checked
 from sunshower.clock import SystemClock
-from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
+from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
 from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import json_text
@@ -23,8 +23,9 @@ from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
-_WAITED = {408, 425, 429}  # and 5xx: the same request may succeed later
-_OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
+# Answers of 4xx that concern each record: the login, the rights or the URL, or the load of the
+# server. So do 1xx, 3xx and 5xx.
+_OF_EACH = {401, 402, 403, 404, 405, 407, 408, 410, 421, 425, 426, 429}
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
 _READ_BYTES = 10_000  # of it at most: a connection whose answer is longer is not used again
@@ -55,11 +56,11 @@ class HttpSink(Stateless, Bolt[Any, None]):
     same for the header `Idempotency-Key`, which is equal for each replay of a record. Each task has
     `connections` requests on their way at a time, so their order is not that of the records.
 
-    After 408, 425, 429, 5xx, or without an answer within `timeout_s` seconds, the records fail with
-    the cause `unavailable`, and the task waits: until the time in the header Retry-After, at most
-    five minutes. 401, 402, 403, 404, 405, 407, 410 and 3xx raise HTTPStatusError of the client: if
-    each record gets such an answer, the task is in doubt. Any other answer refuses the records:
-    they fail, or of several each half is sent again. Redirections are not followed.
+    Without an answer within `timeout_s` seconds, and after one that concerns each record (3xx, 5xx,
+    401 to 405, 407, 408, 410, 421, 425, 426, 429), the records fail with the cause
+    `unavailable`, and the task waits: until the time in the header Retry-After, at most five
+    minutes. Any other answer refuses the records: they fail, or of several each half is sent
+    again. Redirections are not followed.
 
     Raises ConfigError when it is declared.
     """
@@ -107,7 +108,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
         self._id = None if self.id is None else self._reader.getter(self.id)
         self._batch: _Items = []
         self._waiting: deque[_Items] = deque()  # halves of a refused request
-        self._sent: dict[Future[Exception | None], _Items] = {}
+        self._sent: dict[Future[HttpError | None], _Items] = {}
         self._is_up = False  # the last answer was none of an outage
         self._away = HttpUnavailable(f"{self.url} was not asked")  # the last outage
         self._away_until_s = 0.0
@@ -161,7 +162,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
         return _Item(tuple, json_text(self._value(tuple.record)), id)
 
     def _probe(self, item: _Item) -> None:
-        """Send a record alone. Raises HttpUnavailable, HttpRefused, and HTTPStatusError."""
+        """Send a record alone. Raises HttpUnavailable and HttpRefused."""
         if self._clock.now() < self._away_until_s:
             raise self._away
         error = self._post([item])
@@ -202,19 +203,17 @@ class HttpSink(Stateless, Bolt[Any, None]):
                     self._collector.fail(item.tuple, self._away)
         self._send_waiting()
 
-    def _note(self, error: Exception | None) -> None:
+    def _note(self, error: HttpError | None) -> None:
         """Remember whether the server is away, and until when no request may be sent."""
         now = self._clock.now()
         if isinstance(error, HttpUnavailable):
             until_s = now + min(error.retry_after_s, _RETRY_AFTER_MAX_S)
             self._away_until_s = max(self._away_until_s, until_s)  # of all requests on their way
             self._away = error
-        elif error is not None and not isinstance(error, HttpRefused):
-            self._away = HttpUnavailable(f"not sent, because {error}")
         is_up = error is None or isinstance(error, HttpRefused)
         self._is_up = is_up and now >= self._away_until_s
 
-    def _post(self, items: _Items) -> Exception | None:
+    def _post(self, items: _Items) -> HttpError | None:
         """Send a request; called in several threads. Returns the error, if there is one."""
         import httpx2
 
@@ -241,12 +240,9 @@ class HttpSink(Stateless, Bolt[Any, None]):
             return None
         shown = clip(without_secrets(" ".join(body.split())), _ANSWER_BYTES)
         text = f"{self.url} answers {answer.status_code}{f': {shown}' if shown else ''}"
-        if answer.status_code in _WAITED or answer.status_code >= 500:
-            return HttpUnavailable(text, _seconds(answer.headers.get("retry-after", "")))
-        if answer.status_code < 400 or answer.status_code in _OF_EACH:
-            # Not an error of ours: if each record has it, the task may be in doubt.
-            return httpx2.HTTPStatusError(text, request=answer.request, response=answer)
-        return HttpRefused(text)
+        if 400 <= answer.status_code < 500 and answer.status_code not in _OF_EACH:
+            return HttpRefused(text)
+        return HttpUnavailable(text, _seconds(answer.headers.get("retry-after", "")))
 
     def _body(self, answer: Any, until_s: float) -> str:
         """The text of an answer, or its beginning: if it is long, takes long or is cut off."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.arguments import Instance
-from sunshower.errors import ConfigError, StoreError, StoreUnreachable
+from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.files.durable_files import sync_path
@@ -110,14 +110,15 @@ class ObjectFolder:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of the client. Raises StoreUnreachable, StoreError."""
+        """Convert errors of the client. Raises StoreUnreachable, StoreForbidden: what the store
+        refuses, such as a bucket that does not exist, is refused for every record."""
         try:
             yield
         except OSError as error:
             why = without_secrets(str(error))
             if is_unavailable(error) or any(part in why for part in _AWAY):
                 raise StoreUnreachable(f"{self} cannot be used: {why}") from error
-            raise StoreError(f"{self} refuses that: {why}") from error
+            raise StoreForbidden(f"{self} refuses that: {why}") from error
 
 
 def _write_file(root: Path, path: Path, data: bytes) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
-from itertools import chain
-from typing import Any, TypeAlias
+from itertools import chain, groupby
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
@@ -18,19 +22,39 @@ from sunshower.scalars import for_json
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
-from sunshower.texts import message_of
+from sunshower.texts import describe, message_of, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 
+_SHOWN_BYTES = 200  # of a value, in errors
 _ROWS_MAX = 5_000  # of a transaction, which ends within ANSWER_WITHIN_S
 _APART_S = 8.0  # time to find the rows that are refused; the rest fails then
-# Errors in a row itself: data exceptions (22), integrity constraints (23), a CHECK OPTION (44), a
-# limit such as the size of an index row (54), and RAISE in a trigger (P0).
-# And a value whose type the column does not take (42804).
-_OF_ROWS = ("22", "23", "44", "54", "P0", "42804")
-_TYPES = """SELECT attname, atttypid, atttypmod FROM pg_attribute
-    WHERE attrelid = %s::regclass AND attnum > 0"""
+_ROWS_OF_STATEMENT = 100
+_PARAMETERS_MAX = 65_535  # of a statement
+_REPEATED = "21000"  # a statement has two rows with the same key
+# The types of columns: that below a domain, and that of an array's elements.
+_TYPES = """WITH RECURSIVE types (name, number, kind, length, not_null, is_array) AS (
+        SELECT attname, attnum, atttypid, atttypmod, attnotnull, false FROM pg_attribute
+            WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
+        UNION ALL
+        SELECT name, number, CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END,
+            CASE typtype WHEN 'd' THEN typtypmod ELSE length END,
+            not_null OR (typnotnull AND NOT is_array), is_array OR typtype <> 'd'
+            FROM types JOIN pg_type ON pg_type.oid = kind
+            WHERE typtype = 'd' OR (typcategory = 'A' AND typelem <> 0)
+    )
+    SELECT name, number, kind, format_type(kind, length), length, not_null, is_array
+    FROM types JOIN pg_type ON pg_type.oid = kind
+    WHERE NOT (typtype = 'd' OR (typcategory = 'A' AND typelem <> 0))"""
+# Whether a table, with these numbers of key columns, has a unique index for which NULLs are equal.
+# Before PostgreSQL 15, no index has that property.
+_HAS_EQUAL_NULLS = """SELECT EXISTS (
+        SELECT FROM pg_index WHERE indrelid = %(table)s::regclass AND indisunique
+            AND indpred IS NULL AND to_jsonb(pg_index) ->> 'indnullsnotdistinct' = 'true'
+            AND (SELECT array_agg(number ORDER BY number)
+                FROM unnest((indkey::int2[])[0:indnkeyatts - 1]) AS number) = %(key)s::int2[]
+    ) OR relkind NOT IN ('r', 'p') FROM pg_class WHERE oid = %(table)s::regclass"""
 # Whether keys of one type are equal only if the database finds that their values are the same: not
 # if a trigger may change them, or a collation compares texts in another way.
 _IS_EXACT = """SELECT NOT EXISTS (
@@ -67,12 +91,15 @@ class PostgresTable(Stateless, Bolt[Any, None]):
     it is the replay of an older one. Keys are equal if the database says so: 7 and 7.0, one moment
     in two zones, "b" with and without a space behind it in a char(2).
 
-    The rows of a batch of inputs are written in one transaction, and acked after its commit. If
-    the database refuses a row (a type, a constraint, a trigger), that row fails alone. While the
-    database is away the task waits. Values for columns of type json and jsonb are converted to
+    The rows of a batch of inputs are written in one transaction, with the time zone UTC, and acked
+    after its commit. If the database refuses a row (a type, a constraint, a trigger), that row
+    fails alone; so does a record with a value that its column would change, such as a number with
+    more digits, or a time with a zone for a column without one. While the database is away, or
+    refuses every row, the task waits. Values for columns of type json and jsonb are converted to
     JSON; an Enum is its value, a tuple or set is an array.
 
-    Raises ConfigError when it is declared, StoreError and ConfigError when it starts.
+    Raises ConfigError when it is declared, StoreError and ConfigError when it starts: also if a
+    column of the key may be NULL, because NULLs are not equal, and each replay would add a row.
     """
 
     @checked(dsn=ADDRESS, table=_TABLE, key=_KEY)
@@ -117,38 +144,75 @@ class PostgresTable(Stateless, Bolt[Any, None]):
         head, tail, table = self._statement()
         self._table = table
         nothing = ", ".join(["NULL"] * len(self._parts))
-        with self._client.db() as db:
-            db.execute(f"EXPLAIN {head} ({nothing}) {tail}")
-            types = {name: more for name, *more in db.execute(_TYPES, (table,)).fetchall()}
+        self._explain = f"EXPLAIN {head} ({nothing}) {tail}"
+        with self._client.transaction() as db:
+            db.execute(self._explain)
+            columns = [_Column(*row) for row in db.execute(_TYPES, (table,)).fetchall()]
+            types = {column.name: column for column in columns}
             (is_exact,) = db.execute(_IS_EXACT, {"table": table}).fetchone()
-        self._is_json = [types[name][0] in _JSON_TYPES for name in self._parts]
-        values = ", ".join(["%s"] * len(self._parts))
-        head, tail = (part.replace("%", "%%") for part in (head, tail))
-        self._insert = f"{head} ({values}) {tail}"
+            self._check_key(db, table, [types[name] for name in self.key])
+        self._columns = [types[name] for name in self._parts]
+        self._plain = [_PLAIN.get(column.kind, _NOTHING) for column in self._columns]
+        self._head, self._tail = (part.replace("%", "%%") for part in (head, tail))
         places = list(self._parts)
         self._key_places = [places.index(name) for name in self.key]
         # The type of the values whose order is the database's; None: there is no such type.
         self._key_types = [
-            _ORDERED.get(kind) if is_exact and length == -1 else None
-            for kind, length in (types[name] for name in self.key)
+            _ORDERED.get(column.kind) if is_exact and column.is_exact else None
+            for column in (types[name] for name in self.key)
         ]
 
+    def _check_key(self, db: Any, table: str, key: list[_Column]) -> None:
+        nullable = [column.name for column in key if not column.not_null]
+        if nullable:
+            numbers = sorted(column.number for column in key)
+            (are_equal,) = db.execute(_HAS_EQUAL_NULLS, {"table": table, "key": numbers}).fetchone()
+            if not are_equal:
+                names = [_quoted(name) for name in nullable]
+                changes = ", ".join(f"ALTER COLUMN {name} SET NOT NULL" for name in names)
+                raise ConfigError(
+                    f"{self._where}: {', '.join(names)} of the key may be NULL, and NULLs are not "
+                    "equal: each replay of such a record would add a row. Change that with ALTER "
+                    f"TABLE {table} {changes}; or create the unique index with NULLS NOT DISTINCT"
+                )
+
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Add the record's row to the batch; `flush` writes it, and settles the input."""
+        """Add the record's row to the batch; `flush` writes it, and settles the input. Fail the
+        input if a column would change its value."""
         self._collector = out
-        values = [get(tuple.record) for get in self._getters]
-        row = [
-            _as_json(value) if is_json else _for_column(value)
-            for value, is_json in zip(values, self._is_json, strict=True)
-        ]
-        self._rows.append((tuple, row))
+        row = [get(tuple.record) for get in self._getters]
+        try:
+            for place, (value, plain) in enumerate(zip(row, self._plain, strict=True)):
+                if type(value) not in plain:
+                    row[place] = self._converted(self._columns[place], value)
+        except StoreError as error:
+            out.fail(tuple, error)
+        else:
+            self._rows.append((tuple, row))
+
+    def _converted(self, column: _Column, value: Any) -> Any:
+        if column.kind in _JSON_TYPES and not column.is_array:
+            return _as_json(value)
+        value = _for_column(value)
+        check = _CHECKS.get(column.kind)
+        if check is not None:
+            for scalar in _scalars(value) if column.is_array else (value,):
+                try:
+                    problem = None if scalar is None else check(scalar, column.length)
+                except OverflowError:
+                    problem = None  # for the database to refuse
+                if problem is not None:
+                    shown = describe(scalar, _SHOWN_BYTES)
+                    text = f"column {column.name!r} is {column.text}, and {shown} {problem}"
+                    raise StoreError(f"{self._where}: {text}", of_value=True)
+        return value
 
     def flush(self) -> None:
         """Write the rows, commit, and settle their inputs.
 
         If the database refuses a part of the rows, its halves are written in transactions of their
-        own, and so on. Raises the error of the client if the statement itself is refused, and
-        StoreUnreachable if the database is away: the runtime fails the inputs, and the task waits.
+        own, and so on. Raises StoreUnreachable if the database is away, and if it refuses the
+        statement itself: the runtime fails the inputs, and the task waits.
         """
         rows, self._rows = self._rows, []
         parts = [rows]
@@ -160,7 +224,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             self._ack(chain(*parts))  # an error of `flush` fails what is acked
             if not isinstance(error, StoreError) or isinstance(error, Unavailable):
                 raise
-            raise error.__cause__ or error from None  # not ours: the task may be in doubt
+            raise StoreUnreachable(str(error)) from error
 
     def _write_parts(self, parts: list[list[Row]]) -> None:
         """Write lists of rows, from the last to the first, and remove those that are settled."""
@@ -208,23 +272,65 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             order = sorted(range(len(rows)), key=keys.__getitem__)
             rows[:] = [rows[place] for place in order]
 
-    def _write(self, rows: list[list[Any]]) -> StoreError | None:
-        """Write rows in one transaction. Returns the error if a row was refused. Raises StoreError
-        for any other error."""
+    def _write(self, rows: list[list[Any]]) -> BaseException | None:
+        """Write rows in one transaction. Returns the error if a row was refused: that of psycopg
+        if it may be one of each row, so that the task may be in doubt. Raises StoreError for any
+        other error."""
         try:
-            with self._client.db() as db, db.transaction():
-                if not self._is_sorted:
-                    db.execute(_ONE_WRITER, (self._table,))
-                db.cursor().executemany(self._insert, rows)
+            try:
+                self._insert(rows, _ROWS_OF_STATEMENT)
+            except StoreError as error:
+                if getattr(error.__cause__, "sqlstate", None) != _REPEATED:
+                    raise
+                self._insert(rows, 1)  # the database finds keys equal that are not so here
         except StoreError as error:
-            if isinstance(error, Unavailable) or not _is_of_row(error.__cause__):
+            if error.of_value:
+                return error
+            if type(error) is StoreUnreachable or not self._is_accepted():
                 raise
-            return error
+            # A row may have caused it, by a policy or a cast; or a trigger, with every row.
+            return error.__cause__ or error
         except SunshowerError:
             raise
         except Exception as error:  # such as a text that has no encoding in UTF-8
             return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
         return None
+
+    def _is_accepted(self) -> bool:
+        """Whether the database accepts the statement without the values of rows."""
+        try:
+            with self._client.transaction() as db:
+                db.execute(self._explain)
+        except StoreError as error:
+            if isinstance(error, StoreUnreachable):
+                raise
+            return False
+        return True
+
+    def _insert(self, rows: list[list[Any]], rows_max: int) -> None:
+        """Write rows in one transaction, up to `rows_max` with different keys in a statement."""
+        rows_max = max(1, min(rows_max, _PARAMETERS_MAX // len(self._columns)))
+        with self._client.transaction(TimeZone="UTC") as db:
+            if not self._is_sorted:
+                db.execute(_ONE_WRITER, (self._table,))
+            for count, statements in groupby(self._statements(rows, rows_max), len):
+                values = ", ".join([f"({', '.join(['%s'] * len(self._columns))})"] * count)
+                sql = f"{self._head} {values} {self._tail}"
+                parameters = [[*chain.from_iterable(part)] for part in statements]
+                db.cursor().executemany(sql.encode(), parameters)
+
+    def _statements(self, rows: list[list[Any]], rows_max: int) -> Iterator[list[list[Any]]]:
+        part: list[list[Any]] = []
+        last = None
+        for row in rows:
+            key = [row[place] for place in self._key_places] if self._is_sorted else None
+            if len(part) == rows_max or (part and self._is_sorted and key == last):
+                yield part
+                part = []
+            part.append(row)
+            last = key
+        if part:
+            yield part
 
     def _ack(self, rows: Iterable[Row]) -> None:
         for tuple, _ in rows:
@@ -253,21 +359,227 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(_quoted, names))
 
 
-def _is_of_row(error: BaseException | None) -> bool:
-    """Whether an error of psycopg is one of the values, and not of the statement."""
-    import psycopg
+class _Column(NamedTuple):
+    """A column of a table: without its domains, and of an array the type of the elements."""
 
-    state = getattr(error, "sqlstate", None)
-    if state is None:  # raised by the client: no adapter for a type, a zero byte in a text
-        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
-    return str(state).startswith(_OF_ROWS)
+    name: str
+    number: int
+    kind: int  # the OID of the type
+    text: str  # the type as PostgreSQL writes it
+    length: int  # the type's modifier, which holds a length or a precision; -1: there is none
+    not_null: bool
+    is_array: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether equal values are stored as one: no length, no precision, no list."""
+        return self.length == -1 and not self.is_array
 
 
 def _as_json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, default=for_json, allow_nan=False)
+    """A value as JSON. Raises ValueError for NaN, and for keys that JSON cannot tell apart."""
+    if value is None:
+        return None
+    _check_names(value)
+    return json.dumps(value, default=for_json, allow_nan=False)
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, dict):
+        if {*map(type, value)} - {str} and len({*map(str, value)}) < len(value):
+            raise ValueError(f"two keys of {describe(value, _SHOWN_BYTES)} have one text in JSON")
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        _check_names(item)
 
 
 def _for_column(value: Any) -> Any:
+    """A value for psycopg: of an Enum its value, of NumPy's scalar Python's, for arrays lists."""
+    kind = type(value)
     if isinstance(value, Enum):
-        return value.value
-    return list(value) if type(value) in (tuple, set, frozenset) else value
+        return _for_column(value.value)
+    if kind in (list, tuple, set, frozenset):
+        return [_for_column(item) for item in value]
+    return value.item() if kind.__module__ == "numpy" and hasattr(value, "item") else value
+
+
+def _scalars(value: Any) -> Iterator[Any]:
+    if type(value) is list:
+        for item in value:
+            yield from _scalars(item)
+    else:
+        yield value
+
+
+# ---- values that a column would change -----------------------------------------------------------
+# Each check gets a value and the type's modifier, and returns what is wrong, and the remedy. What
+# the database refuses by itself passes: other types, numbers that are too large.
+
+_ROUNDED = "would be rounded: round it in `columns`, or give the column more digits"
+
+
+def _integer(value: Any, _: int) -> str | None:
+    if isinstance(value, float):
+        return _ROUNDED if isfinite(value) and not value.is_integer() else None
+    return _numeric(value, _NO_DIGITS) if isinstance(value, Decimal) else None
+
+
+def _numeric(value: Any, modifier: int) -> str | None:
+    if type(value) is int:
+        value = Decimal(value)
+    if isinstance(value, str):
+        try:
+            value = Decimal(value.strip())
+        except ArithmeticError:
+            return None  # for the database to read
+    if isinstance(value, float) and isfinite(value):
+        exact = Decimal(f"{value:.15g}")  # what the database makes of it
+        if float(exact) != value:
+            return f"would be rounded to {exact}: round it in `columns`, or use double precision"
+        value = exact
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return None
+    scale = _SCALE_MAX if modifier == -1 else (((modifier - 4) & 0x7FF) ^ 0x400) - 0x400
+    digits, exponent = value.as_tuple()[1:]
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    return _ROUNDED if value and -int(exponent) - zeros > scale else None
+
+
+def _money(value: Any, _: int) -> str | None:
+    return _numeric(value, _NO_DIGITS + 2)
+
+
+def _double(value: Any, _: int) -> str | None:
+    if type(value) is int:
+        return None if int(float(value)) == value else _DIGITS_LOST
+    if isinstance(value, Decimal) and value.is_finite():
+        return None if Decimal(repr(float(value))) == value else _DIGITS_LOST
+    return None
+
+
+def _real(value: Any, _: int) -> str | None:
+    is_exact = type(value) is int or (isinstance(value, Decimal) and value.is_finite())
+    return _DIGITS_LOST if is_exact and _of_real(value) != value else None
+
+
+def _of_real(value: int | Decimal) -> int | Decimal:
+    """What a column of 4 bytes has of a number: in the fewest digits that lead to it again."""
+    stored = _as_real(float(value))
+    if type(value) is int:
+        return int(stored)
+    texts = (f"{stored:.{digits}g}" for digits in range(1, 10))
+    return Decimal(next((text for text in texts if _as_real(float(text)) == stored), repr(stored)))
+
+
+def _as_real(value: float) -> float:
+    found: float = struct.unpack("f", struct.pack("f", value))[0]
+    return found
+
+
+def _timestamp(value: Any, modifier: int) -> str | None:
+    if isinstance(value, str):
+        return _OFFSET_LOST if _OFFSET.search(value) else None
+    if isinstance(value, datetime):
+        return _OFFSET_LOST if value.tzinfo is not None else _micros(value.microsecond, modifier)
+    return None
+
+
+def _timestamp_with_zone(value: Any, modifier: int) -> str | None:
+    if isinstance(value, datetime):
+        return _NO_ZONE if value.utcoffset() is None else _micros(value.microsecond, modifier)
+    return _NO_ZONE if isinstance(value, date) else None
+
+
+def _date(value: Any, _: int) -> str | None:
+    is_longer = isinstance(value, datetime)
+    return "would lose its time: give its `.date()` in `columns`" if is_longer else None
+
+
+def _time(value: Any, modifier: int) -> str | None:
+    if isinstance(value, time):
+        return _OFFSET_LOST if value.tzinfo is not None else _micros(value.microsecond, modifier)
+    return _NOT_A_TIME if isinstance(value, datetime | timedelta) else None
+
+
+def _time_with_zone(value: Any, modifier: int) -> str | None:
+    if isinstance(value, time):
+        return _NO_ZONE if value.utcoffset() is None else _micros(value.microsecond, modifier)
+    return _NOT_A_TIME if isinstance(value, datetime | timedelta) else None
+
+
+def _interval(value: Any, modifier: int) -> str | None:
+    if not isinstance(value, timedelta) or modifier == -1:
+        return None
+    if modifier >> 16 != _ALL_FIELDS:
+        return "may lose a part: use interval without fields"
+    return _micros(value.microseconds, -1 if modifier & 0xFFFF == 0xFFFF else modifier & 0xFFFF)
+
+
+def _micros(microseconds: int, digits: int) -> str | None:
+    return _ROUNDED if digits != -1 and microseconds % 10 ** (6 - digits) else None
+
+
+def _text(value: Any, _: int) -> str | None:
+    return None if isinstance(value, _WITH_TEXT) else "is no text: give its text in `columns`"
+
+
+def _bytes(value: Any, _: int) -> str | None:
+    is_bytes = isinstance(value, bytes | bytearray | memoryview)
+    return None if is_bytes else "is not bytes: encode it in `columns`"
+
+
+def _name(bytes_max: int) -> Callable[[Any, int], str | None]:
+    def check(value: Any, _: int) -> str | None:
+        if isinstance(value, str) and len(utf8(value)) > bytes_max:
+            return f"would be cut after {bytes_max} bytes: use text"
+        return None if isinstance(value, str) else _text(value, -1) or "is no text: use text"
+
+    return check
+
+
+# What has one text, from which it can be read again.
+_WITH_TEXT = (str, int, float, Decimal, date, time, timedelta, UUID)
+_NO_DIGITS = 4  # the modifier of a numeric without digits behind the point
+_DIGITS_LOST = f"{_ROUNDED}; numeric stores all digits"
+_SCALE_MAX = 16_383  # digits behind the point of a numeric without a scale
+_ALL_FIELDS = 0x7FFF  # an interval that is not restricted to some fields
+_OFFSET = re.compile(r"\d:\d\d(:\d\d(\.\d+)?)?\s*(Z|[+-]\d\d(:?\d\d)*)(\[.*)?\s*$", re.IGNORECASE)
+_OFFSET_LOST = (
+    "would lose its offset: use a column with time zone, or convert it in `columns`, such as "
+    "value.astimezone(UTC).replace(tzinfo=None)"
+)
+_NO_ZONE = (
+    "has no time zone, so it is no moment: use a column without time zone, or give it one in "
+    "`columns`, such as value.replace(tzinfo=UTC)"
+)
+_NOT_A_TIME = "is no time of a day: give its `.time()` or `.timetz()` in `columns`"
+_CHECKS: dict[int, Callable[[Any, int], str | None]] = {
+    **dict.fromkeys((20, 21, 23), _integer),  # bigint, smallint, integer
+    **dict.fromkeys((25, 1042, 1043), _text),  # text, char, varchar
+    17: _bytes,
+    1700: _numeric,
+    790: _money,
+    701: _double,
+    700: _real,
+    1114: _timestamp,
+    1184: _timestamp_with_zone,
+    1082: _date,
+    1083: _time,
+    1266: _time_with_zone,
+    1186: _interval,
+    18: _name(1),  # "char"
+    19: _name(63),  # name
+}
+# Types of columns → those of the values that are sent as they are.
+_NOTHING: frozenset[type[Any]] = frozenset([type(None)])
+_PLAIN: dict[int, frozenset[type[Any]]] = {
+    **dict.fromkeys((20, 21, 23), _NOTHING | {int}),
+    **dict.fromkeys((700, 701), _NOTHING | {float}),
+    **dict.fromkeys((25, 1042, 1043), _NOTHING | {str}),  # text, char, varchar
+    16: _NOTHING | {bool},
+    17: _NOTHING | {bytes},
+    1082: _NOTHING | {date},
+    2950: _NOTHING | {UUID, str},
+}

@@ -31,7 +31,7 @@ _REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
 # Of MessagePack: 0xd7, or 0xc7 … 0xc9 and a length of 8 or 12; then the type -1. Without it a
 # timestamp has whole seconds.
 _TIMESTAMP = re.compile(rb"(?:\xd7|\xc7[\x08\x0c]|\xc8\0[\x08\x0c]|\xc9\0\0\0[\x08\x0c])\xff")
-_RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is unavailable
+_NO_SCHEMA = 40403  # the code of a registry that has no schema with the id of the message
 
 
 class Format:
@@ -143,8 +143,9 @@ def _has_nanoseconds(value: Any) -> bool:
 @dataclass(frozen=True)
 class Avro(Format):
     """Avro in the framing of Confluent's schema registry: `registry` configures its client, such
-    as {"url": "http://localhost:8081"}. Each message contains its schema id. While the registry
-    does not answer, decoding raises KafkaUnreachable, and the task waits."""
+    as {"url": "http://localhost:8081"}. Each message contains its schema id. A message whose schema
+    the registry does not have is one that cannot be read. With any other answer, such as 401, 404
+    of a proxy or a page in HTML, decoding raises KafkaUnreachable, and the task waits."""
 
     registry: Mapping[str, Any] = field(default_factory=dict)
     record_type: type[Any] | None = None
@@ -156,7 +157,7 @@ class Avro(Format):
 
     def decoder(self, topic: str, part: str) -> Decode:
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
+            from confluent_kafka.schema_registry import SchemaRegistryClient
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -166,31 +167,62 @@ class Avro(Format):
                 f"Avro needs {error.name}, which is not installed: "
                 "pip install 'confluent-kafka[avro,schemaregistry]'"
             ) from error
-        read = exact(AvroDeserializer)(
-            SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)})
-        )
+        url = self.registry.get("url")
+        try:
+            client = SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)})
+        except Exception as error:
+            raise ConfigError(
+                f"Avro: registry: invalid settings of the registry at {url} "
+                f"({without_secrets(message_of(error))})"
+            ) from None
+        registry = _Registry(client)
+        read = exact(AvroDeserializer)(registry)
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
-        url = self.registry.get("url")
 
         def decode(data: bytes) -> Any:
             try:
                 return read(data, where)
             except Exception as error:
-                status = error.http_status_code if isinstance(error, SchemaRegistryError) else None
-                if status not in _RETRIED and not _is_of_transport(error):
+                refusal = registry.refusal(error)
+                if refusal is None:
                     raise
                 raise KafkaUnreachable(
-                    f"the schema registry at {url} does not answer ({without_secrets(str(error))})"
+                    f"the schema registry at {url} does not give a schema "
+                    f"({without_secrets(message_of(refusal))})"
                 ) from error
 
         return decoder_of_records(decode, self.record_type)
 
 
-def _is_of_transport(error: Exception) -> bool:
-    """Whether it is httpx's error for a server that does not answer; the client bundles httpx
-    under several names."""
-    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
+class _Registry:
+    """A client of a schema registry that remembers its last error, which no message has caused."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return attribute(*arguments, **named)
+            except Exception as error:
+                self._error = error
+                raise
+
+        return call
+
+    def refusal(self, error: BaseException | None) -> Exception | None:
+        """The error of the registry that has led to `error`. None: there is none, or the registry
+        says that the schema does not exist."""
+        while error is not None and error is not self._error:
+            error = error.__cause__ or error.__context__
+        is_of_message = getattr(error, "error_code", None) == _NO_SCHEMA
+        return None if error is None or is_of_message else self._error
 
 
 def check_record_type(given: Format) -> None:

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
@@ -28,23 +29,27 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
 )"""
 # Concurrent CREATE TABLE statements collide, in spite of IF NOT EXISTS.
 ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+# Data exceptions (22), integrity constraints (23), a CHECK OPTION (44), a limit such as the size of
+# an index row (54), RAISE in a trigger (P0), and a value whose type the column does not take.
+_OF_VALUES = ("22", "23", "44", "54", "P0", "42804")
 _GRACE_S = 1.0  # lets the server's own statement timeout act first
 _NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could share a table
 
 
 def connect(dsn: str | Secret, answer_within_s: float) -> Any:
-    """A connection with autocommit. Raises StoreUnreachable, ConfigError, and StoreError without
-    psycopg."""
+    """A connection with autocommit. It leaves nothing in the session, which a pooler gives to other
+    clients: no setting, and no prepared statement. Raises StoreUnreachable, ConfigError, and
+    StoreError without psycopg."""
     check_packages("postgres", "the client of PostgreSQL", "psycopg", error=StoreError)
     import psycopg
 
     try:
-        db = psycopg.connect(
-            reveal(dsn), autocommit=True, connect_timeout=max(2, int(answer_within_s))
+        return psycopg.connect(
+            reveal(dsn),
+            autocommit=True,
+            connect_timeout=max(2, int(answer_within_s)),
+            prepare_threshold=None,
         )
-        with bounded(db, answer_within_s):
-            db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
-        return db
     except psycopg.ProgrammingError:  # its text repeats a part of the DSN
         raise ConfigError(
             f"{address(dsn)} is no address of a PostgreSQL, such as postgresql://host/database"
@@ -72,7 +77,7 @@ def _cut(db: Any) -> None:
 @contextmanager
 def errors(what: object) -> Iterator[None]:
     """Convert the client's errors: StoreUnreachable for an outage (outages.py) and for a statement
-    timeout; else StoreForbidden or StoreError."""
+    timeout; else StoreForbidden, or StoreError, which says whether a value has caused it."""
     import psycopg
     from psycopg import errors as they
 
@@ -85,7 +90,18 @@ def errors(what: object) -> Iterator[None]:
         forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
         if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
             raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {why}") from error
-        raise StoreError(f"the PostgreSQL with {what} refuses that: {why}") from error
+        text = f"the PostgreSQL with {what} refuses that: {why}"
+        raise StoreError(text, of_value=_is_of_value(error)) from error
+
+
+def _is_of_value(error: Any) -> bool:
+    """Whether a value or a row causes an error of psycopg, and not the statement."""
+    import psycopg
+
+    state = getattr(error, "sqlstate", None)
+    if state is None:  # raised by the client: no adapter for a type, a zero byte in a text
+        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+    return str(state).startswith(_OF_VALUES)
 
 
 class PostgresClient:
@@ -111,10 +127,27 @@ class PostgresClient:
             self.close()  # the next call reconnects: after a fail-over, to another server
             raise
 
+    @contextmanager
+    def transaction(self, **settings: str) -> Iterator[Any]:
+        """The connection, in a transaction with these settings, and with the time limit on the
+        server too: it then holds no lock any more."""
+        with self.db() as db, begun(db, self._answer_within_s, **settings):
+            yield db
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+@contextmanager
+def begun(db: Any, answer_within_s: float, **settings: str) -> Iterator[None]:
+    """A transaction with settings, and a time limit for each statement."""
+    settings["statement_timeout"] = str(int(answer_within_s * 1000))
+    calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
+    with db.transaction():
+        db.execute(f"SELECT {calls}".encode(), [*chain.from_iterable(settings.items())])
+        yield
 
 
 class PostgresBacking:
@@ -133,7 +166,7 @@ class PostgresBacking:
         self._table = table_of(home)
         self._client = PostgresClient(dsn, home, answer_within_s)
         self._db = self._client.db
-        with self._db() as db, db.transaction():
+        with self._client.transaction() as db:
             db.execute(ALONE)
             db.execute(_MARKS)
             db.execute(_VALUES.format(self._table).encode())
@@ -152,7 +185,7 @@ class PostgresBacking:
         return [found.get(key) for key in keys]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
-        with self._db() as db, db.transaction():
+        with self._client.transaction() as db:
             if self._compare_and_set(db, mark, seen):
                 self._write(db, changes)
 

@@ -9,7 +9,7 @@ from sunshower import versions
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret
 from sunshower.state.backing import ANSWER_WITHIN_S
-from sunshower.state.postgres_backing import ALONE, PostgresClient
+from sunshower.state.postgres_backing import ALONE, PostgresClient, begun
 from sunshower.state.results import Results
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_versions (
@@ -30,6 +30,7 @@ class PostgresResults(Results):
         self, dsn: str | Secret, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
     ) -> None:
         super().__init__(id)
+        self._answer_within_s = answer_within_s
         self._client = PostgresClient(dsn, f"the offsets of {id!r}", answer_within_s)
         self.setup(_SCHEMA)
         with self._client.db() as db:
@@ -41,7 +42,7 @@ class PostgresResults(Results):
         versions.check(f"{_PART} in {dsn}", found, versions.OFFSETS, way_out)
 
     def setup(self, script: str) -> None:
-        with self._client.db() as db, db.transaction():
+        with self._client.transaction() as db:
             db.execute(ALONE)
             if script:
                 db.execute(script.encode())
@@ -53,7 +54,7 @@ class PostgresResults(Results):
         return self._client.db()
 
     def _begin(self, db: Any) -> AbstractContextManager[Any]:
-        return db.transaction()  # type: ignore[no-any-return]
+        return begun(db, self._answer_within_s)
 
     def _is_of_user_code(self, error: Exception, db: Any) -> bool:
         return not (is_unavailable(error) or db.closed)

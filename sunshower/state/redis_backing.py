@@ -2,8 +2,10 @@
 
     HGETALL "sunshower:{counts/0}:values"      "storm" → [7,3,2]      values are JSON
 
-The braces keep both hashes on one cluster node. A batch is one MULTI … EXEC under a WATCH of the
-mark. Redis loses no acknowledged write in a crash only with appendonly yes and appendfsync always.
+The braces keep both hashes on one cluster node. A batch is one MULTI … EXEC under a WATCH of both.
+The mark has the number of values, which each read and write compares with HLEN: values that Redis
+has evicted, or that somebody has removed, are an error. Redis loses no acknowledged write in a
+crash only with appendonly yes and appendfsync always.
 """
 
 from __future__ import annotations
@@ -11,16 +13,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.errors import (
+    ConfigError,
+    StateLost,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+)
 from sunshower.installed import check_packages
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there
 
 _AT_ONCE = 5_000  # fields in one command
+# What the mark says about the values, and how many there are.
+_LOOK = """return {redis.call('HGET', KEYS[1], 'word'), redis.call('HGET', KEYS[1], 'values'),
+    redis.call('HLEN', KEYS[2])}"""
+# The number is stored with the word it belongs to: a release that does not store it replaces only
+# the word. So do states of former releases, whose number is unknown until the next write.
+_COUNT = """local word = redis.call('HGET', KEYS[1], 'word')
+    redis.call('HSET', KEYS[1], 'values', redis.call('HLEN', KEYS[2]) .. ' ' .. word)"""
 _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 
@@ -59,7 +74,9 @@ def errors(where: object) -> Iterator[None]:
             raise StoreForbidden(
                 f"the Redis at {where} does not let this client in: {why}"
             ) from error
-        raise StoreError(f"the Redis at {where} refuses that: {why}") from error
+        of_value = isinstance(error, they.DataError) or "maximum allowed size" in why
+        text = f"the Redis at {where} refuses that: {why}"
+        raise StoreError(text, of_value=of_value) from error
 
 
 class RedisBacking:
@@ -78,6 +95,7 @@ class RedisBacking:
         self._mark = f"{prefix}:{{{home}}}:mark"
         self._values = f"{prefix}:{{{home}}}:values"
         self._redis = connect(url, answer_within_s)
+        self._had_mark = False  # at any call so far
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -90,28 +108,38 @@ class RedisBacking:
             raise
 
     def mark(self) -> Mark | None:
-        with self._errors():
-            word, journal = self._redis.hmget(self._mark, ["word", "journal"])
+        with self._errors(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(self._mark, ["word", "journal", "values"])
+            pipe.hlen(self._values)
+            (word, journal, counted), count = pipe.execute()
+        self._check(word, counted, count)
         return None if word is None else Mark(word, journal or "")
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
-        found: list[str | None] = []
-        with self._errors():
+        if not keys:
+            return []
+        with self._errors(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.eval(_LOOK, 2, self._mark, self._values)
             for start in range(0, len(keys), _AT_ONCE):
-                found += self._redis.hmget(self._values, keys[start : start + _AT_ONCE])
-        return found
+                pipe.hmget(self._values, keys[start : start + _AT_ONCE])
+            look, *values = pipe.execute()
+        self._check(*look)
+        return [*chain.from_iterable(values)]
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         from redis import WatchError
 
         with self._errors(), self._redis.pipeline(transaction=True) as pipe:
             while True:
-                pipe.watch(self._mark)
-                if is_there(self._home, pipe.hget(self._mark, "word"), mark, seen):
+                pipe.watch(self._mark, self._values)
+                word, counted, count = pipe.eval(_LOOK, 2, self._mark, self._values)
+                self._check(word, counted, count)
+                if is_there(self._home, word, mark, seen):
                     return
                 pipe.multi()
                 pipe.hset(self._mark, mapping=mark._asdict())
                 _write(pipe, self._values, changes)
+                pipe.eval(_COUNT, 2, self._mark, self._values)
                 try:
                     pipe.execute()
                 except WatchError:
@@ -120,7 +148,27 @@ class RedisBacking:
 
     def items(self) -> Iterator[tuple[str, str]]:
         with self._errors():
+            self.mark()
             yield from self._redis.hscan_iter(self._values, count=_AT_ONCE)
+            self.mark()  # values that were lost meanwhile are not among those above
+
+    def _check(self, word: str | None, counted: str | None, count: int) -> None:
+        """Raise StateLost unless there are as many values as the mark says."""
+        number, _, counted_word = (counted or "").partition(" ")
+        self._had_mark |= word is not None
+        if word is None and (count or self._had_mark):
+            expected = "its mark, which is written with them, is missing"
+        elif word is not None and counted_word == word and number != str(count):
+            expected = f"its last batch has left {int(number):,}"
+        else:
+            return
+        raise StateLost(
+            f"the Redis at {self._where} has lost a part of state {self._home.state!r}, task "
+            f"{self._home.task}: it has {count:,} values, and {expected}. Redis has evicted a key "
+            "(maxmemory-policy), or somebody has removed or changed one. Restore "
+            f"{self._mark!r} and {self._values!r} from a copy, or give the state another name, "
+            "under which it begins empty"
+        )
 
     def count(self) -> None:
         """Not known here."""
@@ -148,3 +196,25 @@ def homes(url: str | Secret, prefix: str, answer_within_s: float = ANSWER_WITHIN
     finally:
         client.close()
     return sorted(Home(one[1], int(one[2])) for one in found if one)
+
+
+def check_policy(url: str | Secret, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+    """Raise ConfigError for a Redis that evicts keys without a time to live, as those here are."""
+    from redis.exceptions import NoPermissionError
+
+    client = connect(url, answer_within_s)
+    try:
+        with errors(address(url)):
+            policy = client.info("memory").get("maxmemory_policy", "")
+    except StoreError as error:
+        if not isinstance(error.__cause__, NoPermissionError):
+            raise
+        return  # what is lost will be missed by the numbers in the marks
+    finally:
+        client.close()
+    if policy.startswith("allkeys"):
+        raise ConfigError(
+            f"the Redis at {address(url)} evicts keys when its memory is full (maxmemory-policy is "
+            f"{policy}), so a state would lose its values: set maxmemory-policy to noeviction, or "
+            "use another Redis"
+        )

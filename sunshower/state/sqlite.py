@@ -25,11 +25,9 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS sunshower_versions (
 # Also raised while a file system is not mounted, or mounted read-only after an error. For files
 # of user code, outages.py treats these codes as a wrong path.
 _NOT_MOUNTED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
+_OF_VALUES = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 # Errors of the statement, not of the file.
-_WRONG = {
-    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_TOOBIG),
-    *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
-}
+_WRONG = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, *_OF_VALUES}
 
 
 def machine() -> str:
@@ -83,7 +81,8 @@ def errors(file: Path) -> Iterator[None]:
             raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
         raise StoreError(
             f"{file} cannot store that: {error}. If it is damaged, restore it, or "
-            "remove it to start over"
+            "remove it to start over",
+            of_value=_code(error) in _OF_VALUES or isinstance(error, sqlite3.DataError),
         ) from error
 
 

@@ -112,7 +112,14 @@ class ZooKeeperBacking:
         return f"{self._path}/values/{quote(key, safe='')}"
 
     def _each(self, call: Callable[[str], Any], keys: Sequence[str]) -> list[Any]:
-        """Request all keys at once."""
+        """Request all keys at once. ZooKeeper closes the connection for a key that is too long."""
+        longest = max(keys, key=len, default="")
+        if len(self._value(longest)) > BATCH_BYTES_MAX:
+            raise StoreError(
+                f"{self._home}: a key has {len(self._value(longest))} bytes, and ZooKeeper takes "
+                f"{BATCH_BYTES_MAX} at once: keep the state in SQLite, Redis or PostgreSQL",
+                of_value=True,
+            )
         with self._tree.errors(self._path):
             found = self._tree.ask(lambda: _All([call(self._value(key)) for key in keys]))
         return list(found)
@@ -125,7 +132,8 @@ class ZooKeeperBacking:
             raise StoreError(
                 f"{self._home}: a batch of {len(changes)} keys has {size} bytes, and ZooKeeper "
                 f"takes {BATCH_BYTES_MAX} at once: make batches smaller, or keep the state in "
-                "SQLite, Redis or PostgreSQL"
+                "SQLite, Redis or PostgreSQL",
+                of_value=True,
             )
 
     def _refused(self, mark: Mark, seen: str | None, answers: Sequence[Any]) -> None:

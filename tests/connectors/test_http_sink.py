@@ -10,7 +10,6 @@ from email.utils import format_datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
-import httpx2
 import pytest
 
 from sunshower import Records, Retry, Secret, Topology
@@ -111,7 +110,10 @@ def test_a_dead_letter_names_the_url_without_its_secrets(
     assert "north" not in letter.reason
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
+OF_EACH = [401, 402, 403, 404, 405, 407, 410, 421, 426]
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 511, 599, 300, 302, 304, *OF_EACH])
 def test_a_status_that_asks_for_a_retry_is_an_outage(
     drive: Drive, server: HttpServer, status: int
 ) -> None:
@@ -224,22 +226,25 @@ def test_a_status_that_does_not_concern_a_record_is_not_tried_record_by_record(
     server.answer = lambda _: Answer(status, {"location": "/elsewhere"})
     driven.take(*orders(1, 21))
     assert len(server.requests) == 2
-    assert {type(reason) for _, reason in driven.out.failed} == {httpx2.HTTPStatusError}
-    with pytest.raises(httpx2.HTTPStatusError, match=f"answers {status}"):
+    assert {type(reason) for _, reason in driven.out.failed} == {HttpUnavailable}
+    with pytest.raises(HttpUnavailable, match=f"answers {status}"):
         driven.give(Order(21, "the next one alone"))
     server.answer = lambda _: Answer()
     driven.take(Order(22, "b"))
     assert driven.out.acked == [Order(0, "first"), Order(22, "b")]
 
 
-def test_revoked_access_creates_no_dead_letters(server: HttpServer) -> None:
-    is_allowed = True
-    server.answer = lambda _: Answer(200 if is_allowed else 401)
-    made = topology(HttpSink(server.url), orders(0, 200))
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 503])
+@pytest.mark.parametrize("total", [3, 200])
+def test_a_refusal_of_every_record_creates_no_dead_letters(
+    server: HttpServer, status: int, total: int
+) -> None:
+    is_allowed = False
+    server.answer = lambda _: Answer(200 if is_allowed else status)
+    # One attempt: a single one that is charged would end the topology.
+    made = topology(HttpSink(server.url), orders(0, total), Retry(attempts=1))
     with running(made) as run:
-        run.until(lambda: len(server.requests) >= 20)
-        is_allowed = False
-        run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
+        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
         is_allowed = True
         run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from sunshower.errors import (
     StoreError,
     StoreUnreachable,
 )
+from sunshower.outages import is_unavailable
 from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from sunshower.testing import run as run_in_test
@@ -272,6 +275,52 @@ def test_a_wrong_bucket_is_an_error_without_secrets(s3: S3Server) -> None:
         ObjectFolder(s3.url("x").replace(s3.bucket, "nowhere"), "test").write("a", b"")
     assert not isinstance(refused.value, StoreUnreachable)
     assert SECRET not in str(refused.value)
+
+
+REFUSALS = {
+    "AccessDenied": 403,
+    "InvalidAccessKeyId": 403,
+    "SignatureDoesNotMatch": 403,
+    "ExpiredToken": 400,
+    "NoSuchBucket": 404,
+    "PermanentRedirect": 301,
+    "InvalidRequest": 400,
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_what_the_store_refuses_concerns_every_record(code: str) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+            self.send_response(REFUSALS[code])
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.wfile.write(body)
+
+        do_POST = do_GET = do_HEAD = do_PUT  # noqa: N815
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        where = f"endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1"
+        with pytest.raises(StoreError, match=r"refuses that|cannot be used") as refused:
+            ObjectFolder(f"s3://a:{SECRET}@bucket/x?{where}", "test").write("a", b"x")
+        server.shutdown()
+        thread.join()
+    assert is_unavailable(refused.value)
+
+
+def test_a_folder_that_cannot_be_written_concerns_every_record(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("file/x", "file"):
+        with pytest.raises(StoreError) as refused:
+            ObjectFolder(tmp_path / name, "test").write("a", b"x")
+        assert is_unavailable(refused.value)
 
 
 @pytest.mark.long

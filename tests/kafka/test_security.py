@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from sunshower import Records, Topology
+from sunshower import Records, Retry, Topology
 from sunshower.clock import SystemClock
 from sunshower.dev.certificates import issue
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
@@ -25,6 +26,7 @@ from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.inline import run_inline
+from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.topologies.components import Context
 from tests.kafka.stage import running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all
@@ -157,3 +159,42 @@ def test_a_group_to_which_a_user_has_no_access_is_an_error(
     settings = deny(kafka_secured, ResourceType.GROUP, topic)
     with pytest.raises(NotAuthorised, match=f"offsets of group '{topic}'"):
         open_spout(settings, topic)
+
+
+def allow(secured: SecuredKafka, kind: ResourceType, name: str) -> None:
+    """Remove what `deny` has added."""
+    place = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*")
+    denied = AclBindingFilter(*place, AclOperation.ALL, AclPermissionType.DENY)
+    for done in admin(secured.kafka.bootstrap).delete_acls([denied]).values():
+        done.result(60)
+
+
+@pytest.mark.long
+def test_a_right_that_is_taken_away_for_a_while_charges_no_record(
+    kafka_secured: SecuredKafka, topic: str
+) -> None:
+    is_denied, is_allowed = threading.Event(), threading.Event()
+
+    def read() -> Iterator[Word | None]:
+        for number in range(60):
+            while (number == 30 and not is_denied.is_set()) or (
+                number == 40 and not is_allowed.is_set()
+            ):
+                yield None
+            yield Word(f"{number}")
+
+    made = Topology("t", workers=1, message_timeout_s=300)
+    # One attempt: a single one that is charged would end the topology.
+    words = made.spout("words", Records(read, type=Word), retry=Retry(attempts=1))
+    settings = by_password(kafka_secured, "bob")
+    words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
+    with running(made) as run:
+        run.until(lambda: len(read_all(kafka_secured.kafka.bootstrap, topic)) == 30)
+        deny(kafka_secured, ResourceType.TOPIC, topic)
+        is_denied.set()
+        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
+        allow(kafka_secured, ResourceType.TOPIC, topic)
+        is_allowed.set()
+        run.until(lambda: run.core.finished)
+    found = read_all(kafka_secured.kafka.bootstrap, topic)
+    assert {message.value() for message in found} == {f"{number}".encode() for number in range(60)}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import sqlite3
 import uuid
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
@@ -24,6 +29,7 @@ from sunshower import Context, Records, Topology
 from sunshower.actors.shipping import CodeClasses, pickled
 from sunshower.clock import ManualClock
 from sunshower.codec import Codec, RowList
+from sunshower.connectors import PostgresTable
 from sunshower.connectors.object_formats import (
     JsonLinesWriter,
     ParquetWriter,
@@ -48,7 +54,8 @@ from sunshower.runtime.value_copies import packed, pickled_copy
 from sunshower.scalars import json_text
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateFactory
 from sunshower.topologies.requests import Requests, fields_of
 from sunshower.trident import (
     MemoryState,
@@ -57,7 +64,10 @@ from sunshower.trident import (
     SqliteState,
     ZooKeeperState,
 )
-from tests.runtime.field_values import Field, hashables, values
+from tests.connectors.postgres_server import execute
+from tests.kafka.producing.rig import BoltRig
+from tests.runtime.field_values import Field, exactly, hashables, simple, values
+from tests.runtime.field_values import enums as field_enums
 from tests.values import annotated
 from tests.values.kinds import KINDS, Shape, effects, enums, made_of, nested, stored
 
@@ -226,6 +236,164 @@ def test_a_record_is_the_same_after_each_read_of_a_state(factory: StateFactory |
     store.close()
 
 
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=3,
+)
+
+
+class Row(NamedTuple):
+    id: int
+    value: Any
+
+
+COLUMNS = [
+    *("boolean", "smallint", "integer", "bigint", "numeric", "numeric(9, 2)", "real", "money"),
+    *("double precision", "text", "varchar(9)", "bytea", "uuid", "date", "time", "timetz"),
+    *("timestamp", "timestamptz", "timestamptz(3)", "interval", "interval(0)", "jsonb", "json"),
+    *("integer[]", "text[]", "numeric(9, 2)[]", "timestamptz[]", "bytea[]", '"char"', "name"),
+]
+in_columns = simple | field_enums
+sized = st.integers(-9, 9) | st.decimals(places=2, min_value=-9, max_value=9) | st.floats(-9, 9)
+
+
+@pytest.mark.servers
+@pytest.mark.long
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_has_the_same_value_or_the_record_is_refused_alone(
+    postgres: str, column: str
+) -> None:
+    table = f"t{uuid.uuid4().hex[:8]}"
+    execute(postgres, f'CREATE TABLE "{table}" (id int PRIMARY KEY, value {column})')
+    bolt = PostgresTable(f"{postgres}&options=-cTimeZone%3DAsia/Kolkata", table, key="id")
+    bolt.check_input(Schema.of(Row))
+    driven, number = BoltRig(bolt), 0
+
+    @given(in_columns | sized | json_values | st.lists(in_columns | sized, max_size=3))
+    def check(value: Any) -> None:
+        nonlocal number
+        number += 2
+        driven.out.acked.clear()
+        driven.out.failed.clear()
+        try:
+            driven.give(Row(number, value))
+        except (TypeError, ValueError) as error:  # no JSON
+            assert value is not None, error  # noqa: PT017
+        driven.take(Row(number + 1, None))
+        assert Row(number + 1, None) in driven.out.acked, "it is refused alone"
+        with psycopg.connect(postgres) as db:
+            query = f'SELECT id, value FROM "{table}" WHERE id >= {number} ORDER BY id'
+            rows = db.execute(query.encode()).fetchall()
+        assert rows[-1] == (number + 1, None)
+        assert len(rows) == len(driven.out.acked)
+        if len(rows) == 2:
+            assert is_stored_as(rows[0][1], value, column), rows[0][1]
+
+    check()
+    bolt.cleanup()
+
+
+def is_stored_as(stored: Any, value: Any, column: str) -> bool:
+    """Whether what psycopg has read is the value; a text if the database has made one of it."""
+    if isinstance(value, Enum):
+        return is_stored_as(stored, value.value, column)
+    if isinstance(value, str) and not isinstance(stored, str):
+        return True  # the database has read it
+    if isinstance(value, list | tuple) and isinstance(stored, list):
+        pairs = zip(stored, value, strict=True)
+        return all(is_stored_as(one, other, column) for one, other in pairs)
+    if isinstance(stored, str) and not isinstance(value, str):
+        return is_text_of(stored, value)
+    if type(value) is date and isinstance(stored, datetime):
+        return (stored.date(), stored.time()) == (value, time())
+    return bool(plain_form(stored, column) == plain_form(value, column))
+
+
+def plain_form(value: Any, column: str) -> Any:
+    """A form that is equal for equal numbers and for equal moments."""
+    if value.is_nan() if isinstance(value, Decimal) else isinstance(value, float) and isnan(value):
+        return "nan"
+    if column.startswith("real") and isinstance(value, int | float | Decimal):
+        return np.float32(value)
+    if column.startswith("double") and isinstance(value, int | float | Decimal):
+        return float(value)
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def is_text_of(text: str, value: Any) -> bool:
+    """Whether it is the text of a scalar, in PostgreSQL or in JSON."""
+    if type(value) is bool:
+        return text == str(value).lower()
+    if isinstance(value, int | float | Decimal):
+        number = Decimal(text.replace("$", "").replace(",", ""))
+        return plain_form(number, "") == plain_form(value, "")
+    if isinstance(value, timedelta):
+        return text.startswith("P") or "day" in text or ":" in text
+    text = re.sub(r"\[.*|#1", "", text)
+    if isinstance(value, datetime):
+        return is_stored_as(datetime.fromisoformat(text), value, "")
+    if isinstance(value, time):
+        return time.fromisoformat(text).replace(tzinfo=None) == value.replace(tzinfo=None, fold=0)
+    return text == str(value)
+
+
+def in_client(factory: Any, name: str) -> dict[str, str]:
+    """The values of a state as a client of its store reads them: the text of a key → JSON."""
+    match factory:
+        case SqliteState():
+            with sqlite3.connect(factory.file) as db:
+                return dict(db.execute(f'SELECT key, value FROM "{name}"').fetchall())
+        case RedisState():
+            from redis import Redis
+
+            with Redis.from_url(factory.url.reveal(), decode_responses=True) as client:
+                return dict(client.hgetall(f"sunshower:{{{name}/0}}:values"))
+        case _:
+            rows = execute(factory.dsn.reveal(), f'SELECT key, value FROM "{name}"')
+            return dict(rows)
+
+
+@pytest.mark.parametrize("factory", ["sqlite", *STORES[3:5]], indirect=True)
+def test_a_client_of_the_store_reads_what_was_put_into_a_state(factory: Any) -> None:
+    state, number = factory.make(Place("values", "ignored", 0, 1)), 0
+
+    @given(st.lists(json_values | hashables, min_size=1, max_size=3))
+    def check(written: list[Any]) -> None:
+        nonlocal number
+        number += 1
+        attempt = Attempt(number, 0, 1)
+        state.begin_commit(attempt)
+        try:
+            state.multi_put(range(len(written)), written)
+        except Unserialisable:
+            state.abort()  # nothing of the batch is stored
+            return
+        state.commit(attempt)
+        ours = dict(factory.items(factory.name))
+        theirs = in_client(factory, factory.name)
+        for key, value in enumerate(written):
+            if value is not None:
+                assert exactly(ours[key]) == exactly(value)
+            if is_json(value):
+                txid, found, _ = json.loads(theirs[str(key)])
+                assert (txid, found) == (number, value)
+
+    check()
+    state.close()
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON has the value as it is."""
+    if isinstance(value, list):
+        return all(map(is_json, value))
+    if type(value) is dict:
+        return all(map(is_json, [*value, *value.values()]))
+    return value is None or type(value) in (bool, int, str)
+
+
 # ---- dead letters -------------------------------------------------------------------------------
 
 
@@ -253,13 +421,6 @@ def letters_of(kind: Any) -> LetterReplays:
 
 def is_utf8(value: Any) -> bool:
     return "\\ud" not in repr(stored(value))
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
-    max_leaves=3,
-)
 
 
 @given(nested | made_of(values) | made_of(json_values))

@@ -83,6 +83,7 @@ class Translator:
         self._plain = bool(fields)
         self._typed = translate is None and not fields and value.record_type is not None
         self._fields = Received._fields if translate is not None else fields or KafkaRecord._fields
+        self._decoded = {"value"} if self._typed else {*self._fields}
         self._decoders: dict[tuple[str, str], Decode | None] = {}
         self.topic_id: Callable[[Partition], str] = lambda _: ""
 
@@ -90,7 +91,10 @@ class Translator:
         """For each message a record, an OnStream, a list of several of these, None if it is
         skipped, or an Undecodable; and whether there may be one of the last three. Raises the
         errors of a dependency that is unavailable, such as a schema registry: no message is
-        charged an attempt for these."""
+        charged an attempt for these; and ConfigError for invalid settings of a format."""
+        for name in self._formats.keys() & self._decoded:
+            for run in batch.runs:
+                self.decoder(run.partition.topic, name)
         try:
             return self._all(batch), self._typed or self._translate is not None
         except Exception:  # decode one by one to find the messages that fail

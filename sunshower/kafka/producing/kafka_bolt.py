@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sunshower.errors import KafkaError
+from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
 from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
 from sunshower.records import Part, Schema
@@ -63,10 +63,11 @@ class KafkaBolt(SendingBolt):
     is a function. `settings` are passed to librdkafka: `bootstrap.servers`, `security.…`,
     `linger.ms`, `compression.type`, and so on. By default the producer is idempotent.
 
-    A record is acked when all in-sync replicas have its message. If it is refused, the tuple fails
-    with the cause; its tree does not time out during delivery. While all brokers are down the task
-    waits, and the client keeps its queue. A message not delivered within `message.timeout.ms`
-    (5 minutes) fails the tuple with the cause `unavailable`, which is not charged as an attempt.
+    A record is acked when all in-sync replicas have its message. If the message is refused, the
+    tuple fails with the cause; its tree does not time out during delivery. While all brokers are
+    down the task waits, and the client keeps its queue. A message that is not delivered within
+    `message.timeout.ms` (5 minutes), or is refused because of a right, a missing topic or the
+    client, fails the tuple with the cause `unavailable`, which is not charged as an attempt.
     A full queue causes back-pressure.
     Replayed records may be sent twice: at least once.
 
@@ -198,6 +199,8 @@ class KafkaBolt(SendingBolt):
 
     def _settle(self, number: int, error: KafkaError | None) -> None:
         self._alone.discard(number)
+        if isinstance(error, UnknownTopic) and isinstance(self.topic, str):
+            error = KafkaUnreachable(str(error))  # it was deleted: no record chooses the topic
         self._finish(self._collector, self._open.pop(number), error)
 
     def _replace_producer(self, fatal: KafkaError) -> None:

@@ -35,6 +35,11 @@ _USUAL = {
     "log_level": 0,  # errors are raised, or reported for the message that they concern
 }
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
+# Other errors that a message causes. What is left concerns all messages of a topic or a client.
+_OF_MESSAGES = {
+    *("INVALID_MSG", "INVALID_RECORD", "INVALID_TIMESTAMP", "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+    "_INVALID_ARG",
+}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _UNKNOWN_S = 5.0  # how long a failed topic lookup is not repeated: a lookup may take longer
 _NO_HEADERS: list[Header] = []
@@ -162,12 +167,20 @@ class Producer:
                 f"a message for topic {topic!r} was not delivered in time by the Kafka at "
                 f"{self.address} ({error.str()}): no broker that leads its partition has answered"
             )
-        return as_ours(error, f"topic {topic!r}", self.address)
+        if error.name() == "_UNKNOWN_PARTITION":
+            return KafkaError(
+                f"a message for topic {topic!r} of the Kafka at {self.address} has a partition "
+                f"that the topic does not have ({error.str()}): correct `partition`"
+            )
+        found = as_ours(error, f"topic {topic!r}", self.address)
+        if type(found) is KafkaError and error.name() not in _OF_MESSAGES:
+            return KafkaUnreachable(str(found))
+        return found
 
     def _on_error(self, error: Refusal) -> None:
         self._connection.on_error(error)
         if error.fatal():
-            self.fatal = KafkaError(
+            self.fatal = KafkaUnreachable(
                 f"the producer for the Kafka at {self.address} cannot go on: {error.str()}"
             )
 

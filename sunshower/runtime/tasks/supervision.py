@@ -223,6 +223,13 @@ class Supervision:
                 f"{error.story}"
             )
 
+    def check_opening(self) -> None:
+        """Raise TopologyFailed if the task is quarantined by an error of sunshower's own, such as a
+        table that does not exist, and its component has never succeeded. No input has caused that,
+        so none may become a dead letter."""
+        if isinstance(self.cause, SunshowerError) and not self.proven and self.last is not None:
+            raise TopologyFailed(self.last.story) from self.cause
+
     def succeed(self) -> None:
         """The task has processed an input, or emitted a record: end its wait."""
         self.proven = True

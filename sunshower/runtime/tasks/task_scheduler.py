@@ -309,6 +309,7 @@ class TaskScheduler:
         """Process a batch; a shared one is cut. Returns the inputs not started,
         the last ones first."""
         if bolt.supervision.is_quarantined:
+            bolt.supervision.check_opening()
             bolt.refuse(batch, bolt.supervision.failure)
             return []
         bolt.instrument.delivered(batch)

@@ -9,8 +9,9 @@ from sunshower.arguments import check_all
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home
 from sunshower.state.zookeeper_client import ZooKeeperAccess
-from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.stored_map import StoredMap
 
 _URL = replace(ADDRESS, instead='an address, such as "redis://host:6379"')
 
@@ -46,7 +47,8 @@ class ZooKeeperState(ZooKeeperAccess, KeptState):
 @dataclass(frozen=True)
 class RedisState(KeptState):
     """In Redis, one hash per task: HGETALL "sunshower:{counts/0}:values". Acknowledged writes
-    survive a crash of Redis only with `appendonly yes`, `appendfsync always`."""
+    survive a crash of Redis only with `appendonly yes`, `appendfsync always`. A Redis that evicts
+    keys (`maxmemory-policy allkeys-…`) is refused with ConfigError when the state is opened."""
 
     url: str | Secret
     kind: StateKind = StateKind.OPAQUE
@@ -60,6 +62,12 @@ class RedisState(KeptState):
     @property
     def where(self) -> str:
         return f"Redis at {self.url}, {self.prefix}"
+
+    def make(self, place: Place) -> StoredMap:
+        from sunshower.state.redis_backing import check_policy
+
+        check_policy(self.url)
+        return super().make(place)
 
     def open(self, home: Home) -> Backing:
         from sunshower.state.redis_backing import RedisBacking

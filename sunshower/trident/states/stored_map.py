@@ -11,10 +11,21 @@ org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReads
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
-from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
+from sunshower.errors import (
+    BatchError,
+    FailedBatch,
+    StaleAttempt,
+    StateLost,
+    StoreError,
+    StoreUnreachable,
+    Unavailable,
+    Unserialisable,
+    WrongVersion,
+)
 from sunshower.state.backing import Backing
 from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.keyed.stored_texts import (
@@ -57,12 +68,14 @@ class StoredMap:
         self._found: dict[str, Kept] = {}  # what this batch has read
         self._written: dict[str, Written] = {}
         self._recent: Recent[str, Written] = Recent(_RECENT_MAX)
-        self._look()
+        self._last: Attempt | None = None  # that has written
+        self._look()  # with the errors of the store: at the start they end the topology
 
     def begin_commit(self, attempt: Attempt) -> None:
         self.abort()
         if not self._sure:
-            self._look()
+            with _as_outage():
+                self._look()
         self._owner.check(self._last, attempt)
         self._attempt = attempt
 
@@ -160,6 +173,12 @@ class StoredMap:
             mark = self._backing.mark()
         except UnicodeDecodeError as error:
             self._owner.corrupt("its mark", str(error))
+        if mark is None and self._last is not None:
+            raise StateLost(
+                f"{self._owner} had {describe_attempt(self._last)}, and has no mark now: somebody "
+                "has removed it. Restore the state from a copy, or give it another name, under "
+                "which it begins empty"
+            )
         self._word = mark.word if mark else None
         self._last = self._owner.last(mark) if mark else None
         self._journal = self._owner.journal(mark) if mark else Journal()
@@ -192,7 +211,8 @@ class StoredMap:
         if not texts:
             return []
         try:
-            found = self._backing.get(texts)
+            with _as_outage():
+                found = self._backing.get(texts)
         except UnicodeDecodeError as error:
             self._owner.corrupt("a value", str(error))
         there = [text for text, one in zip(texts, found, strict=True) if one is not None]
@@ -272,7 +292,8 @@ class StoredMap:
         mark = self._owner.mark(attempt, journal)
         self._sure = False  # until the outcome is known
         try:
-            self._backing.put(changes, mark, self._word)
+            with _as_outage():
+                self._backing.put(changes, mark, self._word)
         except WrongVersion as error:
             raise self._overtaken(attempt) from error
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
@@ -312,9 +333,22 @@ class StoredMap:
         return Journal((), (*kept, *removed))
 
     def _overtaken(self, attempt: Attempt) -> BatchError:
-        self._look()
+        with _as_outage():
+            self._look()
         self._owner.check(self._last, attempt)
         return FailedBatch(
             f"{self._owner} was written meanwhile by {describe_attempt(self._last)}, so what "
             f"{describe_attempt(attempt)} has read holds no more: it is tried again"
         )
+
+
+@contextmanager
+def _as_outage() -> Iterator[None]:
+    """Raise StoreUnreachable where the store refuses every batch, such as without a table: no
+    record has caused that."""
+    try:
+        yield
+    except StoreError as error:
+        if isinstance(error, WrongVersion | Unavailable) or error.of_value:
+            raise
+        raise StoreUnreachable(str(error)) from error

@@ -22,6 +22,7 @@ from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import kafka_bolt as bolts
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.producer import Producer
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
@@ -54,8 +55,78 @@ class Word(NamedTuple):
 def test_only_errors_that_may_pass_are_outages(code: int, kind: type[KafkaError]) -> None:
     error = as_ours(ClientError(code), "topic 'a'", "host:1")
     assert type(error) is kind
-    assert is_unavailable(error) == (kind is KafkaUnreachable)
+    assert is_unavailable(error) == (kind in {KafkaUnreachable, NotAuthorised})
     assert "host:1" in str(error)
+
+
+OF_MESSAGES = [
+    *(ClientError.MSG_SIZE_TOO_LARGE, ClientError.INVALID_RECORD, ClientError.INVALID_TIMESTAMP),
+    *(ClientError.INVALID_MSG, ClientError._UNKNOWN_PARTITION, ClientError._INVALID_ARG),
+]
+OF_ALL = [
+    *(ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED),
+    *(ClientError._AUTHENTICATION, ClientError.SASL_AUTHENTICATION_FAILED, ClientError._SSL),
+    *(ClientError.UNSUPPORTED_VERSION, ClientError.INVALID_REQUIRED_ACKS, ClientError._FATAL),
+    *(ClientError.POLICY_VIOLATION, ClientError.UNKNOWN, ClientError.UNKNOWN_PRODUCER_ID),
+    *(ClientError.OUT_OF_ORDER_SEQUENCE_NUMBER, ClientError._INVALID_DIFFERENT_RECORD),
+    *(ClientError.UNSUPPORTED_COMPRESSION_TYPE, ClientError.INVALID_PRODUCER_EPOCH),
+    *(ClientError.UNKNOWN_TOPIC_OR_PART, ClientError._UNKNOWN_TOPIC, ClientError._MSG_TIMED_OUT),
+    *(ClientError.NOT_ENOUGH_REPLICAS, ClientError._PURGE_QUEUE),
+]
+
+
+@pytest.mark.parametrize("topic", ["a", lambda word: word.word])
+def test_only_an_error_of_the_message_itself_is_charged_to_its_record(
+    topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bolts, "Producer", RefusedProducer)
+    driven = BoltRig(KafkaBolt({"bootstrap.servers": "127.0.0.1:1"}, topic), ManualClock())
+    of_record = [*OF_MESSAGES]
+    if callable(topic):  # the record has chosen the topic that is missing
+        of_record += [ClientError.UNKNOWN_TOPIC_OR_PART, ClientError._UNKNOWN_TOPIC]
+    for code in [*OF_MESSAGES, *OF_ALL]:
+        monkeypatch.setattr(RefusedProducer, "code", code)
+        driven.take(Word("a"))
+        while not driven.out.failed:  # what is too large is sent once more, alone
+            driven.take()
+        _, error = driven.out.failed.pop()
+        assert is_unavailable(error) == (code not in of_record), error
+
+
+class RefusedProducer(Producer):
+    """A producer for which each message is refused with a code."""
+
+    code = 0
+
+    def check_topic(self, topic: str) -> int:
+        self._reports: list[Any] = []
+        self._known[topic] = 1
+        return 1
+
+    def send(self, message: Any, delivered: Any = None, *, alone: bool = False) -> bool:
+        del alone
+        self._reports = [(delivered, message)]
+        return True
+
+    def poll(self, seconds: float = 0.0) -> None:
+        del seconds
+        reports, self._reports = self._reports, []
+        for delivered, sent in reports:
+            delivered(ClientError(self.code), sent)
+
+
+def test_a_producer_that_cannot_go_on_is_replaced_and_charges_no_record() -> None:
+    driven = BoltRig(KafkaBolt({"bootstrap.servers": "127.0.0.1:1"}, lambda _: "a"), ManualClock())
+    with closing(driven.bolt._producer._connection):
+        former = driven.bolt._producer
+        former._known["a"] = 1
+        driven.give(Word("a"))
+        former._on_error(ClientError(ClientError._FATAL, "epoch", True))
+        driven.bolt.tick()
+    ((_, error),) = driven.out.failed
+    assert isinstance(error, KafkaUnreachable)
+    assert driven.bolt._producer is not former
+    driven.bolt.cleanup()
 
 
 def test_all_codes_of_an_outage_are_codes_of_the_client() -> None:

@@ -12,9 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sunshower import Bolt, Cause, Context, Failure, Spout, Topology
+from sunshower import Bolt, Cause, Context, Failure, Retry, Spout, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import TopologyFailed
+from sunshower.errors import (
+    ConfigError,
+    StateMismatch,
+    StoreError,
+    TopologyFailed,
+    UnknownTopic,
+)
 from sunshower.runtime.control.master import State
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
@@ -189,6 +195,31 @@ def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_continue
     snapshot = net.sim.snapshot()
     assert snapshot.state == State.ACTIVE
     assert [error.text for error in snapshot.degraded.values()] == [failure.reason]
+
+
+@pytest.mark.parametrize("error", [StoreError, ConfigError, StateMismatch, UnknownTopic])
+@pytest.mark.parametrize("letters", [False, True])
+def test_an_error_of_our_own_in_prepare_charges_no_record(
+    error: type[Exception], letters: bool
+) -> None:
+    chains = Chains()
+    dead: list[Any] = []
+
+    class Refused(Bolt[Number, None]):
+        def prepare(self, context: Context) -> None:
+            raise error("the table does not exist")
+
+        def process(self, record: Number) -> None: ...
+
+    retry = Retry(attempts=1, dead_letters=letters)
+    source = chains.topology.spout("more", Numbers(), retry=retry)
+    source.shuffle().bolt("refused", Refused)
+    if letters:
+        source.stream("dead_letters").shuffle().bolt("letters", dead.append, fields=())
+    net = chains.start()
+    with pytest.raises(TopologyFailed, match="the table does not exist"):
+        net.run()
+    assert dead == []
 
 
 def test_source_that_had_emitted_and_always_raises_fails_the_topology_after_ten_minutes() -> None:

@@ -19,6 +19,7 @@ from sunshower.errors import (
     SourceError,
     SparkMissing,
     SparkUnavailable,
+    StateMismatch,
     StoreForbidden,
     StoreUnreachable,
     TopologyError,
@@ -138,6 +139,7 @@ def test_which_failures_count_as_an_attempt(failure: Failure, counts: bool) -> N
         (STEPS[1], KafkaUnreachable),
         (STEPS[2], SparkUnavailable),
         (STEPS[3], TapeUnreachable),
+        (STEPS[0], StoreForbidden),
     ],
 )
 def test_an_outage_is_waited_for_and_counts_no_attempt(step: str, error: type[Exception]) -> None:
@@ -149,7 +151,7 @@ def test_an_outage_is_waited_for_and_counts_no_attempt(step: str, error: type[Ex
     assert hook.times == 0
 
 
-@pytest.mark.parametrize("error", [StoreForbidden, SparkMissing])
+@pytest.mark.parametrize("error", [StateMismatch, SparkMissing])
 def test_an_error_that_waiting_cannot_repair_ends_the_topology(error: type[Exception]) -> None:
     hook = Poison("in the middle", 3, error=error)
     with pytest.raises(TopologyFailed, match=f"failed 2 times.*{error.__name__}: no batch 3"):

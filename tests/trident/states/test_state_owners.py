@@ -15,6 +15,7 @@ from sunshower import versions
 from sunshower.errors import (
     BatchError,
     StaleAttempt,
+    StateLost,
     StateMismatch,
     Unserialisable,
     VersionMismatch,
@@ -62,6 +63,21 @@ def test_a_task_that_was_thought_dead_within_a_batch_writes_nothing(kind: StateK
     with pytest.raises(StaleAttempt):
         dead.commit(Attempt(1, 0, 1))
     assert dict(factory.items()) == {"storm": 3}
+
+
+@every_kind
+def test_a_state_whose_mark_was_removed_meanwhile_does_not_begin_again(kind: StateKind) -> None:
+    factory = MemoryState(kind)
+    state = factory.make(PLACE)
+    batch(state, 1, storm=3)
+    marks = dict(factory.shelf.marks)
+    factory.shelf.marks.clear()
+    for attempt in range(2):
+        with pytest.raises(StateLost, match=r"had batch 1.* and has no mark now"):
+            batch(state, 2, attempt=attempt, storm=5)
+    factory.shelf.marks.update(marks)
+    batch(state, 2, attempt=2, storm=5)
+    assert dict(factory.items()) == {"storm": 8}
 
 
 def test_values_read_before_an_earlier_attempt_committed_are_not_written() -> None:
