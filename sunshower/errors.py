@@ -15,6 +15,7 @@ SunshowerError                 its message says what failed, where, and what to 
 │   ├── Unserialisable         a record that MessagePack or Arrow cannot encode
 │   └── CorruptPacket          a packet whose checksum or shape is wrong
 ├── SourceError                an input file that is missing, unreadable or undecodable
+├── UnreadableRecord           a message, or a part of an input, that is no record of its type
 ├── LoadError                  a topology file that cannot be found, imported or understood
 ├── ClusterError               Ray, or a worker on it, could not do what was requested
 │   └── LifecycleError         a topology cannot do that in its current state
@@ -136,6 +137,10 @@ class SourceError(SunshowerError):
     """An input file that is missing, unreadable or cannot be decoded."""
 
 
+class UnreadableRecord(SunshowerError, ValueError):
+    """A message, or a part of an input, that is no record of the type that its source reads."""
+
+
 class ProjectError(SunshowerError):
     """A project that `sunshower new` cannot make."""
 
@@ -146,6 +151,10 @@ class LoadError(SunshowerError):
 
 class ClusterError(SunshowerError):
     """Ray, or a worker on it, could not do what was requested."""
+
+
+class CodeNotLoaded(ClusterError):
+    """The code of a topology does not load on a node, because a module is missing there."""
 
 
 class LifecycleError(ClusterError):

@@ -1,16 +1,29 @@
-"""Makes records from decoded JSON, MessagePack and Avro, with values of their fields' types.
+"""Makes records of JSON, MessagePack, Avro and Protobuf; undoes `sunshower.scalars.json_text`.
 
-The inverse of `sunshower.scalars.for_json`.
+msgspec checks and converts the values. Each record type has a Struct with the same fields; the
+constructor of the record is called with the values of the Struct. What msgspec has no type for is
+read by a hook: dates and decimals, which are texts; Enums; records within records; unions.
+
+A hook reads one value of the message, and calls msgspec for the values within it. The records that
+are tried for a union are stored until the end of the message, so that each value is read at most
+once for each record type: the time is linear in the size of the message.
 """
 
 from __future__ import annotations
 
+import binascii
+import inspect
 import json
+import math
+import re
+from base64 import b64decode
 from collections import Counter, abc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, Flag
 from functools import partial
+from numbers import Integral, Real
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -25,273 +38,815 @@ from typing import (
     is_typeddict,
 )
 
+import msgspec
+
+from sunshower.errors import UnreadableRecord
 from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
-from sunshower.texts import describe, message_of
+from sunshower.texts import clip, describe, message_of
 
-Convert = Callable[[Any], Any]
+Read = Callable[[Any], Any]
 
 _WRAPPERS: tuple[Any, ...] = (Annotated, Required, NotRequired)
-_KEYS = (int, float, bool, NoneType)  # JSON has texts instead
+_NATIVE: frozenset[Any] = frozenset({NoneType, bool, int, float, str})
+_TEXT = frozenset({str})
 _SHOWN_BYTES = 128  # of a value in an error
+DEPTH_MAX = 32  # of records, as of the codec
+_BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n"
+_ABSENT = object()
+_PLACE = re.compile(r"(?:key` in `)?\$(?:\.(.*?))?((?:\[(?:\d+|\.\.\.)\])*)`", re.DOTALL)
+_WRONG = re.compile(r"Expected `(.+?)`(?:, got `.+`)?")
+_MISSING = re.compile(r"Object missing required field `(.+)`", re.DOTALL)
 _as_json = json.JSONEncoder(default=for_json).encode
 
 
-def record_reader(kind: type[Any]) -> Convert:
-    """A function that makes a record of a decoded object, by field name, or array, by position.
+# ---- readers ------------------------------------------------------------------------------------
 
-    It calls the constructor, with the fields and InitVars that this takes.
 
-    It raises ValueError, naming record, field, value and type, for a value that is not of the
-    field's type. Values of plain types (`str`, `int`, `float`, `bool`, `bytes`) are not checked.
-    Of a union, the first member counts that the value fits. Raises RecordMismatch for a class that
-    is no record type.
+def record_reader(kind: type[Any]) -> Read:
+    """A function that makes a record of a decoded object, field → value.
+
+    It calls the constructor, once, with the fields and InitVars that this takes. Unknown names are
+    ignored, fields without a default must be present. It raises UnreadableRecord, naming record,
+    field, the value and the expected type. Raises RecordMismatch for a class that is no record
+    type.
     """
-    return _Converters(restores=False).record(kind)
+    return _Readers().top(kind).of_object
 
 
-def field_readers(kind: type[Any]) -> Mapping[str, Convert]:
-    """Functions that restore the values of a record that existed before, each by its field; fields
-    whose values stay as they are have none. They raise as `record_reader` says."""
-    hints = hints_of(kind)
-    return _Converters(restores=True).fields(
-        {name: hints.get(name, Any) for name in record_fields(kind)}
-    )
+def records_reader(kind: type[Any]) -> Read:
+    """As `record_reader`; an array of objects becomes a list of records."""
+    read = _Readers().top(kind)
+
+    def records(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return [read.of_object(item, f"[{index}]") for index, item in enumerate(value)]
+        return read.of_object(value)
+
+    return records
 
 
-class _Converters:
-    """Functions that convert a decoded value to an annotation."""
+def json_reader(kind: type[Any]) -> Callable[[bytes | str], Any]:
+    """A function that makes a record of a JSON object, or a list of records of a JSON array of
+    objects. It raises as `record_reader` says, and for bytes that are no JSON."""
+    return _Readers(of_json=True).top(kind).of_json
 
-    def __init__(self, *, restores: bool) -> None:
-        self._restores = restores
-        self._records: dict[type[Any], Convert] = {}  # a record may contain its own type
 
-    def of(self, annotation: Any) -> Convert | None:
-        """The function for an annotation; None: values stay as they are."""
+def messagepack_reader(kind: type[Any], unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """As `json_reader`, of MessagePack. `unpack` decodes it where msgspec would lose something: the
+    nanoseconds of a timestamp, names that are no texts."""
+    readers, read = _Readers(), records_reader(kind)
+    reader = readers.top(kind)
+    if not readers.may_read_again(reader):
+        return lambda data: read(unpack(data))
+
+    def records(data: bytes) -> Any:
+        struct = reader.struct_of_messagepack(data)
+        return read(unpack(data)) if struct is None else reader.of_struct(struct)
+
+    return records
+
+
+def read_json(data: bytes | str) -> Any:
+    """The value of JSON. Raises UnreadableRecord, also for NaN and numbers that are too large."""
+    try:
+        return msgspec.json.decode(_trimmed(data))
+    except Exception as error:
+        raise UnreadableRecord(_reason(error)) from error
+
+
+def field_readers(kind: type[Any]) -> Mapping[str, Read]:
+    """Functions that restore the values of a record that existed before, each by its field; they do
+    not run code of its classes. They raise as `record_reader` says."""
+    readers, hints = _Readers(restores=True, of_json=True), hints_of(kind)
+    fields = {
+        name: partial(readers.field, readers.of(hints.get(name, Any)), name)
+        for name in record_fields(kind)
+    }
+    readers.finish()
+    return fields
+
+
+def _trimmed(data: bytes | str) -> bytes:
+    """JSON without a byte order mark, and without blanks before it."""
+    data = data.encode() if isinstance(data, str) else data
+    return data.removeprefix(_BOM).lstrip(_BLANK)
+
+
+# ---- misfits ------------------------------------------------------------------------------------
+
+
+class _Misfit(ValueError):
+    """A value that does not fit its type: what is wrong, or where in it the `cause` is. `{}` in the
+    text stands for the value, which is described only for the error that is reported."""
+
+    def __init__(
+        self, text: str, value: Any = None, *, place: str = "", cause: _Misfit | None = None
+    ) -> None:
+        super().__init__(text)
+        self.value, self.place, self.cause = value, place, cause
+
+    def message(self, name: str) -> str:
+        """What is wrong and where, from the record called `name` on."""
+        places, misfit = [self.place], self
+        while misfit.cause is not None:
+            misfit = misfit.cause
+            places.append(misfit.place)
+        text = str(misfit).replace("{}", describe(misfit.value, _SHOWN_BYTES), 1)
+        place = "".join(places)
+        return f"{clip(name + place)}: {text}" if place else text
+
+
+def _reason(error: Exception) -> str:
+    return "it is nested too deeply" if type(error) is RecursionError else message_of(error)
+
+
+def _misfit(error: Exception, name: str, value: Any) -> _Misfit:
+    """What msgspec says of a value that is to be a record called `name`."""
+    text, at, place = str(error).rpartition(" - at `")
+    found = _PLACE.fullmatch(place) if at else None
+    field, indexes = (found.groups() if found else ("", "")) or ("", "")
+    where = f"{f'.{field}' if field else ''}{indexes.replace('[...]', '')}"
+    if type(error.__cause__) is _Misfit:
+        return _Misfit("", place=where, cause=error.__cause__)
+    text = text if found else _reason(error)
+    if missing := _MISSING.fullmatch(text):
+        return _Misfit(f"{name} without {missing[1]}", place=where)
+    if not isinstance(error, msgspec.ValidationError) or value is _ABSENT:
+        return _Misfit(text, place=where)
+    value = _value_at(value, field, indexes)
+    if text.startswith("Expected `object`") and not where:
+        return _Misfit(f"{name} was expected, and it is {{}}", value)
+    if wrong := _WRONG.fullmatch(text):
+        has = "has a key that is" if place.startswith("key") else "is"
+        expected = wrong[1].replace("int | float", "float")
+        return _Misfit(f"{{}} {has} no {expected}", value, place=where)
+    return _Misfit(f"{{}}: {text}", value, place=where)
+
+
+def _value_at(value: Any, field: str, indexes: str) -> Any:
+    """The value at a place that msgspec names, or the one around it that has a place."""
+    if field and type(value) is dict:
+        value = value[field]
+    for index in re.findall(r"\[(.+?)\]", indexes):
+        if index == "..." or type(value) not in (list, tuple):
+            break
+        value = value[int(index)]
+    return value
+
+
+def _finite(text: str) -> Any:
+    return value if math.isfinite(value := float(text)) else text
+
+
+# ---- hooks --------------------------------------------------------------------------------------
+
+
+class _Hooked(type):
+    """The class of types that msgspec calls `_hook` for."""
+
+    read: Read
+
+    # msgspec checks what the hook returns. The id is not zero: each value is an instance.
+    __instancecheck__ = id  # type: ignore[assignment]
+
+
+def _hooked(read: Read | None = None) -> Any:
+    return _Hooked("Hooked", (), {} if read is None else {"read": staticmethod(read)})
+
+
+def _hook(kind: Any, value: Any) -> Any:
+    try:
+        return kind.read(value)
+    except _Misfit:
+        raise
+    except Exception as error:  # a constructor may raise anything
+        raise _Misfit(_reason(error)) from error
+
+
+class _Readers:
+    """Functions that read a decoded value by an annotation.
+
+    `of_json`: bytes are texts, in base64. `restores`: the values are those of records that
+    existed before; no constructor runs.
+    """
+
+    def __init__(self, *, restores: bool = False, of_json: bool = False) -> None:
+        self._restores, self.of_json = restores, of_json
+        self._records: dict[type[Any], _RecordReader] = {}  # a record may contain its own type
+        self._is_guarded = False
+        self.depth = 0
+        # Of a message: the records that were read, by value and type. The value is stored, because
+        # another object may have its id once it is gone.
+        self.known: dict[tuple[int, type[Any]], tuple[Any, Any]] = {}
+
+    def top(self, kind: type[Any]) -> _RecordReader:
+        """The reader of records that are messages."""
+        record_fields(kind)  # or RecordMismatch
+        reader = self.record(kind)
+        self.finish()
+        return reader
+
+    def finish(self) -> None:
+        """Call this when all types are known."""
+        for reader in self._records.values():
+            reader.finish(self._is_guarded)
+
+    def may_read_again(self, top: _RecordReader) -> bool:
+        """Whether a message that is refused may be read a second time: no constructor of the user
+        would run twice for the records within that of `top`, and it takes little time."""
+        nested = (reader for reader in self._records.values() if reader is not top)
+        return not self._is_guarded and not any(reader.runs_code for reader in nested)
+
+    def convert(self, value: Any, wire: Any) -> Any:
+        return msgspec.convert(value, wire, dec_hook=_hook, str_keys=True)
+
+    def of(self, annotation: Any) -> Read:
+        """The function for an annotation. It raises a misfit."""
+        return self._of_wire(self.wire(annotation))
+
+    def _of_wire(self, wire: Any) -> Read:
+        if wire is Any:
+            return _same
+        if isinstance(wire, _Hooked):
+            return partial(_hook, wire)
+
+        def read(value: Any) -> Any:
+            try:
+                return self.convert(value, wire)
+            except Exception as error:
+                raise _misfit(error, "", value) from None
+
+        return read
+
+    def field(self, read: Read, name: str, value: Any) -> Any:
+        try:
+            return read(value)
+        except _Misfit as error:
+            raise UnreadableRecord(error.message(name)) from error
+        finally:
+            self.known.clear()
+
+    def wire(self, annotation: Any) -> Any:
+        """What msgspec reads for an annotation."""
         origin, args = get_origin(annotation), get_args(annotation)
         kind = annotation if origin is None else origin
         if isinstance(kind, NewType):
-            return self.of(kind.__supertype__)
+            return self.wire(kind.__supertype__)
         if kind in _WRAPPERS:
-            return self.of(args[0])
+            return self.wire(args[0])
         if kind in (Union, UnionType):
             return self._union(args)
         if kind is Literal:
-            return self._union(tuple(dict.fromkeys(map(type, args))))
+            return self._literal(args)
         if is_typeddict(kind):
             return self._typed_dict(kind)
-        return self._class(kind, args) if isinstance(kind, type) else None
+        return self._class(kind, args) if isinstance(kind, type) else Any
 
-    def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Convert | None:
+    def _class(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
         if kind in SCALARS:
-            return partial(_scalar, kind)
+            return _hooked(_scalar(kind))
         if issubclass(kind, Enum):
-            return _enum(kind, self._restores) if kind.__members__ else None
+            return _hooked(_enum(kind, self._restores)) if kind.__members__ else Any
         if is_record(kind):
-            return self.record(kind)
+            return self.record(kind).hooked
+        if issubclass(kind, bytes | bytearray | memoryview):
+            return _hooked(partial(_bytes, self.of_json and not self._restores))
+        if (plain := _plain_kind(kind)) is not None:
+            return Any if self._restores else plain  # annotations of plain types are not enforced
         if issubclass(kind, abc.Mapping):
             return self._mapping(kind, args)
-        if issubclass(kind, abc.Iterable) and not issubclass(kind, str | bytes | bytearray):
+        if issubclass(kind, abc.Iterable) and not issubclass(kind, str):
             return self._array(kind, args)
-        return None
+        return Any
 
-    def record(self, kind: type[Any]) -> Convert:
-        if kind in self._records:
-            return self._records[kind]
-        record_fields(kind)  # or RecordMismatch
-        build: Convert
-        if self._restores:
-            hints, known = hints_of(kind), record_class(kind)
-            hints = {name: hints.get(name, Any) for name in known.fields}
-            optional, build = frozenset(known.defaults), known.build_named
-        else:
-            given = constructor_fields(kind)
-            hints = {name: hint for name, (hint, _) in given.items()}
-            optional = frozenset(name for name, (_, has_default) in given.items() if has_default)
-            build = partial(_called, kind)
-        names = tuple(hints)
-        required = [name for name in names if name not in optional]
-        fields, converters = frozenset(names), dict[str, Convert]()
+    def record(self, kind: type[Any]) -> _RecordReader:
+        reader = self._records.get(kind)
+        if reader is None:
+            reader = self._records[kind] = _RecordReader(kind, self, restores=self._restores)
+            reader.declare()
+        elif not reader.is_declared:  # it contains its own type
+            self._is_guarded = True
+        return reader
+
+    def struct(self, fields: Mapping[str, tuple[Any, Any]]) -> Any:
+        """A Struct with these fields, name → annotation and default; they are f0, f1 and so on."""
+        specs: list[Any] = []
+        for index, (annotation, default) in enumerate(fields.values()):
+            more = [] if default is inspect.Parameter.empty else [_default(default)]
+            specs.append((f"f{index}", self.wire(annotation), *more))
+        names = {f"f{index}": name for index, name in enumerate(fields)}
+        return msgspec.defstruct("Fields", specs, rename=names, kw_only=True)
+
+    def _typed_dict(self, kind: Any) -> Any:
+        hints = hints_of(kind)
+        required = {name for name, hint in hints.items() if _is_required(kind, name, hint)}
+        struct = self.struct({name: (hint, _ABSENT) for name, hint in hints.items()})
+        values_of = _getter(len(hints))
+
+        def read(value: Any) -> Any:
+            found = dict(_expect(dict, value))
+            if missing := [name for name in hints if name in required and name not in found]:
+                raise _Misfit(f"{kind.__name__} without {', '.join(missing)}")
+            known = {name: found[name] for name in hints if name in found}
+            try:
+                values = values_of(self.convert(known, struct))
+            except Exception as error:
+                raise _misfit(error, kind.__name__, known) from None
+            pairs = zip(hints, values, strict=True)
+            return found | {name: one for name, one in pairs if one is not _ABSENT}
+
+        return _hooked(read)
+
+    def _mapping(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
+        key = self.wire(args[0]) if args else Any
+        value = self.wire(args[1]) if len(args) > 1 else int if kind is Counter else Any
+        if kind is not Counter and key in (str, int, Any):
+            return dict[key, value]  # type: ignore[valid-type]
+        read_key = _same if key is Any else self._key(args[0])
+        read_value, build = self.of(args[1]) if len(args) > 1 else _same, dict
+        if len(args) < 2 and kind is Counter:
+            read_value = self.of(int)
 
         def read(found: Any) -> Any:
-            if type(found) is list and len(found) > len(names):
-                raise TypeError(f"{_shown(found)} has more values than {kind.__name__} has fields")
-            if type(found) is list:
-                found = dict(zip(names, found, strict=False))
-            if not isinstance(found, dict):
-                raise TypeError(f"{kind.__name__} was expected, and it is {_shown(found)}")
-            if missing := [name for name in required if name not in found]:
-                raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
-            if self._restores and (unknown := found.keys() - fields):
-                raise ValueError(f"{kind.__name__} has no field {min(map(str, unknown))!r}")
-            values = {name: found[name] for name in found.keys() & fields}
-            if converters:
-                _convert(values, converters, f"{kind.__name__}.")
-            return build(values)
+            made: dict[Any, Any] = {}
+            for name, item in _expect(dict, found).items():
+                converted = read_key(name)
+                if converted in made:
+                    raise _Misfit("two keys are {}", name)
+                try:
+                    made[converted] = read_value(item)
+                except _Misfit as error:
+                    raise _Misfit("", place=f"[{clip(str(name))!r}]", cause=error) from None
+            return Counter(made) if kind is Counter else build(made)
 
-        self._records[kind] = read
-        converters |= self.fields(hints)
-        return read
+        return _hooked(read)
 
-    def fields(self, hints: Mapping[str, Any]) -> dict[str, Convert]:
-        """The functions of those fields whose values do not stay as they are."""
-        found = {name: self.of(annotation) for name, annotation in hints.items()}
-        return {name: convert for name, convert in found.items() if convert is not None}
-
-    def _typed_dict(self, kind: Any) -> Convert | None:
-        converters = self.fields(hints_of(kind))
-
-        def read(value: Any) -> Any:
-            values = dict(_expect(dict, value))
-            _convert(values, converters, "")
-            return values
-
-        return read if converters else None
-
-    def _mapping(self, kind: type[Any], args: tuple[Any, ...]) -> Convert | None:
-        key = self._key(args[0]) if args else None
-        convert = self.of(args[1]) if len(args) > 1 else None
-        build = Counter if kind is Counter else dict
-        if key is None and convert is None and build is dict:
-            return None
-
-        def read(value: Any) -> Any:
-            pairs = _expect(dict, value).items()
-            return build(
-                {
-                    key(name) if key else name: convert(one) if convert else one
-                    for name, one in pairs
-                }
-            )
-
-        return read
-
-    def _key(self, annotation: Any) -> Convert | None:
-        """The function for the keys of a dict, which JSON has as texts."""
-        convert = partial(_plain_key, annotation) if annotation in _KEYS else self.of(annotation)
-        if not isinstance(annotation, type) or not issubclass(annotation, Enum) or convert is None:
-            return convert
-        of_value = convert
+    def _key(self, annotation: Any) -> Read:
+        """The function for the keys of a dict, which JSON and Avro have as texts."""
+        of_value = self.of(annotation)
+        kind = get_origin(annotation) or annotation
 
         def read(text: Any) -> Any:
-            with suppress(ValueError):
-                return of_value(text)
-            with suppress(ValueError):
-                return of_value(json.loads(text))  # of an IntEnum
-            raise ValueError(f"{_shown(text)} is no {annotation.__name__}")
+            for one in [text, *_values_of_key(text)]:
+                try:
+                    if kind is not float or type(one) is float:
+                        return of_value(one)
+                except _Misfit:
+                    continue
+            raise _Misfit(f"the key {{}} is no {_name(annotation)}", text)
 
         return read
 
-    def _array(self, kind: type[Any], args: tuple[Any, ...]) -> Convert | None:
-        build = kind if kind in (tuple, set, frozenset) else list
-        parts = [self.of(one) for one in args if one is not Ellipsis]
-        if build is list and not any(parts):
-            return None
-        is_fixed = kind is tuple and args != () and args[-1] is not Ellipsis
+    def _array(self, kind: type[Any], args: tuple[Any, ...]) -> Any:
+        build: Any = kind if kind in (tuple, set, frozenset) else list
+        if kind is tuple and args and args[-1] is not Ellipsis:
+            return tuple[tuple(map(self.wire, args))]  # type: ignore[misc]
+        items = self.wire(args[0]) if args else Any
+        return tuple[items, ...] if build is tuple else build[items]  # type: ignore[valid-type]
+
+    def _literal(self, args: tuple[Any, ...]) -> Any:
+        readers = [(one, self._of_wire(self._member(type(one)))) for one in args]
 
         def read(value: Any) -> Any:
-            values = _expect(list, value)
-            if is_fixed and len(values) != len(parts):
-                raise ValueError(f"{_shown(value)} has {len(values)} values, not {len(parts)}")
-            converters = parts if is_fixed else (parts or [None]) * len(values)
-            pairs = zip(converters, values, strict=True)
-            return build([convert(one) if convert else one for convert, one in pairs])
+            for member, reader in readers:
+                try:
+                    found = reader(value)
+                except _Misfit:
+                    continue
+                if type(found) is type(member) and found == member:
+                    return member
+            raise _Misfit(f"{{}} is none of {', '.join(map(repr, args))}", value)
 
-        return read
+        return _hooked(read)
 
-    def _union(self, kinds: Sequence[Any]) -> Convert | None:
-        members = [self.of(one) or partial(plain_value, one) for one in kinds]
-        converting = [one for one in members if getattr(one, "func", None) is not plain_value]
-        if not converting:
-            return None
+    def _union(self, kinds: Sequence[Any]) -> Any:
+        wires = [self._member(kind) for kind in kinds]
+        if Any in kinds or object in kinds or {*wires} <= {Any, NoneType}:
+            return Any
+        several = len(wires) - wires.count(NoneType) > 1
+        if not several or {*wires} <= {*_NATIVE, _FLOAT}:
+            return Union[tuple(wires)]  # noqa: UP007
+        self._is_guarded = True
+        members = [(kind, self._of_wire(wire)) for kind, wire in zip(kinds, wires, strict=True)]
+        return _hooked(_UnionReader(members, self).read)
 
-        def restored(value: Any) -> Any:
-            fitting: list[Any] = []
-            for member in members:
-                with suppress(Exception):  # such as that of a default_factory
-                    fitting.append(member(value))
-            records = {type(one) for one in fitting if is_record(type(one))}
-            if len(records) > 1:
-                names = " and ".join(sorted(one.__name__ for one in records))
-                raise ValueError(f"{_shown(value)} may be a record of {names}")
-            return fitting[0] if fitting else read(value)
-
-        def read(value: Any) -> Any:
-            for member in members:
-                with suppress(Exception):  # of the constructor of a record, too
-                    return member(value)
-            if len(converting) == 1:
-                return converting[0](value)  # raises an error that may name a field of a record
-            names = " | ".join(getattr(one, "__name__", str(one)) for one in kinds)
-            raise ValueError(f"{_shown(value)} is no {names}")
-
-        return restored if self._restores else read
+    def _member(self, kind: Any) -> Any:
+        """What msgspec reads for a member of a union, which must be checked."""
+        if isinstance(kind, type) and not issubclass(kind, Enum):
+            plain = _plain_kind(kind)
+            return self.wire(kind) if plain is None else plain
+        return NoneType if kind is None else self.wire(kind)
 
 
-def _convert(values: dict[str, Any], converters: Mapping[str, Convert], where: str) -> None:
-    """Convert values in place. Raises ValueError with the name of the field."""
-    for name in converters.keys() & values.keys():
+class _RecordReader:
+    """Reads the records of a type."""
+
+    def __init__(self, kind: type[Any], readers: _Readers, *, restores: bool) -> None:
+        self._kind, self._readers, self._restores = kind, readers, restores
+        self._is_tuple = issubclass(kind, tuple)
+        self.hooked = _hooked()
+        self.is_declared = False
+
+    def declare(self) -> None:
+        """Make the Struct. The types of its fields may refer to this reader."""
+        kind = self._kind
+        if self._restores:
+            hints, defaults = hints_of(kind), record_class(kind).defaults
+            empty = inspect.Parameter.empty
+            fields = {
+                name: (hints.get(name, Any), _ABSENT if name in defaults else empty)
+                for name in record_fields(kind)
+            }
+            build: Read = record_class(kind).build_named
+            by_name = True
+        else:
+            fields, build, by_name = _constructor(kind)
+        self.runs_code = by_name or hasattr(kind, "__post_init__")
+        self.names = frozenset(fields)
+        self._required = {
+            name for name, (_, value) in fields.items() if value is inspect.Parameter.empty
+        }
+        self._order = tuple(fields)
+        self._struct = self._readers.struct(fields)
+        self._build = _by_name(build, self._order) if by_name else build
+        self._values = _getter(len(fields))
+        self._convert = partial(
+            msgspec.convert,
+            type=self._struct,
+            dec_hook=_hook,
+            str_keys=True,
+        )
+        self.is_declared = True
+        if not self._restores:
+            self._one = msgspec.json.Decoder(self._struct, dec_hook=_hook)
+            self._packed = msgspec.msgpack.Decoder(
+                self._struct, dec_hook=_hook, ext_hook=_no_extension
+            )
+            several: Any = list[self._struct]  # type: ignore[name-defined]
+            self._many = msgspec.json.Decoder(several, dec_hook=_hook)
+
+    def finish(self, is_guarded: bool) -> None:
+        self.hooked.read = staticmethod(self._read_guarded if is_guarded else self._read)
+
+    def lacks(self, value: Any) -> bool:
+        """Whether it does not know all names of an object, or the object not all that it needs."""
+        return type(value) is dict and not self._required <= value.keys() <= self.names
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def of_object(self, value: Any, place: str = "") -> Any:
+        """The record of an object that is a message, or an item of one. Raises UnreadableRecord."""
         try:
-            values[name] = converters[name](values[name])
-        except Exception as error:  # of the constructor of a record, too
-            raise ValueError(f"{where}{name}: {message_of(error)}") from error
+            if type(value) is not dict:
+                raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+            return self._read(value)
+        except _Misfit as error:
+            raise self._refusal(error, place) from error
+        except Exception as error:
+            raise self._refusal(_Misfit(_reason(error)), place) from error
+        finally:
+            if self._readers.known:
+                self._readers.known.clear()
+
+    def of_json(self, data: bytes | str) -> Any:
+        """The record of a JSON object, or the records of an array. Raises UnreadableRecord."""
+        first, place = data[:1], ""
+        try:
+            if first not in (b"{", b"["):
+                data = _trimmed(data)
+                first = data[:1]
+            if first != b"[":
+                return self._made(self._one.decode(data))
+            records = []
+            for index, struct in enumerate(self._many.decode(data)):
+                place = f"[{index}]"
+                records.append(self._made(struct))
+            return records
+        except _Misfit as error:
+            raise self._refusal(error, place) from error
+        except Exception as error:
+            raise self._refusal(self._located(error, data), place) from error
+        finally:
+            if self._readers.known:
+                self._readers.known.clear()
+
+    def struct_of_messagepack(self, data: bytes) -> Any:
+        """The Struct of a map; None: it must be read in another way, or is refused."""
+        if b"\xff" in data:  # perhaps the type of a timestamp
+            return None
+        try:
+            return self._packed.decode(data)
+        except Exception:
+            return None
+
+    def of_struct(self, struct: Any) -> Any:
+        try:
+            return self._made(struct)
+        except _Misfit as error:
+            raise self._refusal(error, "") from error
+
+    def _located(self, error: Exception, data: bytes | str) -> _Misfit:
+        value: Any = _ABSENT
+        if isinstance(error, msgspec.ValidationError) and type(error.__cause__) is not _Misfit:
+            with suppress(Exception):  # such as a number that is too large for any field
+                value = msgspec.json.Decoder(float_hook=_finite).decode(data)
+        return _misfit(error, self._kind.__name__, value)
+
+    def _refusal(self, error: _Misfit, place: str) -> UnreadableRecord:
+        located = _Misfit("", place=place, cause=error) if place else error
+        return UnreadableRecord(located.message(self._kind.__name__))
+
+    # ---- values ---------------------------------------------------------------------------------
+
+    def _read_guarded(self, value: Any) -> Any:
+        """As `_read`, for records that may contain their own type, or are in a union. What was read
+        of this value before is returned, or raised."""
+        readers, key = self._readers, (id(value), self._kind)
+        if (found := readers.known.get(key)) is not None:
+            if type(found[1]) is _Misfit:
+                raise _Misfit("", cause=found[1])
+            return found[1]
+        if readers.depth >= DEPTH_MAX:
+            raise _Misfit(f"records are nested more than {DEPTH_MAX} deep, and cannot travel")
+        readers.depth += 1
+        try:
+            result = self._read(value)
+        except Exception as error:
+            misfit = error if type(error) is _Misfit else _Misfit(_reason(error))
+            readers.known[key] = value, misfit
+            raise misfit from error.__cause__
+        finally:
+            readers.depth -= 1
+        readers.known[key] = value, result
+        return result
+
+    def _read(self, value: Any) -> Any:
+        """The record of a value within a message. A NamedTuple may be a list of its values, as
+        earlier versions wrote it. Raises a misfit."""
+        # One function, because each level of a message takes its calls from those that Python has.
+        if type(value) is not dict:
+            value = self._as_object(value)
+        if self._restores:
+            self._check_names(value)
+        try:
+            struct = self._convert(value)
+        except Exception as error:
+            if _TEXT.issuperset(map(type, value)):
+                raise _misfit(error, self._kind.__name__, value) from None
+            value = {name: item for name, item in value.items() if type(name) is str}
+            return self._read(value)  # other names of MessagePack are ignored
+        try:
+            return self._build(self._values(struct))
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _as_object(self, value: Any) -> dict[str, Any]:
+        if not self._is_tuple or type(value) not in (list, tuple):
+            raise _Misfit(f"{self._kind.__name__} was expected, and it is {{}}", value)
+        if len(value) != len(self._order):
+            raise _Misfit(
+                f"{{}} has {len(value)} values, and {self._kind.__name__} has {len(self._order)} "
+                "fields",
+                value,
+            )
+        return dict(zip(self._order, value, strict=True))
+
+    def _check_names(self, value: dict[str, Any]) -> None:
+        if unknown := value.keys() - self.names:
+            raise _Misfit(f"{self._kind.__name__} has no field {min(map(str, unknown))!r}")
+
+    def _made(self, struct: Any) -> Any:
+        try:
+            return self._build(self._values(struct))
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> _Misfit:
+        """What a constructor raises, which may be anything."""
+        return _Misfit(f"{self._kind.__name__}: {_reason(error)}")
 
 
-def _scalar(kind: type[Any], value: Any) -> Any:
-    if type(value) is kind:  # Avro has some of them
-        return value
-    if type(value) is not str:
-        raise ValueError(f"{_shown(value)} is no {kind.__name__}, which is a text")
-    return read_scalar(kind, value)
+class _UnionReader:
+    """Reads a value that may be of several types: of the first that it fits. A record must have no
+    other names than those in the value, and records of two types must not fit both."""
+
+    def __init__(self, members: Sequence[tuple[Any, Read]], readers: _Readers) -> None:
+        self._members = members
+        kinds = [get_origin(kind) or kind for kind, _ in members]
+        self._records = [readers.record(kind) if is_record(kind) else None for kind in kinds]
+        of_objects = [one for one in kinds if is_record(one) or _is_of_objects(one)]
+        self._is_strict = len(of_objects) > 1
+        self._names = " | ".join(_name(kind) for kind, _ in members)
+
+    def read(self, value: Any) -> Any:
+        fitting: list[tuple[bool, _RecordReader, Any]] = []
+        other: list[Any] = []
+        errors: list[_Misfit] = []
+        for (_, read), record in zip(self._members, self._records, strict=True):
+            if record is not None and self._is_strict and record.lacks(value):
+                continue
+            try:
+                result = read(value)
+            except _Misfit as error:
+                if record is not None:
+                    errors.append(error)
+                continue
+            if record is None:
+                if not self._is_strict or type(value) is not dict:
+                    return fitting[0][2] if fitting else result
+                other.append((result, bool(fitting)))
+                continue
+            if not self._is_strict:
+                return result
+            is_exact = type(value) is not dict or value.keys() == record.names
+            fitting.append((is_exact, record, result))
+        return self._chosen(value, fitting, other, errors)
+
+    def _chosen(self, value: Any, fitting: Any, other: Any, errors: Any) -> Any:
+        exact = [one for one in fitting if one[0]] or fitting
+        if len(exact) > 1:
+            names = " and ".join(sorted(record._kind.__name__ for _, record, _ in exact))
+            raise _Misfit(f"{{}} may be a record of {names}", value)
+        if exact and (exact[0][0] or not other or other[0][1]):
+            return exact[0][2]
+        if other:
+            return other[0][0]
+        if len(errors) == 1 and sum(one is not None for one in self._records) == 1:
+            raise _Misfit("", cause=errors[0])
+        raise _Misfit(f"{{}} is no {self._names}", value)
 
 
-def _enum(kind: type[Enum], restores: bool) -> Convert:
-    members = dict[str, Enum]()
-    for one in kind:
-        with suppress(TypeError, ValueError):  # a value that JSON cannot have
-            members[_as_json(one.value)] = one
+# ---- values without a type in msgspec ---------------------------------------------------------
+
+
+_FLOAT = Union[int, float]  # noqa: UP007  (a float would round an int)
+
+
+def _plain_kind(kind: type[Any]) -> Any:
+    """The plain type of a class of texts or numbers; None: it is another class."""
+    if kind in (NoneType, bool, int, str):
+        return kind
+    if issubclass(kind, str):
+        return str
+    if issubclass(kind, Integral):
+        return int
+    return _FLOAT if issubclass(kind, Real) else None
+
+
+def _is_required(kind: Any, name: str, hint: Any) -> bool:
+    """Whether a TypedDict must have a key; it does not know so of annotations that are texts."""
+    origin = get_origin(hint)
+    return origin is not NotRequired and (origin is Required or name in kind.__required_keys__)
+
+
+def _is_of_objects(kind: Any) -> bool:
+    return is_typeddict(kind) or (isinstance(kind, type) and issubclass(kind, abc.Mapping))
+
+
+def _constructor(kind: type[Any]) -> tuple[dict[str, tuple[Any, Any]], Read, bool]:
+    """What a constructor takes, name → annotation and default; a function of the values; whether it
+    takes them by name, without those that are absent."""
+    given, empty = constructor_fields(kind), inspect.Parameter.empty
+    try:
+        parameters = dict(inspect.signature(kind).parameters)
+    except (TypeError, ValueError):
+        parameters = {}
+    code = getattr(kind.__init__, "__code__", None)
+    new = next(vars(base)["__new__"] for base in kind.__mro__ if "__new__" in vars(base))
+    is_plain_tuple = issubclass(kind, tuple) and record_class(kind).is_made_as_tuple
+    is_generated = is_plain_tuple or (
+        getattr(code, "co_filename", "")[:1] == "<" and new is object.__new__
+    )
+    positional = all(
+        one.kind in (one.POSITIONAL_OR_KEYWORD, one.POSITIONAL_ONLY) for one in parameters.values()
+    )
+    if is_generated and positional and given.keys() == parameters.keys():
+        fields = {name: (given[name][0], one.default) for name, one in parameters.items()}
+        if is_plain_tuple:
+            return fields, partial(tuple.__new__, kind), False
+        return fields, lambda values: kind(*values), False
+    named = {name: (hint, _ABSENT if has else empty) for name, (hint, has) in given.items()}
+    return named, lambda values: kind(**values), True
+
+
+def _by_name(build: Read, names: tuple[str, ...]) -> Read:
+    def named(values: Sequence[Any]) -> Any:
+        pairs = zip(names, values, strict=True)
+        return build({name: value for name, value in pairs if value is not _ABSENT})
+
+    return named
+
+
+def _getter(count: int) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of a Struct."""
+    names = [f"f{index}" for index in range(count)]
+    if count > 1:
+        return attrgetter(*names)
+    return lambda struct: tuple(getattr(struct, name) for name in names)
+
+
+def _default(value: Any) -> Any:
+    if type(value) in (list, dict, set):  # msgspec copies them if they are empty, or refuses them
+        return msgspec.field(default_factory=lambda: value)
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or str(annotation)
+
+
+def _scalar(kind: type[Any]) -> Read:
+    of_text = SCALARS[kind].read
 
     def read(value: Any) -> Any:
-        try:
-            found = members.get(_as_json(value))
-            if found is not None:
-                return found
-            if restores and not issubclass(kind, Flag):
-                raise ValueError("no member has this value")
-            return member_of(kind)(value) if restores else kind(value)  # several of a Flag
-        except (TypeError, ValueError):
-            raise ValueError(f"{_shown(value)} is no {kind.__name__}") from None
+        if type(value) is str:
+            try:
+                if len(value) < _SHOWN_BYTES:
+                    return of_text(value)
+            except Exception:  # which `read_scalar` describes
+                return read_scalar(kind, value)
+            return read_scalar(kind, value)
+        if type(value) is kind:  # Avro has some of them
+            return value
+        raise _Misfit(f"{{}} is no {kind.__name__}, which is a text", value)
 
     return read
 
 
-def _called(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    return kind(**values)
+def _no_extension(code: int, _: memoryview) -> Any:
+    raise ValueError(f"an extension of type {code}")
 
 
-def _plain_key(kind: Any, text: Any) -> Any:
-    with suppress(ValueError):
-        if type(value := json.loads(text) if type(text) is str else text) is kind:
-            return value
-    raise ValueError(f"{_shown(text)} is no {kind.__name__}")
-
-
-def plain_value(annotation: Any, value: Any) -> Any:
-    """The value, if it fits an annotation that converts nothing. Raises ValueError."""
-    kind = get_origin(annotation) or annotation
-    fits = isinstance(value, kind) if isinstance(kind, type) else True
-    is_bool = type(value) is bool and kind in (int, float)
-    if (fits and not is_bool) or (kind is float and type(value) is int):
+def _bytes(is_text: bool, value: Any) -> Any:
+    if type(value) is bytes:
         return value
-    raise ValueError(f"{_shown(value)} is no {annotation}")
+    if is_text and type(value) is str:
+        try:
+            return b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise _Misfit(f"{{}} is no bytes{', which are base64 in JSON' if is_text else ''}", value)
+
+
+def _enum(kind: type[Enum], restores: bool) -> Read:
+    members, within, types = dict[str, Enum](), list[tuple[Any, Enum]](), set[type[Any]]()
+    for member in kind:
+        try:
+            text = _as_json(member.value)
+        except (TypeError, ValueError):  # a value that JSON cannot have
+            continue
+        plain = json.loads(text)
+        types.add(type(plain))
+        if type(plain) in (list, dict):
+            within.append((plain, member))
+        else:
+            members.setdefault(text, member)
+    may_be_made = issubclass(kind, Flag) or not restores
+    make: Any = member_of(kind) if restores else kind
+
+    def read(value: Any) -> Any:
+        found = None
+        if type(value) in (list, tuple, dict):
+            plain = list(value) if type(value) is tuple else value
+            found = next((member for one, member in within if one == plain), None)
+        elif type(value) in types:
+            found = members.get(_as_json(value))
+        if found is not None:
+            return found
+        try:
+            if may_be_made and type(value) in types:  # several of a Flag
+                return make(value)
+        except (TypeError, ValueError):
+            pass
+        raise _Misfit(f"{{}} is no {kind.__name__}", value)
+
+    return read
 
 
 def _expect(kind: type[Any], value: Any) -> Any:
     if isinstance(value, kind):
         return value
-    raise ValueError(f"{_shown(value)} is no {'object' if kind is dict else 'array'}")
+    raise _Misfit(f"{{}} is no {'object' if kind is dict else 'array'}", value)
 
 
-def _shown(value: Any) -> str:
-    return describe(value, _SHOWN_BYTES)
+def _values_of_key(text: Any) -> list[Any]:
+    """What a key of JSON stands for besides a text: a number, true, false or null."""
+    if type(text) is not str or len(text) > _SHOWN_BYTES:
+        return []
+    if text in ("true", "false", "null"):
+        return [{"true": True, "false": False, "null": None}[text]]
+    for kind in (int, float):
+        try:
+            value: int | float = kind(text)
+        except ValueError:
+            continue
+        if str(value) == text and math.isfinite(value):
+            return [value]
+    return []

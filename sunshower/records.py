@@ -411,7 +411,7 @@ class RecordClass:
 
     def make_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """New records with these values. Raises what the constructor raises."""
-        if self._is_made_as_tuple:
+        if self.is_made_as_tuple:
             return self.build_all(rows)
         if self._takes_positions:
             return [self.kind(*row) for row in rows]
@@ -423,7 +423,7 @@ class RecordClass:
         return self.is_tuple and self.kind.__iter__ is tuple.__iter__
 
     @cached_property
-    def _is_made_as_tuple(self) -> bool:
+    def is_made_as_tuple(self) -> bool:
         """Whether it is a NamedTuple without a constructor of its own."""
         base = next(base for base in self.kind.__mro__ if "__new__" in vars(base))
         return self.is_tuple and "_fields" in vars(base) and "__init__" not in vars(self.kind)

@@ -11,6 +11,11 @@
 
 A datetime or time with `fold=1`, in the hour that a change of the clock repeats, ends with `#1`. A
 zone of another class than ZoneInfo and timezone becomes its offset at that moment.
+
+A text of others may have an offset and a zone, as java.time.ZonedDateTime and JavaScript's Temporal
+write it. The offset then decides which moment it is; one that the zone never has is refused, except
+`Z`, which says that no offset is known (RFC 9557, section 2). More than microseconds are refused,
+unless they are zero.
 """
 
 from __future__ import annotations
@@ -19,18 +24,36 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 _TEXT_MAX = 128  # characters of a text, except of a Decimal
 _ZONED = re.compile(r"([^\[#]+)(?:\[([\w+-]+(?:/[\w+-]+){0,3})\])?(#1)?", re.ASCII)
+_USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?", re.ASCII)
+_DATE_AND_TIME = re.compile(r"[\dW-]+[T ]\d.*", re.ASCII)
+_TIME = re.compile(r"T?\d.*", re.ASCII)
+_NANOSECONDS = re.compile(r"[.,]\d{6}0*[1-9]", re.ASCII)
 _DURATION = re.compile(
-    r"(-)?P(?:(-?\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?", re.ASCII
+    r"([+-])?P(?:([+-]?\d+)W)?(?:([+-]?\d+)D)?"
+    r"(?:T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?)(\d+)(?:\.(\d{1,6})0*)?S)?)?",
+    re.ASCII,
 )
+_DECIMAL = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:E[+-]?\d+)?|Inf(?:inity)?|s?NaN\d*)", re.ASCII | re.IGNORECASE
+)
+_HEX = "[0-9a-f]"
+_UUID = re.compile(
+    rf"(?:urn:uuid:)?(\{{)?(?:{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}|{_HEX}{{32}})(?(1)\}})",
+    re.IGNORECASE,
+)
+_LOCAL_ZONES = {"localtime", "posixrules"}  # ZoneInfo knows them, and does not list them
+_YEARS = range(1900, 2038)  # in which an offset of a zone is looked for
 _DIGITS_MAX = 4096  # of a Decimal that is compared with integers
 Clock = TypeVar("Clock", datetime, time)
 
@@ -48,19 +71,67 @@ def _zoned(value: datetime | time) -> str:
     return f"{value.isoformat()}{f'[{key}]' if key else ''}{'#1' if value.fold else ''}"
 
 
-def _read_zoned(kind: type[Clock]) -> Callable[[str], Clock]:
+def _read_zoned(kind: type[Clock], form: re.Pattern[str]) -> Callable[[str], Clock]:
     def read(text: str) -> Clock:
+        if _USUAL.fullmatch(text):  # in half the time
+            return kind.fromisoformat(text)
         found = _ZONED.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no {kind.__name__}")
-        iso, key, fold = found.groups()
+        iso, key, fold = found[1].upper(), found[2], found[3]
+        if _NANOSECONDS.search(iso):
+            raise ValueError("a fraction of more than 6 digits would be cut")
+        if not form.fullmatch(iso):
+            raise ValueError(f"it is no {kind.__name__} of ISO 8601")
         value = kind.fromisoformat(iso)
         if key:
-            zone: tzinfo = ZoneInfo(key)
-            value = value.replace(tzinfo=zone)
+            return _in_zone(value, _zone(key), is_utc=iso[-1] == "Z", fold=int(bool(fold)))
         return value.replace(fold=1) if fold else value
 
     return read
+
+
+def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
+    """A local time in its zone; the moment that its offset says, if it has one. Raises ValueError
+    for an offset that the zone never has."""
+    if value.tzinfo is None:
+        return value.replace(tzinfo=zone, fold=fold)
+    for one in (fold, 1 - fold):
+        local = value.replace(tzinfo=zone, fold=one)
+        if local.utcoffset() == value.utcoffset():
+            return local
+    if isinstance(value, time):
+        raise ValueError(f"{zone.key} has another offset, or several")  # noqa: TRY004
+    if not is_utc and value.utcoffset() not in _offsets(zone.key, value.year):
+        raise ValueError(f"{zone.key} never has the offset {value.isoformat()[-6:]}")
+    return value.astimezone(zone)
+
+
+@lru_cache(1024)
+def _zone(key: str) -> ZoneInfo:
+    listed = key.removeprefix("posix/").removeprefix("right/")
+    if listed not in _keys() and key not in _LOCAL_ZONES:
+        raise ValueError(f"there is no time zone {key}")
+    return ZoneInfo(key)
+
+
+@lru_cache(1)
+def _keys() -> frozenset[str]:
+    """The known zones: looking for the files of one that is unknown takes long."""
+    return frozenset(available_timezones())
+
+
+@lru_cache(1024)
+def _offsets(key: str, year: int) -> frozenset[timedelta | None]:
+    """The offsets of a zone in each quarter of some decades, and each month around a year."""
+    zone = ZoneInfo(key)
+    months = [(one, month) for one in _YEARS for month in (1, 4, 7, 10)]
+    months += [(one, month) for one in (year - 1, year, year + 1) for month in range(1, 13)]
+    return frozenset(
+        datetime(one, month, 1, 12, tzinfo=zone).utcoffset()
+        for one, month in months
+        if 0 < one < 10_000
+    )
 
 
 def _duration(value: timedelta) -> str:
@@ -71,22 +142,37 @@ def _read_duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:]):
         raise ValueError(f"{text!r} is no duration, such as P1DT3600.5S")
-    sign, *numbers, micros = found.groups()
-    days, hours, minutes, seconds = (int(number or 0) for number in numbers)
-    value = timedelta(
-        days, seconds, int((micros or "0").ljust(6, "0")), minutes=minutes, hours=hours
-    )
-    return -value if sign else value
+    sign, *numbers, sign_of_seconds, seconds, micros = found.groups()
+    weeks, days, hours, minutes = (int(number or 0) for number in numbers)
+    exact = timedelta(seconds=int(seconds or 0), microseconds=int((micros or "0").ljust(6, "0")))
+    value = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes)
+    value += -exact if sign_of_seconds == "-" else exact
+    return -value if sign == "-" else value
+
+
+def _read_decimal(text: str) -> Decimal:
+    if not _DECIMAL.fullmatch(text):  # Decimal reads 1_000, blanks, and the digits of any script
+        raise ValueError("it is no number, such as 1.50")
+    return Decimal(text)
+
+
+def _read_uuid(text: str) -> UUID:
+    if not _UUID.fullmatch(text):  # UUID reads dashes at any place
+        raise ValueError("it is no UUID, such as 12345678-1234-5678-1234-567812345678")
+    return UUID(text)
 
 
 SCALARS: dict[type[Any], Scalar] = {
-    datetime: Scalar("datetime", _zoned, _read_zoned(datetime)),
+    datetime: Scalar("datetime", _zoned, _read_zoned(datetime, _DATE_AND_TIME)),
     date: Scalar("date", date.isoformat, date.fromisoformat),
-    time: Scalar("time", _zoned, _read_zoned(time)),
+    time: Scalar("time", _zoned, _read_zoned(time, _TIME)),
     timedelta: Scalar("timedelta", _duration, _read_duration),
-    Decimal: Scalar("Decimal", str, Decimal),
-    UUID: Scalar("UUID", str, UUID),
+    Decimal: Scalar("Decimal", str, _read_decimal),
+    UUID: Scalar("UUID", str, _read_uuid),
 }
+
+
+_LEAVES = frozenset({NoneType, bool, int, float, str, *SCALARS})
 
 
 def read_scalar(kind: type[Any], text: str) -> Any:
@@ -113,10 +199,44 @@ def for_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} is not for JSON")
 
 
-# A value as JSON. Raises TypeError for a type that it has no text for, ValueError for NaN.
-json_text: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, default=for_json
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, default=lambda value: named(for_json(value))
 ).encode
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, with the records in it as objects, field → value. Raises TypeError for a
+    type that it has no text for, ValueError for NaN."""
+    is_flat = type(value) is dict and _LEAVES.issuperset(map(type, value.values()))
+    return _encode(value if is_flat else named(value))
+
+
+def named(value: Any) -> Any:
+    """A value with the NamedTuples in it, at any depth, as dictionaries, field → value; the value
+    itself if it has none. Within other records they stay as they are."""
+    return _named(value) if _has_named(value) else value
+
+
+def _has_named(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return isinstance(value, dict | list | tuple)  # a NamedTuple, or perhaps
+    return any(type(item) not in _LEAVES and _has_named(item) for item in items)
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _named(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_named, list.__iter__(value))]
+    if isinstance(value, tuple):
+        items, names = [*map(_named, tuple.__iter__(value))], getattr(value, "_fields", None)
+        return items if names is None else dict(zip(names, items, strict=True))
+    return value
 
 
 def as_number(value: Decimal) -> int | float | Decimal:

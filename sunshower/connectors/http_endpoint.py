@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import socket
 import threading
 from collections import deque
@@ -19,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sunshower.errors import ConfigError, Unavailable
+from sunshower.errors import ConfigError, Unavailable, UnreadableRecord
 from sunshower.texts import clip, message_of
 
 _CLOSE_S = 5.0
@@ -58,11 +57,11 @@ class _Posted:
 class HttpEndpoint:
     """Takes requests on a thread of its own; the other methods are called by one other thread.
 
-    `read` makes the record of a decoded object, and raises ValueError or TypeError.
+    `read` makes a record of a body, or a list of several. It raises UnreadableRecord.
     """
 
     def __init__(
-        self, read: Callable[[Any], Any], path: str, token: str | None, limits: EndpointLimits
+        self, read: Callable[[bytes], Any], path: str, token: str | None, limits: EndpointLimits
     ) -> None:
         self._read, self._token, self._limits = read, token, limits
         self._lock = threading.Lock()  # of the attributes below
@@ -166,13 +165,13 @@ class HttpEndpoint:
             body = await asyncio.wait_for(self._body(request), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
-            found = json.loads(body)
-            records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
+            found = self._read(body)
+            records = found if type(found) is list else [found]
         except TimeoutError:
             return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
         except ClientDisconnect:
             return _CLOSED
-        except Exception as error:  # a record type may raise anything for wrong values
+        except UnreadableRecord as error:
             return HttpAnswer(400, clip(message_of(error), _ERROR_BYTES))
         if not records:
             return HttpAnswer(200)

@@ -9,7 +9,7 @@ from sunshower.arguments import COUNT, Instance, Values
 from sunshower.failures import Cause, Failure
 from sunshower.field_types import record_fields
 from sunshower.installed import check_packages
-from sunshower.record_reader import record_reader
+from sunshower.record_reader import json_reader
 from sunshower.secret import Secret, reveal
 from sunshower.topologies.components import Context, Spout, SpoutCollector
 
@@ -74,7 +74,7 @@ class HttpSource(Spout[Any]):
 
         limits = EndpointLimits(self.pending_max, self.body_bytes_max)
         path = self.path if self.path.startswith("/") else f"/{self.path}"
-        endpoint = HttpEndpoint(record_reader(self.emits), path, reveal(self.token), limits)
+        endpoint = HttpEndpoint(json_reader(self.emits), path, reveal(self.token), limits)
         endpoint.start(self.host, self.port + context.index)
         self._endpoint = endpoint
 

@@ -8,7 +8,6 @@ The row is -1 when all of the object is read.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from bisect import bisect_right
@@ -26,7 +25,7 @@ from sunshower.connectors.object_formats import (
 )
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch
 from sunshower.field_types import record_fields
-from sunshower.record_reader import record_reader
+from sunshower.record_reader import json_reader, record_reader
 from sunshower.secret import Secret
 from sunshower.texts import message_of
 from sunshower.topologies.components import Context
@@ -93,8 +92,7 @@ class ObjectBatches(PartitionedSpout):
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
         self._served = ""  # the share that was read last
-        self._read = read = record_reader(self.emits)
-        self._read_json = lambda line: read(json.loads(line.decode()))
+        self._read, self._read_json = record_reader(self.emits), json_reader(self.emits)
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
+
 from sunshower.arguments import Instance, check_all
-from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch
+from sunshower.errors import (
+    ConfigError,
+    KafkaUnreachable,
+    RecordMismatch,
+    SunshowerError,
+    UnreadableRecord,
+)
 from sunshower.field_types import record_fields
-from sunshower.record_reader import record_reader
+from sunshower.record_reader import json_reader, messagepack_reader, read_json, records_reader
 from sunshower.secret import protected, revealed, without_secrets
+from sunshower.texts import message_of
 
 Decode = Callable[[bytes], Any]
 
 _CLIENT = Instance((Mapping,), 'the settings of its client: {"url": "http://…"}', is_secret=True)
 
 _REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
+# Of MessagePack: 0xd7, or 0xc7 … 0xc9 and a length of 8 or 12; then the type -1. Without it a
+# timestamp has whole seconds.
+_TIMESTAMP = re.compile(rb"(?:\xd7|\xc7[\x08\x0c]|\xc8\0[\x08\x0c]|\xc9\0\0\0[\x08\x0c])\xff")
 _RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is unavailable
 
 
@@ -90,23 +102,13 @@ class Json(Format):
         check_record_type(self)
 
     def decoder(self, topic: str, part: str) -> Decode:
-        if self.record_type is None:
-            return json.loads
-        record = record_reader(self.record_type)
-
-        def records(data: bytes) -> Any:
-            found = json.loads(data)
-            if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-                return list(map(record, found))
-            return record(found)
-
-        return records
+        return read_json if self.record_type is None else json_reader(self.record_type)
 
 
 @dataclass(frozen=True)
 class MessagePack(Format):
-    """MessagePack. With a record type, maps become records as objects of JSON do, arrays by
-    position."""
+    """MessagePack. With a record type, maps become records as objects of JSON do, and an array of
+    maps several records. A timestamp is a datetime in UTC, if it has whole microseconds."""
 
     record_type: type[Any] | None = None
 
@@ -114,9 +116,28 @@ class MessagePack(Format):
         check_record_type(self)
 
     def decoder(self, topic: str, part: str) -> Decode:
-        import msgpack
+        if self.record_type is None:
+            return decoder_of_records(_unpack, None)
+        return messagepack_reader(self.record_type, decoder_of_records(_unpack, None))
 
-        return decoder_of_records(msgpack.unpackb, self.record_type)
+
+def _unpack(data: bytes) -> Any:
+    if (
+        b"\xff" in data
+        and _TIMESTAMP.search(data)
+        and _has_nanoseconds(msgpack.unpackb(data, strict_map_key=False, timestamp=0))
+    ):
+        raise ValueError("a timestamp has nanoseconds, and a datetime has only microseconds")
+    return msgpack.unpackb(data, strict_map_key=False, timestamp=3)
+
+
+def _has_nanoseconds(value: Any) -> bool:
+    """Whether a Timestamp of MessagePack in a value would be cut to whole microseconds."""
+    if type(value) is dict:
+        return any(map(_has_nanoseconds, [*value, *value.values()]))
+    if type(value) in (list, tuple):
+        return any(map(_has_nanoseconds, value))
+    return bool(getattr(value, "nanoseconds", 0) % 1_000)
 
 
 @dataclass(frozen=True)
@@ -138,12 +159,16 @@ class Avro(Format):
             from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
+
+            from sunshower.kafka.avro_types import exact
         except ImportError as error:
             raise ConfigError(
                 f"Avro needs {error.name}, which is not installed: "
                 "pip install 'confluent-kafka[avro,schemaregistry]'"
             ) from error
-        read = AvroDeserializer(SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)}))
+        read = exact(AvroDeserializer)(
+            SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)})
+        )
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
         url = self.registry.get("url")
@@ -178,8 +203,21 @@ def check_record_type(given: Format) -> None:
 
 
 def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:
-    """A decoder that converts what `read` returns to records."""
-    if kind is None:
-        return read
-    record = record_reader(kind)
-    return lambda data: record(read(data))
+    """A decoder that converts what `read` returns to records. It raises UnreadableRecord, and what
+    `read` raises of this tree, such as KafkaUnreachable."""
+    convert = _same if kind is None else records_reader(kind)
+
+    def decode(data: bytes) -> Any:
+        try:
+            value = read(data)
+        except SunshowerError:
+            raise
+        except Exception as error:
+            raise UnreadableRecord(message_of(error) or type(error).__name__) from error
+        return convert(value)
+
+    return decode
+
+
+def _same(value: Any) -> Any:
+    return value

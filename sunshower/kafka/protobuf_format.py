@@ -29,8 +29,9 @@ class Protobuf(Format):
     by field name, as objects of JSON do; else they become dictionaries.
 
     A field without a value is None if its presence is tracked (a message, `optional`, `oneof`), and
-    its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta, an enum its
-    number, a wrapper its value, a Struct a dictionary. Unknown fields are ignored.
+    its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta; with parts of
+    microseconds, the message cannot be read. An enum is its number, a wrapper its value, a Struct a
+    dictionary. Unknown fields are ignored.
 
     `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
     The registry is not asked, because `message` has the schema; a message of another type of the
@@ -76,9 +77,9 @@ def _converter(descriptor: Any, known: dict[str, _Convert]) -> _Convert:
     """A function that makes plain values of a message. `known`: those of the types around it."""
     kind = descriptor.full_name
     if kind == "google.protobuf.Timestamp":
-        return lambda message: message.ToDatetime(tzinfo=UTC)
+        return lambda message: _whole(message).ToDatetime(tzinfo=UTC)
     if kind == "google.protobuf.Duration":
-        return lambda message: message.ToTimedelta()
+        return lambda message: _whole(message).ToTimedelta()
     if kind in _WRAPPERS:
         return lambda message: message.value
     if kind in _JSON:
@@ -111,6 +112,13 @@ def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
     if field.has_presence:
         return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
     return lambda message: getattr(message, name)
+
+
+def _whole(message: Any) -> Any:
+    """A Timestamp or Duration of whole microseconds. Raises ValueError for others."""
+    if message.nanos % 1_000:
+        raise ValueError(f"{message.nanos} nanoseconds would be cut to microseconds")
+    return message
 
 
 def _same(value: Any) -> Any:

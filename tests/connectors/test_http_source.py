@@ -186,11 +186,16 @@ def test_records_beyond_the_pending_limit_get_503(client: Client) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "expected"),
     [
-        (b"{", 400, "property name"),
-        (b"\xff", 400, "utf-8"),
+        (b"{", 400, "truncated"),
+        (b"\xff", 400, "malformed"),
         ({"id": 1}, 400, "Order without item"),
         ({"id": 1, "item": "tea", "day": "tomorrow"}, 400, "Order.day"),
-        ([{"id": 1, "item": "tea"}, 7], 400, "Order was expected"),
+        ([{"id": 1, "item": "tea"}, 7], 400, "Order[1]: 7 is no object"),
+        ([[1, "tea"], [2, "milk"]], 400, "Order[0]: [1, 'tea'] is no object"),
+        ([{"id": 1, "item": "tea"}, None], 400, "Order[1]: None is no object"),
+        ({"id": "1", "item": "tea"}, 400, "Order.id: '1' is no int"),
+        (b'{"id": NaN, "item": "tea"}', 400, "malformed"),
+        (b'{"id": 1e400, "item": "tea"}', 400, "Order.id"),
         ({"id": 1, "item": "x" * 100}, 413, "above 100 bytes"),
     ],
 )

@@ -217,7 +217,7 @@ def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
     assert drive.emit(3) == orders(2, 4)
 
 
-@pytest.mark.parametrize("data", [b'{"id": 1}\n{', b'{"day": "2026-01-01"}', b"\xff", b"[]"])
+@pytest.mark.parametrize("data", [b'{"id": 1}\n{', b'{"day": "2026-01-01"}', b"\xff", b"[5]"])
 def test_an_object_that_cannot_be_read_is_named(
     folder: ObjectFolder, place: str, data: bytes
 ) -> None:
@@ -228,6 +228,30 @@ def test_an_object_that_cannot_be_read_is_named(
     folder.write("1.jsonl", lines(orders(0, 3)))  # corrected
     drive.restart()
     assert drive.emit(1, 1) == orders(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'[[1, "2026-01-01"]]', r"line 2 cannot be read: Order\[0\]"),
+        (b'[1, "2026-01-01"]', r"line 2 cannot be read: Order\[0\]"),
+        (b'[{"id": 1, "day": "2026-01-01"}, null]', r"line 2 cannot be read: Order\[1\]"),
+        (b'{"id": "1", "day": "2026-01-01"}', r"line 2 cannot be read: Order\.id: '1' is no int"),
+        (b'{"id": NaN, "day": "2026-01-01"}', "line 2 cannot be read: JSON is malformed"),
+        (b'{"id": 1e400, "day": "2026-01-01"}', r"line 2 cannot be read: .*\.id"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, expected: str) -> None:
+    (tmp_path / "1.jsonl").write_bytes(b"\n" + line + b"\n")
+    with pytest.raises(IncompleteBatch, match=expected):
+        Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
+
+
+def test_an_array_of_objects_in_a_line_is_several_records(tmp_path: Path) -> None:
+    both = b'[{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "2026-01-02"}]'
+    (tmp_path / "1.jsonl").write_bytes(both + b"\r\n[]\n" + both)
+    found = Drive(ObjectBatches(tmp_path, type=Order, shares=1)).emit(1)
+    assert [order.id for order in found] == [1, 2, 1, 2]
 
 
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:

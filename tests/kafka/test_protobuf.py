@@ -13,7 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, UnreadableRecord
 from sunshower.kafka import KafkaBolt, KafkaSpout, Protobuf
 from tests.kafka import sale_pb2
 from tests.kafka.stage import Seen, running
@@ -163,3 +163,27 @@ def test_messages_are_read_from_a_broker_and_written_again(kafka: Kafka) -> None
         assert run.records()[0]._replace(id=7) == READ
     found = [sale_pb2.Sale.FromString(one.value()) for one in read_all(kafka.bootstrap, out)]
     assert {one.id for one in found} == {*range(10)}
+
+
+@pytest.mark.parametrize(("part", "nanos"), [("at", 1), ("at", 1_999), ("wait", 999)])
+def test_parts_of_microseconds_make_a_message_unreadable(part: str, nanos: int) -> None:
+    made = sale()
+    getattr(made, part).nanos = nanos
+    for kind in (Sale, None):
+        with pytest.raises(UnreadableRecord, match=f"{nanos} nanoseconds"):
+            Protobuf(sale_pb2.Sale, kind).decoder("sales", "value")(made.SerializeToString())
+    getattr(made, part).nanos = 7_000
+    found = Protobuf(sale_pb2.Sale, Sale).decoder("sales", "value")(made.SerializeToString())
+    assert AT.microsecond + (found.at - AT).microseconds in (0, 7)
+
+
+class Typed(NamedTuple):
+    item: int
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x12\x01\xff", b"\x08"])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableRecord):
+        Protobuf(sale_pb2.Sale, Sale).decoder("sales", "value")(data)
+    with pytest.raises(UnreadableRecord, match=r"Typed\.item: 'tea' is no int"):
+        Protobuf(sale_pb2.Sale, Typed).decoder("sales", "value")(sale().SerializeToString())

@@ -336,8 +336,7 @@ class Delivery(NamedTuple):
 def test_a_reader_of_a_source_calls_the_constructor_with_what_it_takes() -> None:
     read = record_reader(Order)
     assert read({"euros": 1.5, "note": "x"}).cents == 150
-    assert read([1.5]).cents == 150
-    assert read([2, "y"]).note == "y"
+    assert read({"euros": 2, "note": "y"}).note == "y"
     with pytest.raises(ValueError, match="Order without euros"):
         read({"cents": 1})
     restore = field_readers(Delivery)["order"]

@@ -23,9 +23,9 @@ from typing import Any, get_args
 from sunshower.codec import Codec
 from sunshower.errors import BadEmit, Unserialisable
 from sunshower.field_types import hints_of, is_record
-from sunshower.record_reader import field_readers, plain_value
+from sunshower.record_reader import field_readers
 from sunshower.records import Schema, record_class
-from sunshower.scalars import for_json
+from sunshower.scalars import for_json, named
 from sunshower.texts import carried, describe
 from sunshower.topologies.operators.keyed.stored_texts import text_of, values_of
 from sunshower.topologies.operators.keyed.stored_values import StoredValues
@@ -78,7 +78,7 @@ class LetterValues:
             return shown is value and carried(value, _WHOLE) is value
         try:
             written = describe(shown, _WHOLE) if type(shown) is bytes else shown
-            as_json = json.loads(json.dumps(written))
+            as_json = json.loads(json.dumps(named(written)))
             if carried(written, _WHOLE) is not written:
                 return False
             found = self._by_annotation(name, as_json, is_text=written is not value)
@@ -159,9 +159,11 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
         with suppress(ValueError, SyntaxError):  # it was clipped
             found = ast.literal_eval(value)
             value = found if type(found) is bytes else value
-    if hint in _PLAIN:
-        try:
-            return plain_value(hint, value)
-        except ValueError as error:
-            raise BadEmit(f"{where}: {error}") from None
+    if hint in _PLAIN and not _fits(hint, value):
+        raise BadEmit(f"{where}: {describe(value)} is no {hint.__name__}")
     return value
+
+
+def _fits(kind: type[Any], value: Any) -> bool:
+    is_bool = type(value) is bool and kind in (int, float)
+    return (isinstance(value, kind) and not is_bool) or (kind is float and type(value) is int)

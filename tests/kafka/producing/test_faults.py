@@ -195,7 +195,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
         "cause": b"exception",
         "component": b"in",
         "reason": letter["reason"].encode(),
-        "exception": b"UnicodeDecodeError",
+        "exception": b"UnreadableRecord",
         "attempts": b"1",
         "topic": topic.encode(),
         "partition": b"0",

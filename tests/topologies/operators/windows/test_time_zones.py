@@ -192,10 +192,8 @@ def test_it_ends_a_topology_of_several_processes_without_dead_letters(
         source.stream("dead_letters").shuffle().bolt("letters", Kept)
     else:
         declare(topology, None)
-    with (
-        SimCluster(2) as cluster,
-        pytest.raises(TopologyFailed, match=r"has no time zone.*zone="),
-    ):
+    error = pytest.raises(TopologyFailed, match=r"has no time zone.*zone=")
+    with SimCluster(2) as cluster, error:
         cluster.submit(topology.graph()).wait(100)
 
 
