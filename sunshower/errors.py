@@ -153,6 +153,10 @@ class ClusterError(SunshowerError):
     """Ray, or a worker on it, could not do what was requested."""
 
 
+class CodeNotLoaded(ClusterError):
+    """The code of a topology does not load on a node, because a module is missing there."""
+
+
 class LifecycleError(ClusterError):
     """A topology cannot do that in its current state; the message says what it can do."""
 

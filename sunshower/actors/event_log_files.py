@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import threading
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class EventLogFile:
         self._path = Path(folder.path, f"worker-{worker}-{life}")
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._error: str | None = None
+        self._lock = threading.Lock()  # user code writes from its own threads, too
         self._write(versions.stamp(versions.EVENT_LOG))
 
     def put(self, entry: Entry) -> None:
@@ -68,7 +70,9 @@ class EventLogFile:
         self._write(encode(entry))
 
     def _write(self, data: bytes) -> None:
-        if self._error is None:
+        with self._lock:
+            if self._error is not None or self._file < 0:
+                return
             try:
                 if os.write(self._file, data) < len(data):
                     self._error = "the disk is full"
@@ -84,8 +88,10 @@ class EventLogFile:
             )
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file. Nothing is written afterwards: its number may be that of another file."""
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
 
 
 def create(run: str, sample: int) -> None:

@@ -22,6 +22,11 @@ from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 _OBJECT_STORE_BYTES = 256 << 20
 _LOOPBACK = "127."
+_ANSWER_S = 5.0
+# What a client of HTTP/2 sends first, with an empty SETTINGS frame; a server sends one, too.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_FRAME_BYTES = 9  # of its header
+_SETTINGS = 4  # the fourth byte of such a frame
 # Settings of the whole cluster, which only its head can be started with.
 SYSTEM_CONFIG: dict[str, int] = {
     "timeout_ms_task_wait_for_death_info": 50,  # a death is known in 0.5 s, not 1.4 s
@@ -49,6 +54,8 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
         "_system_config": SYSTEM_CONFIG,
     }
     _print_notices_apart()
+    if address:
+        _check_is_ray(address)
     try:
         with nullcontext() if address else _interrupt_at_the_end():
             ray.init(
@@ -72,6 +79,32 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
         ) from error
 
 
+def _check_is_ray(address: str) -> None:
+    """Raise ClusterError if another program listens at that address: Ray would try for minutes. Its
+    head speaks gRPC, which is HTTP/2."""
+    there = (address_here() or "") if address == "auto" else address
+    host, colon, port = there.rpartition(":")
+    if not colon or not port.isdigit() or os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+        return
+    found = b""
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection:
+            connection.settimeout(_ANSWER_S)
+            connection.sendall(_PREFACE)
+            while len(found) < _FRAME_BYTES and (part := connection.recv(_FRAME_BYTES)):
+                found += part
+    except ConnectionRefusedError:
+        return  # the error of Ray says that
+    except OSError:
+        pass  # it does not answer, or has ended the connection
+    if found[3:4] != bytes([_SETTINGS]):
+        raise ClusterError(
+            f"what listens at {there} is not the head of a Ray cluster: it does not answer as one. "
+            "Give the address that `ray start --head` prints, by default port 6379, with "
+            "--address HOST:PORT or RAY_ADDRESS"
+        )
+
+
 @contextmanager
 def _interrupt_at_the_end() -> Iterator[None]:
     """Call the handler of Ctrl-C at the end for a first one: a KeyboardInterrupt that interrupts
@@ -88,10 +121,13 @@ def _interrupt_at_the_end() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
     signal.signal(signal.SIGINT, note)
+    # Ray's processes inherit this: so a run can drain after its terminal is closed.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGHUP, hangup)
     if interrupts:
         try:
             handler(signal.SIGINT, None)
@@ -198,6 +234,12 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
         return TopologyFailed(
             f"topology {topology!r} was asked something and user code raised "
             f"{type(cause).__name__}: {cause}"
+        )
+    if isinstance(error, ray.exceptions.GetTimeoutError):
+        return ClusterError(
+            f"topology {topology!r} has not answered in time, and its actors have not ended: they "
+            "are paused, busy or cut off, and answer afterwards. What was asked may still happen "
+            f"then: `sunshower status {topology}` shows it. Submit nothing again before"
         )
     return ClusterError(
         f"topology {topology!r} does not answer: {first_line(error)}. Its actors may have been "

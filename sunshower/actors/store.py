@@ -28,7 +28,7 @@ from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
 from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
-from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
+from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
@@ -112,12 +112,12 @@ class RayStore:
         return data
 
     def load_plan(self, number: int) -> Plan:
-        """A plan, with the user's code. Raises ClusterError if that does not load here."""
+        """A plan, with the user's code. Raises CodeNotLoaded if that does not load here."""
         return self._loaded(cloudpickle.loads, number)
 
     def load_outline(self, number: int) -> Plan:
-        """A plan without the user's code. Raises ClusterError if what it is installed with does not
-        load here."""
+        """A plan without the user's code. Raises CodeNotLoaded if what it is installed with does
+        not load here."""
         return self._loaded(outline, number)
 
     def _loaded(self, load: Callable[[bytes], Plan], number: int) -> Plan:
@@ -126,7 +126,7 @@ class RayStore:
             plan = load(data)
         except Exception as error:
             node = ray.get_runtime_context().get_node_id()
-            raise ClusterError(
+            raise CodeNotLoaded(
                 f"the code of topology {topology_of(self._run)!r} does not load on node {node}: "
                 f"{first_line(error)}. Install its imports on all nodes, and submit it again"
             ) from error

@@ -30,6 +30,7 @@ from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
 from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of
 from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
+from sunshower.actors.printing.printed_lines import PrintedLines
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
 from sunshower.actors.shipping import ShippedAnswer
@@ -83,9 +84,12 @@ class WorkerActor(WorkerProcessBase):
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
+        self._event_writer: EventWriter | None = None
         collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
+        self._printed_lines = PrintedLines(worker, self._running_in)
+        self._printed_lines.install()
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
@@ -160,7 +164,8 @@ class WorkerActor(WorkerProcessBase):
             )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         event_writer = self._new_event_writer(life, clock)
-        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
+        wake = partial(self.put, _nothing)  # `work` looks at the mailbox before it waits
+        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock, wake)
 
     def load_plan(self, number: int) -> Plan:
         plan = self._retry_store(partial(self._store.load_plan, number))
@@ -237,7 +242,7 @@ class WorkerActor(WorkerProcessBase):
             if now - stats_s > _STATS_AGAIN_S:
                 stats_s = now
                 self.put(self._forget_stats)
-            if lines := self._log_capture.take(now, time.time()):
+            if lines := self._log_capture.take(now, time.time(), self._printed_lines.take()):
                 self.call_master("log", self._worker, self.life, lines)
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
@@ -293,10 +298,15 @@ class WorkerActor(WorkerProcessBase):
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._event_log is None:
             return None
-        if self._entries is not None:
-            self._entries.close()
-        self._entries = EventLogFile(self._event_log, self._worker, life)
-        return EventWriter(clock, self._entries.put, self._event_log.sample)
+        former, self._entries = self._entries, EventLogFile(self._event_log, self._worker, life)
+        put, sample = self._entries.put, self._event_log.sample
+        if self._event_writer is None:
+            self._event_writer = EventWriter(clock, put, sample)
+        else:  # user code that stays has kept its context, which uses the writer
+            self._event_writer.write_to(put)
+        if former is not None:
+            former.close()
+        return self._event_writer
 
     def _running_in(self, thread: int | None) -> Place:
         """The task whose user code runs in this thread."""
@@ -371,6 +381,10 @@ class WorkerActor(WorkerProcessBase):
                 f"worker {self._worker} of {topology_of(self._run)!r} has not come to an answer "
                 f"for {within_s:g} s: a call of user code takes that long; ask again later"
             ) from None
+
+
+def _nothing() -> None:
+    """A call in the mailbox that only ends the wait of the loop."""
 
 
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:

@@ -20,10 +20,10 @@ from sunshower.cli.cluster_options import (
     progress,
     without_option,
 )
-from sunshower.cli.formatting import Terminal, echo, number_of, print_lines
+from sunshower.cli.formatting import Terminal, echo, format_error, number_of, print_lines
 from sunshower.cli.kill.command import refuse_savepoint
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
-from sunshower.errors import LoadError
+from sunshower.errors import CodeNotLoaded, LoadError, TopologyFailed
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
@@ -105,7 +105,15 @@ NewCodeDir = Annotated[
         "of the workers do not change. With http://… by default the folder of FILE.",
     ),
 ]
-_OPEN_S = 3.0  # how long `submit` waits until all tasks are open or wait
+NoWait = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait",
+        help="Return when the workers have started, without waiting until the tasks are open.",
+    ),
+]
+NOT_WORKING = 3  # the exit status of `submit` for a topology that is there, and does not work yet
+_OPEN_S = 10.0  # how long `submit` waits until all tasks are open and have reached what they need
 _LOOK_EVERY_S = 0.1
 
 
@@ -117,14 +125,20 @@ def submit(
     inactive: Inactive = False,
     working_dir: WorkingDir = None,
     resume: Resume = None,
+    no_wait: NoWait = False,
     address: Address = "auto",
 ) -> None:
-    """Start a topology on a running Ray cluster, and return when all its workers have started.
+    """Start a topology on a running Ray cluster, and return when it works.
+
+    It works when all its tasks are open, and of each spout that emits a tuple is processed. If
+    that does not happen within ten seconds, because a dependency is unavailable or a component
+    fails, the command prints the cause and ends with exit status 3; the topology is there, and
+    keeps trying. The status is 3, too, if the code does not load on a node; then nothing is left.
+    With --no-wait the command returns as soon as all workers have started.
 
     The code is sent to the workers, which need neither the file nor this process. For further
     modules and files that the topology needs when it runs, give --working-dir. Stdout sinks print
     to Ray's log files. A topology that has finished or failed is kept until `sunshower kill NAME`.
-    If a dependency is unavailable, the topology waits, and `sunshower status NAME` shows it.
     """
     from sunshower.actors.ray_jobs import is_dashboard
 
@@ -135,26 +149,29 @@ def submit(
     if folder is not None:
         sys.path.insert(0, str(folder))
     graph, modules = load_graph(target, settings, workers, folder)
+    from sunshower.actors.output import without_news
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
     from sunshower.runtime.savepoint import Savepoint
 
     savepoint = None if resume is None else Savepoint.from_bytes(str(resume), resume.read_bytes())
-    with connect(address, working_dir=working_dir) as cluster:
+    with without_news(), connect(address, working_dir=working_dir) as cluster:
         ship(modules)
         look = node_news(Terminal(stderr=True))
-        run = cluster.submit(
-            graph, Layout(layout), active=not inactive, resume=savepoint, look=look
-        )
+        try:
+            run = cluster.submit(
+                graph, Layout(layout), active=not inactive, resume=savepoint, look=look
+            )
+        except (CodeNotLoaded, TopologyFailed) as error:
+            print_lines(Terminal(stderr=True), [format_error(error)], "bold red")
+            raise typer.Exit(NOT_WORKING) from None
         workers_text = number_of(len(run.plan.workers), "worker")
-        waits = _first_waits(run)
         echo(
             f"{graph.id} is {'inactive' if inactive else 'active'} on {workers_text}. "
             f"`sunshower status {graph.id}` shows it, `sunshower kill {graph.id}` ends it."
         )
-        print_lines(Terminal(), waits, "red")
-        if waits:
-            echo(f"{graph.id} keeps trying.")
+        if not no_wait:
+            _wait_until_it_works(run, active=not inactive)
 
 
 def _send_as_job(
@@ -275,13 +292,24 @@ def upgrade(
     echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")
 
 
-def _first_waits(run: RayRun) -> list[str]:
-    """Return what tasks wait for, when each was opened or waits, or after three seconds."""
-    from sunshower.cli.health import is_opened, wait_lines
+def _wait_until_it_works(run: RayRun, *, active: bool) -> None:
+    """Wait until each task is open and, if active, tuples are processed. Prints what prevents that
+    after ten seconds, or at once if the topology has failed or no task is still being opened.
+    Raises typer.Exit then."""
+    from sunshower.cli.health import SubmittedStart, start_problems
 
-    end_s = time.monotonic() + _OPEN_S
-    while True:
-        snapshot = run.snapshot()
-        if is_opened(snapshot, run.plan) or time.monotonic() >= end_s:
-            return list(wait_lines(snapshot.waiting()))
-        time.sleep(_LOOK_EVERY_S)
+    name, end_s = run.plan.graph.id, time.monotonic() + _OPEN_S
+    start = SubmittedStart(run.plan, active=active)
+    try:
+        while not start.is_decided(snapshot := run.snapshot(), now := time.monotonic()):
+            if now >= end_s:
+                break
+            time.sleep(_LOOK_EVERY_S)
+    except TopologyFailed as error:
+        print_lines(Terminal(stderr=True), [format_error(error)], "bold red")
+        echo(f"{name} has failed. `sunshower kill {name}` removes it.", err=True)
+        raise typer.Exit(NOT_WORKING) from None
+    if problems := start_problems(snapshot, run.plan):
+        print_lines(Terminal(stderr=True), problems, "red")
+        echo(f"{name} does not work yet, and keeps trying.", err=True)
+        raise typer.Exit(NOT_WORKING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 
 from rich.console import Group
 from rich.table import Table
@@ -114,7 +115,7 @@ class Display:
                 yield batch_line(group, found, snapshot)
                 continue
             sums = [(name, n) for name, n in found.items() if "/" not in name]
-            shown = [f"{name} {n:,.6g}" for at, (name, n) in enumerate(sums) if n or not at]
+            shown = [f"{name} {_figure(n)}" for at, (name, n) in enumerate(sums) if n or not at]
             if shown:
                 yield f"{id}: {', '.join(shown)}"
 
@@ -193,3 +194,7 @@ def taken_in(graph: Graph, snapshot: Snapshot) -> int:
 def spout_counts(graph: Graph, snapshot: Snapshot) -> Counts:
     """Return the sum over all spouts."""
     return Counts.sum_of(snapshot.component(spout.id) for spout in graph.spouts)
+
+
+def _figure(value: float) -> str:
+    return "unknown" if isnan(value) else f"{value:,.6g}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sunshower.cli.formatting import elapsed, number_of, user_frames
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.supervision import Standing, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
@@ -15,6 +15,7 @@ from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
 _FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
 _DO_NOT_MOVE = "did not move the watermark: see ahead= of the window"
+_IDLE_S = 1.0  # so long after its opening a spout that has emitted nothing has no records
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
 
 
@@ -66,15 +67,84 @@ def unreached(snapshot: Snapshot) -> str | None:
     return None
 
 
-def is_opened(snapshot: Snapshot, plan: Plan) -> bool:
-    """Return whether each spout and bolt task was opened, is quarantined, or waits."""
+class SubmittedStart:
+    """Watches a topology that was just submitted, until it is known whether it works."""
+
+    def __init__(self, plan: Plan, *, active: bool = True) -> None:
+        self._plan, self._active = plan, active
+        self._open_since_s: float | None = None
+
+    def is_decided(self, snapshot: Snapshot, now: float) -> bool:
+        """Return whether nothing is to be expected of further snapshots: all tasks are open and, if
+        active, a tuple of each spout is processed, or it emits none; or a task is quarantined, and
+        none is still being opened. `now`: seconds on a monotonic clock."""
+        if _unopened(snapshot, self._plan) or snapshot.waiting():
+            self._open_since_s = None
+            return False
+        if self._open_since_s is None:
+            self._open_since_s = now
+        if snapshot.degraded or not self._active:
+            return True
+        is_idle = now - self._open_since_s >= _IDLE_S
+        return all(self._works(snapshot, spout.id, is_idle) for spout in self._plan.graph.spouts)
+
+    def _works(self, snapshot: Snapshot, spout: str, is_idle: bool) -> bool:
+        counts = snapshot.component(spout)
+        if counts.emitted or counts.failed:
+            return counts.acked > 0
+        return is_idle or all(task.done for task in snapshot.tasks_of(spout))
+
+
+def start_problems(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Return a line for each thing that keeps a topology from its work that was just submitted:
+    waits, quarantined and unopened tasks, workers without a node; or, without those, spouts of
+    which all tuples fail."""
+    lines = [*_task_problems(snapshot), *_opening_problems(snapshot, plan)]
+    return lines or [*_failing_spouts(snapshot, plan)]
+
+
+def _opening_problems(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    waiting = {task.task for task in snapshot.waiting()}
+    stats = {task.task: task for task in snapshot.tasks()}
+    silent: list[str] = []
+    for task in _unopened(snapshot, plan):
+        found = stats.get(task.id)
+        if task.id in waiting or task.id in snapshot.stuck:
+            continue
+        if found is not None and found.health.last:
+            last = found.health.last[-1]
+            tries = number_of(found.health.errors, "try", "tries")
+            yield f"{task.name} cannot be opened: {tries}, the last error: {last.line}"
+        elif task.worker not in snapshot.silent:
+            silent.append(task.name)
+    if silent:
+        yield (
+            f"{', '.join(silent)} {'is' if len(silent) == 1 else 'are'} not open yet: user code "
+            f"of the worker has not returned; `sunshower profile {plan.graph.id}` shows where it is"
+        )
+
+
+def _failing_spouts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    for spout in plan.graph.spouts:
+        counts = snapshot.component(spout.id)
+        if counts.failed and not counts.acked:
+            group = batch_group_of(spout.id)
+            what = f"tuple of spout {spout.id}" if group is None else f"batch of {group}"
+            failures = [one for task in snapshot.tasks_of(spout.id) for one in task.failures]
+            why = f", the last: {failures[-1]}" if failures else ""
+            times = number_of(counts.failed, "failure")
+            yield f"no {what} was processed yet: {times}{why}"
+
+
+def _unopened(snapshot: Snapshot, plan: Plan) -> list[Task]:
+    """The tasks with user code that are neither open nor quarantined."""
     opened = {
         task.task
         for task in snapshot.tasks()
-        if task.health.wait or task.health.standing is not Standing.WAITING
+        if task.health.standing is not Standing.WAITING and task.health.wait is None
     }
     components = plan.graph.components  # acker shards have no user code
-    return opened >= {task.id for task in plan.tasks if task.component in components}
+    return [t for t in plan.tasks if t.component in components and t.id not in opened]
 
 
 @dataclass
@@ -151,6 +221,18 @@ def task_error_text(error: TaskError) -> str:
 def current_problems(snapshot: Snapshot) -> Iterator[str]:
     """Yield the tasks that wait, hang or are quarantined, workers that have no node, are silent or
     do not reach each other, and workers without crash reports."""
+    yield from _task_problems(snapshot)
+    without: dict[str, list[int]] = {}
+    for number, worker in sorted(snapshot.workers.items()):
+        if worker.crash_reports is not None:
+            without.setdefault(worker.crash_reports, []).append(number)
+    for why, workers in without.items():
+        names = f"worker{'s'[: len(workers) != 1]} {', '.join(map(str, workers))}"
+        yield f"no crash reports from {names}, so poison that ends a process is not found: {why}"
+
+
+def _task_problems(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the same without crash reports: what keeps tasks from their work."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
     yield from map(str, snapshot.stuck.values())
     yield from snapshot.unplaced
@@ -169,13 +251,6 @@ def current_problems(snapshot: Snapshot) -> Iterator[str]:
                 "it sends waits"
             )
     yield from map(quarantine_line, snapshot.degraded.values())
-    without: dict[str, list[int]] = {}
-    for number, worker in sorted(snapshot.workers.items()):
-        if worker.crash_reports is not None:
-            without.setdefault(worker.crash_reports, []).append(number)
-    for why, workers in without.items():
-        names = f"worker{'s'[: len(workers) != 1]} {', '.join(map(str, workers))}"
-        yield f"no crash reports from {names}, so poison that ends a process is not found: {why}"
 
 
 def problems(snapshot: Snapshot) -> Iterator[str]:

@@ -29,6 +29,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.topologies.graph import Graph
 
 _LOOK_EVERY_S = 0.1
+_BLOCKED_S = 10.0  # so long a draining run waits for a spout that is blocked in user code
 
 
 class TopologySession:
@@ -94,7 +95,8 @@ class TopologySession:
     def _watch(self, run: RayRun, look: Callable[[RayRun, Snapshot], None] | None) -> RunResult:
         display = Display(run.plan.graph)
         start_s = time.monotonic()
-        draining = False
+        draining_s: float | None = None  # since when
+        reported: set[int] = set()  # tasks that are blocked
         while True:
             snapshot = run.snapshot()
             now = time.monotonic()
@@ -105,13 +107,15 @@ class TopologySession:
             if look:
                 look(run, snapshot)
             if snapshot.state == State.FINISHED:
-                return RunResult(snapshot, now - start_s, draining)
+                return RunResult(snapshot, now - start_s, draining_s is not None)
             if why := unreached(snapshot):
                 raise TopologyFailed(why)
             if self._screen.closed.is_set():
                 raise BrokenPipeError(errno.EPIPE, "the standard output was closed")
-            if self._interrupts.requested and not draining:
-                draining = True
+            if draining_s is not None:
+                self._check_blocked(run, snapshot, reported, now - draining_s)
+            if self._interrupts.requested and draining_s is None:
+                draining_s = now
                 for line in wait_lines(snapshot.waiting()):
                     self._screen.say(red(line))
                 self._screen.say(
@@ -119,6 +123,19 @@ class TopologySession:
                 )
                 run.drain()
             self._interrupts.wait(_LOOK_EVERY_S)
+
+    def _check_blocked(
+        self, run: RayRun, snapshot: Snapshot, reported: set[int], for_s: float
+    ) -> None:
+        """Report the calls of user code that delay the end. Raises KeyboardInterrupt if a spout
+        is in one for long: nothing of its task can be finished."""
+        for task, stuck in snapshot.stuck.items():
+            if task not in reported:
+                reported.add(task)
+                self._screen.say(red(f"{stuck}. Interrupt again to stop at once."))
+        spouts = {spout.id for spout in run.plan.graph.spouts}
+        if for_s >= _BLOCKED_S and any(one.component in spouts for one in snapshot.stuck.values()):
+            raise KeyboardInterrupt
 
 
 def _title(run: RayRun, snapshot: Snapshot, seconds: float) -> str:

@@ -52,6 +52,11 @@ class Connection:
         elif error.name() in _REASONS:
             self._reason = error
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether all brokers were down at the last report."""
+        return self._is_cut
+
     def check(self) -> None:
         """Raise KafkaUnreachable if all brokers are down. It does not block: the first call starts
         a thread that sends requests until there is an answer."""

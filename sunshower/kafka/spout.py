@@ -40,6 +40,7 @@ from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.operators.state_shapes import shape_of
+from sunshower.topologies.signatures import result_record
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -64,8 +65,8 @@ class KafkaSpout(LogSpout[Any]):
 
     `settings` are librdkafka's, including group.id and bootstrap.servers, which may be left out
     if `options.directory` finds the brokers. Give exactly one of `topics`, `pattern`, `partitions`.
-    Records are KafkaRecords, unless `value` has a record type or `translate` is given; then declare
-    their type with `emits`, or `streams` at the declaration.
+    Records are KafkaRecords, unless `value` has a record type or `translate` is given; then its
+    annotation (`-> Word`) declares their type, or `emits`, or `streams` at the declaration.
     `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster. If
     `translate` returns a list, the message has several records in one tree: its offset is committed
     when all of them are processed, and if one fails, all are emitted again.
@@ -108,6 +109,8 @@ class KafkaSpout(LogSpout[Any]):
         formats = (format_of("value", value), format_of("key", key))
         self.reads = (*formats, translate, _checked(fields, translate))
         self.emits = emits or self.reads[3] or self.reads[0].record_type
+        if self.emits is None and translate is not None:
+            self.emits = result_record(translate, "KafkaSpout: translate")
         if self.emits is None and translate is None:
             self.emits = KafkaRecord
         self.skipped: list[Skipped] = []  # the last 100
@@ -185,7 +188,7 @@ class KafkaSpout(LogSpout[Any]):
             "unreadable": float(self.unreadable),
             "recreated": float(self._reader.recreated),
         }
-        return figures(self.standing()) | odd
+        return figures(self.standing(), is_known=not self._consumer.is_cut) | odd
 
     def result(self) -> dict[str, Any]:
         """The final progress of each partition, and counters of commits and errors."""

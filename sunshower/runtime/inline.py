@@ -74,7 +74,8 @@ def _run(
     if graph.config.trace_share:
         recorder = TraceRecorder(clock)
     own = (plan, 0, 1, np.random.default_rng(seed), clock)
-    worker = Worker(*own, trace_recorder=recorder)
+    wake = None if isinstance(clock, ManualClock) else _look_soon
+    worker = Worker(*own, trace_recorder=recorder, wake=wake)
     steps, asked = 0, _Asked(graph, requests or {})
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished or asked.send(worker):
@@ -97,6 +98,10 @@ def _run(
     found = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
     snapshot = Snapshot(graph.id, {0: worker.stats()})
     return Finished(snapshot, results, asked.answers(), assemble(plan, found))
+
+
+def _look_soon() -> None:
+    """Do nothing: the loop looks at the calls of other threads after each nap."""
 
 
 def _raise_first(worker: Worker) -> None:

@@ -7,7 +7,7 @@ loop, and a simulator or a test may call them in any order.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -71,9 +71,10 @@ class Worker:
         event_writer: EventWriter | None = None,
         trace_recorder: TraceRecorder | None = None,
         reservations: ReservationStore | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
-        """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: the tasks whose user
-        code does not run at first, and why. `transfer`: the state of tasks that continue."""
+        """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: tasks whose code
+        does not run at first, and why. `transfer`: of tasks that stay. `wake`: see Equipment."""
         self.plan, self.worker, self.life = plan, worker, life
         self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
         self._clock = clock
@@ -99,15 +100,14 @@ class Worker:
         )
         self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
         self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
-        self._loss_detector = LossDetector(plan, self._wired)
-        self._inflows = Inflows()
+        self._loss_detector, self._inflows = LossDetector(plan, self._wired), Inflows()
         self._spouts = list(self._wired.spouts.values())
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         self._refills = self._lost_tables(generator)
-        own = (self._wired, self._config, self._call, clock, self._opening)
-        self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
+        own = (self._wired, self._config, self._call, clock, self._opening, self._peer_links)
+        self._scheduler = TaskScheduler(*own, self._router, wake)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._reader = PacketReader(plan, worker)
         self._closed = False

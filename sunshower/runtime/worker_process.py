@@ -50,6 +50,7 @@ class Equipment:
     reservations: ReservationStore | None
     event_writer: EventWriter | None
     event_clock: Clock  # for the times of events
+    wake: Callable[[], None] | None  # the loop, from any thread; None: threads are not simulated
 
 
 class WorkerProcessBase(ABC):
@@ -236,6 +237,7 @@ class WorkerProcessBase(ABC):
             event_writer=equipment.event_writer,
             trace_recorder=self._trace_recorder,
             reservations=equipment.reservations,
+            wake=equipment.wake,
         )
         self.core.welcome(welcome, self._crash_report)
         self._forget_stats()

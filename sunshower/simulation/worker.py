@@ -160,7 +160,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         if env.sample is not None:
             event_writer = EventWriter(clock, self._entries.append, env.sample)
         own = (env.generator, self.clock, self._box, env.reservations, event_writer)
-        return Equipment(*own, event_clock=clock)
+        return Equipment(*own, event_clock=clock, wake=None)
 
     def load_plan(self, number: int) -> Plan:
         return self._env.plan_of(number)

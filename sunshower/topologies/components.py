@@ -89,6 +89,10 @@ class Collector(Protocol[In_contra]):
 
     A second ack or fail of one tuple, and an emit anchored to a settled tuple, raise AlreadySettled
     at once (Storm corrupts the XOR of the tree, which then times out).
+
+    Any thread may call it. A call of another thread than the task's is checked at once, and carried
+    out by the task's thread, after all calls that have returned before. It raises ProtocolError
+    once the task is closed, and in virtual time unless the task's code waits for the thread.
     """
 
     def emit(
@@ -128,7 +132,11 @@ class Collector(Protocol[In_contra]):
 
 
 class SpoutCollector(Protocol[In_contra]):
-    """The output of a manual spout. Storm: org.apache.storm.spout.SpoutOutputCollector."""
+    """The output of a manual spout. Storm: org.apache.storm.spout.SpoutOutputCollector.
+
+    Any thread may call it, as a Collector. Other threads than the task's get BadEmit for an emit
+    after `finish`, or when the topology drains.
+    """
 
     def emit(self, record: In_contra, message_id: Any = None, *, stream: str = DEFAULT) -> None:
         """Send `record`. With a message id its tree is tracked, and ack or fail follows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType, UnionType
@@ -22,6 +22,7 @@ from typing import (
 
 from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.field_types import is_record
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
@@ -236,6 +237,31 @@ def element_of(returns: Any, name: str, where: str) -> Any:
             "list of them: -> Iterator[Word], -> list[Word], or -> None for a sink"
         )
     return args[0] if args else Any
+
+
+def result_record(function: Any, where: str) -> type[Any] | None:
+    """Return the record type that the annotation of a function's result names: Word in `-> Word`,
+    `-> list[Word] | None` and `-> Iterator[Word]`; None if it names none, or several.
+
+    Raises TopologyError for annotations that cannot be read.
+    """
+    if isinstance(function, type):
+        return function if is_record(function) else None
+    try:
+        _, returns = annotations_of(function, where)
+    except (TypeError, ValueError):  # a function of C
+        return None
+    records = {*_records_in(returns)}
+    return records.pop() if len(records) == 1 else None
+
+
+def _records_in(annotation: Any) -> Iterator[type[Any]]:
+    for option in options_of(annotation):
+        origin, args = get_origin(option), get_args(option)
+        if is_record(option):
+            yield option
+        elif isinstance(origin, type) and issubclass(origin, Iterable) and origin is not tuple:
+            yield from _records_in(args[0])
 
 
 def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) -> Level:

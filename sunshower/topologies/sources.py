@@ -19,6 +19,7 @@ from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import SourceError, TopologyError
 from sunshower.records import copied
 from sunshower.topologies.components import Context, Spout
+from sunshower.topologies.signatures import result_record
 
 R = TypeVar("R")
 _PATH = Instance((str, os.PathLike), 'a path or a glob, such as "corpus/*.txt"')
@@ -102,9 +103,10 @@ def is_utf8(encoding: str) -> bool:
 class Records(Spout[R]):
     """The records of an iterable, or of the result of a function without parameters.
 
-    Task i of p takes records i, i + p, …. `type` or `fields` declares the records; otherwise the
-    declaration of the spout must. None among the records means "nothing now". Raises TopologyError
-    for an iterator: it can be read only once, but every (re)started task reads from the start.
+    Task i of p takes records i, i + p, …. The records are declared by `type`, by `fields`, by the
+    annotation of the function (`-> Iterator[Word]`), or by the declaration of the spout. None among
+    the records means "nothing now". Raises TopologyError for an iterator: it can be read only once,
+    but every (re)started task reads from the start.
     """
 
     @checked(TopologyError, source=_SOURCE)
@@ -121,7 +123,8 @@ class Records(Spout[R]):
                 "function that makes the iterator"
             )
         self.source = source
-        self.emits = type or fields
+        annotated = result_record(source, "Records") if callable(source) else None
+        self.emits = type or fields or annotated
         self._first, self._step = 0, 1
 
     def __deepcopy__(self, memo: Any) -> Records[R]:

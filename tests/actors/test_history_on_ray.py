@@ -11,8 +11,9 @@ import pytest
 from sunshower import Cause
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.event_log_files import EventLogFile, EventLogFolder, this_machine
+from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.runtime.events.event_log import Entry, What
+from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.plan import ACKER, Layout
 from sunshower.runtime.tracking.ids import slots_of
 from tests.actors.programs.evidence import (
@@ -130,6 +131,27 @@ def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
     file = EventLogFile(EventLogFolder(str(tmp_path), 1, this_machine()), 3, 1)  # its first line
     with pytest.raises(ClusterError, match=r"worker-3-1: No space left.*larger `sample`"):
         file.check()
+
+
+def test_an_entry_after_the_end_of_its_file_is_not_written_to_another_one(tmp_path: Path) -> None:
+    """A thread of user code may still write when a new life of the worker has another file."""
+    former = EventLogFile(EventLogFolder(str(tmp_path), 1, this_machine()), 3, 1)
+    former.close()
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT, 0o600)  # gets the free number
+    former.put(WROTE)
+    os.close(other)
+    assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_what_kept_contexts_write_goes_to_the_file_of_the_present_life(tmp_path: Path) -> None:
+    folder = EventLogFolder(str(tmp_path), 1, this_machine())
+    first, second = (EventLogFile(folder, 3, life) for life in (1, 2))
+    writer = EventWriter(ManualClock(), first.put)  # that of the contexts
+    writer.write_to(second.put)
+    first.close()
+    writer.note(What.WROTE, 1, detail=("key", 1))
+    second.close()
+    assert [entry.detail for entry in folder.read()] == [("key", 1)]
 
 
 def test_a_truncated_event_log_has_all_entries_before_its_end(tmp_path: Path) -> None:

@@ -1,16 +1,21 @@
-"""A Ctrl-C while a local Ray starts, with a stub of `ray.init`."""
+"""A Ctrl-C while a local Ray starts, and addresses where no Ray is, with a stub of `ray.init`."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
-from sunshower.actors.starting import start_ray
+from sunshower.actors import starting
+from sunshower.actors.starting import call, call_once, start_ray
+from sunshower.errors import ClusterError
 from sunshower.experiments.runner.interrupts import Interrupts
 
 
@@ -64,3 +69,89 @@ def test_a_handler_of_interrupts_that_does_not_raise_is_called_once_ray_has_star
     finally:
         signal.signal(signal.SIGINT, before)
     assert starts.steps == ["begin", "end", "handled"]
+
+
+# ---- addresses -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(answer: bytes | None) -> Iterator[str]:
+    """A program at a port that answers each client so, and ends the connection; None: it does
+    neither."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as clients:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client = clients.enter_context(server.accept()[0])
+                    if answer is not None:
+                        client.recv(1024)
+                        client.sendall(answer)
+                        client.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0"],
+    ids=["nothing", "the end", "HTTP", "Redis", "a part of a frame"],
+)
+def test_another_program_at_the_address_of_ray_is_named_at_once(
+    answer: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = Starts(0, monkeypatch)
+    monkeypatch.setattr(starting, "_ANSWER_S", 0.2)
+    with listening(answer) as address:
+        with pytest.raises(ClusterError, match=f"what listens at {address} is not the head of a"):
+            start_ray(address, quiet=True)
+        monkeypatch.setattr(starting, "address_here", lambda: address)
+        with pytest.raises(ClusterError, match=f"what listens at {address} is not the head of a"):
+            start_ray("auto", quiet=True)
+    assert starts.steps == []
+
+
+def test_a_server_of_http_2_is_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = Starts(0, monkeypatch)
+    with listening(b"\0\0\x06\4\0\0\0\0\0\0\5\0\0\x40\0") as address:
+        start_ray(address, quiet=True)
+    assert starts.steps == ["begin", "end"]
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [call, call_once])
+@pytest.mark.parametrize(
+    ("error", "says", "advises"),
+    [
+        (
+            ray.exceptions.GetTimeoutError("Get timed out"),
+            "has not answered in time, and its actors have not ended",
+            "`sunshower status words` shows it. Submit nothing again before",
+        ),
+        (ray.exceptions.WorkerCrashedError(), "does not answer: WorkerCrashedError", "submit it"),
+    ],
+    ids=["paused", "killed"],
+)
+def test_a_master_that_is_paused_is_not_reported_as_gone(
+    by: Callable[..., Any],
+    error: Exception,
+    says: str,
+    advises: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ray, "get", get)
+    method = SimpleNamespace(remote=lambda *_: None)
+    method.options = lambda **_: method
+    called = method if by is call else SimpleNamespace(rebalance=method)
+    more = () if by is call else ("rebalance",)
+    with pytest.raises(ClusterError) as failed:
+        by("words", called, *more)
+    assert says in str(failed.value)
+    assert advises in str(failed.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -228,6 +230,10 @@ def test_batches_are_a_line_for_each_group() -> None:
         "batches of words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 0 committed, "
         "2 attempts failed; 4,000 rows emitted, 12,000 behind"
     )
+    unknown = {"rows emitted": 4_000.0, "lag": math.nan}
+    assert shown(figures | active, unknown).endswith("; 4,000 rows emitted, unknown behind")
+    two_tasks = figures | active | {"spout words/tasks": 2.0}
+    assert shown(two_tasks, rows).endswith("4,000 rows emitted, unknown behind"), "one has died"
     assert shown(figures | {"batches committed": 16.0, "attempts failed": 0.0}, {}) == (
         "batches of words: 17 is the next; 16 committed; the last took 0.35 + 0.05 s; "
         "0 rows emitted"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from rich.console import Console
@@ -13,21 +16,24 @@ from sunshower.cli.cluster_options import node_news
 from sunshower.cli.display import Display, RunResult, summary
 from sunshower.cli.formatting import Terminal
 from sunshower.cli.health import (
+    SubmittedStart,
     WaitNews,
     current_problems,
     dead_letter_lines,
     elapsed,
     expired_lines,
-    is_opened,
     problems,
+    start_problems,
     task_error_text,
     unreached,
     wait_lines,
 )
 from sunshower.cli.screen import Screen
+from sunshower.cli.session import TopologySession
 from sunshower.cli.statistics.json_status import status_fields
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.supervision import WELL, Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
@@ -37,6 +43,9 @@ from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
 from tests.cli.test_display import printed
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
 
 REFUSED = "ConnectionRefusedError: no database answers at db:5432"
 TRACEBACK = """Traceback (most recent call last):
@@ -255,15 +264,135 @@ def test_neither_an_outage_after_a_success_nor_doubt_ends_a_run(task: TaskStats)
     assert unreached(snapshot(task)) is None
 
 
-def test_submit_waits_until_every_task_is_open_or_waiting() -> None:
-    planned = make_plan(graph())
-    ids = {(task.component, task.index): task.id for task in planned.tasks}
-    spout = TaskStats(ids["numbers", 0], "numbers", Counts())
-    bolts = [replace(wait(n), task=ids["store", n]) for n in range(3)]
-    assert is_opened(snapshot(spout, *bolts), planned)
-    assert not is_opened(snapshot(spout, *bolts[:2]), planned)
-    opening = replace(bolts[2], health=Health(Standing.WAITING))
-    assert not is_opened(snapshot(spout, *bolts[:2], opening), planned)
+PLAN = make_plan(graph())
+IDS = {(task.component, task.index): task.id for task in PLAN.tasks}
+
+
+def begun(
+    *stores: Health | None, emitted: int = 0, acked: int = 0, failed: int = 0, done: bool = False,
+    degraded: bool = False,
+) -> Snapshot:  # fmt: skip
+    """A topology of one spout task and three of `store`; None: nothing is known of that one."""
+    failures = (Failure(Cause.EXCEPTION, "store", 1, "ValueError: odd"),) if failed else ()
+    counts = Counts(emitted=emitted, acked=acked, failed=failed)
+    tasks = [TaskStats(IDS["numbers", 0], "numbers", counts, done=done, failures=failures)]
+    for index, health in enumerate([*stores, *[WELL] * 3][:3]):
+        if health is not None:
+            tasks.append(TaskStats(IDS["store", index], "store", Counts(), health=health))
+    quarantined = {IDS["store", 0]: error(text="ValueError: odd")} if degraded else {}
+    return replace(snapshot(*tasks), degraded=quarantined)
+
+
+CLOSED = Health(Standing.WAITING)
+RETRIED = Health(Standing.WAITING, 2, (error(2, "ValueError: no such table"),))
+AWAY = replace(wait(0, 3, 4, reached=False).health)
+QUARANTINED = Health(Standing.QUARANTINED, 5, (error(),))
+
+
+@pytest.mark.parametrize("store", [None, CLOSED, RETRIED, AWAY])
+def test_submit_waits_for_tasks_that_are_not_open(store: Health | None) -> None:
+    start = SubmittedStart(PLAN, active=False)
+    assert not start.is_decided(begun(store, emitted=3, acked=3), 0.0)
+    assert start.is_decided(begun(), 0.1)
+
+
+def test_submit_waits_until_a_tuple_of_each_spout_is_processed() -> None:
+    start = SubmittedStart(PLAN)
+    assert not start.is_decided(begun(emitted=3), 0.0)
+    assert not start.is_decided(begun(emitted=3, failed=2), 9.0)
+    assert start.is_decided(begun(emitted=3, acked=1, failed=2), 9.1)
+
+
+def test_submit_does_not_wait_for_spouts_that_have_no_records() -> None:
+    start = SubmittedStart(PLAN)
+    assert not start.is_decided(begun(), 0.0)
+    assert not start.is_decided(begun(), 0.9)
+    assert start.is_decided(begun(), 1.0)
+    assert SubmittedStart(PLAN).is_decided(begun(done=True), 0.0)
+
+
+def test_the_second_in_which_a_spout_may_emit_begins_when_all_tasks_are_open() -> None:
+    start = SubmittedStart(PLAN)
+    assert not start.is_decided(begun(), 0.0)
+    assert not start.is_decided(begun(AWAY), 5.0)
+    assert not start.is_decided(begun(), 6.0)
+    assert start.is_decided(begun(), 7.0)
+
+
+def test_submit_does_not_wait_for_a_quarantined_task_but_for_the_others() -> None:
+    assert SubmittedStart(PLAN).is_decided(
+        begun(QUARANTINED, emitted=1, failed=1, degraded=True), 0.0
+    )
+    assert not SubmittedStart(PLAN).is_decided(begun(QUARANTINED, CLOSED, degraded=True), 0.0)
+
+
+def test_a_topology_that_works_has_no_problems_at_its_start() -> None:
+    assert start_problems(begun(emitted=3), PLAN) == [], "its bolts are slow"
+    assert start_problems(begun(emitted=3, acked=1, failed=2), PLAN) == []
+    replaced = replace(WELL, errors=2, last=(error(),))
+    assert start_problems(begun(replaced, emitted=3, acked=3), PLAN) == [], "opened the third time"
+
+
+def test_the_problems_at_a_start_are_those_that_keep_it_from_its_work() -> None:
+    (line,) = start_problems(begun(AWAY, emitted=3, failed=1), PLAN)
+    assert line.startswith("store[0] waits for a dependency that store has never reached: 3 s")
+    assert start_problems(begun(WELL, WELL, RETRIED), PLAN) == [
+        (
+            "store[2] cannot be opened: 2 tries, the last error: store[2] raised ValueError: "
+            "no such table"
+        )
+    ]
+    (line,) = start_problems(begun(QUARANTINED, failed=1, degraded=True), PLAN)
+    assert line.endswith("every 30 s at most): store[0] raised ValueError: odd")
+    (line,) = start_problems(begun(CLOSED, None), PLAN)
+    assert line.startswith("store[0], store[1] are not open yet: user code of the worker has not")
+    assert line.endswith("`sunshower profile outages` shows where it is")
+    assert start_problems(begun(emitted=3, failed=7), PLAN) == [
+        (
+            "no tuple of spout numbers was processed yet: 7 failures, the last: "
+            "exception in store[1]: ValueError: odd"
+        )
+    ]
+
+
+# ---- a run that drains ---------------------------------------------------------------------------
+
+
+def blocked(component: str, for_s: float = 12.0) -> Snapshot:
+    call = StuckCall(component, 0, 0, for_s, "words.py:7 in records: queue.get()")
+    return replace(begun(), stuck={IDS[component, 0]: call})
+
+
+class Said(Screen):
+    """Collects what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, text: object) -> None:
+        self.lines.append(str(text))
+
+
+@pytest.mark.parametrize(
+    ("component", "for_s", "ends"),
+    [("numbers", 9.9, False), ("numbers", 10.0, True), ("store", 60.0, False)],
+)
+def test_a_run_that_drains_waits_ten_seconds_for_a_blocked_spout_and_reports_it_once(
+    component: str, for_s: float, ends: bool
+) -> None:
+    screen, run, reported = Said(), cast("RayRun", SimpleNamespace(plan=PLAN)), set[int]()
+    session = TopologySession(screen)
+    session._check_blocked(run, begun(), reported, for_s)
+    session._check_blocked(run, blocked(component), reported, 0.0)
+    with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
+        session._check_blocked(run, blocked(component, 14.0), reported, for_s)
+    assert screen.lines == [
+        (
+            f"{component}[0] has been in one call for 12 s, at words.py:7 in records: queue.get(). "
+            "Interrupt again to stop at once."
+        )
+    ]
 
 
 # ---- dead letters and expired inputs ------------------------------------------------------------

@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.capture import CaptureResult
 from rich.text import Text
 
 from sunshower.cli import control
@@ -118,28 +119,27 @@ def test_submit_status_and_list_show_waiting_tasks(
 ) -> None:
     import ray
 
-    monkeypatch.setattr(control, "_OPEN_S", 60.0)  # for both tasks to have tried once
+    monkeypatch.setattr(control, "_OPEN_S", 1.0)
     address = ray.get_runtime_context().gcs_address
     refused = "last error: ConnectionRefusedError: no database answers at localhost:1"
 
-    def said(*words: object) -> str:
+    def said(*words: object, status: int = 0) -> CaptureResult[str]:
         capsys.readouterr()
-        assert sunshower(*words, "--address", address) == 0
-        return capsys.readouterr().out
+        assert sunshower(*words, "--address", address) == status
+        return capsys.readouterr()
 
-    text = said("submit", write(NEVER_THERE), "--set", "message_timeout_s=600")
-    assert "storing is active on 1 worker" in text
-    assert "waits for a dependency that store has never reached: " in text or (
-        "2 tasks of store wait for a dependency that store has never reached: " in text
-    )
+    submitted = said("submit", write(NEVER_THERE), "--set", "message_timeout_s=600", status=3)
+    assert "storing is active on 1 worker" in submitted.out
+    text = submitted.err
+    assert "2 tasks of store wait for a dependency that store has never reached: " in text
     assert refused in text
-    assert text.endswith("storing keeps trying.\n")
+    assert text.endswith("storing does not work yet, and keeps trying.\n")
 
-    assert refused in said("status", "storing")
-    text = said("list")
+    assert refused in said("status", "storing").out
+    text = said("list").out
     assert "waiting" in text
     assert "storing: 2 tasks of store wait for a dependency" in text
-    waits = json.loads(said("status", "storing", "--json"))["waiting"]
+    waits = json.loads(said("status", "storing", "--json").out)["waiting"]
     assert {(one["component"], one["task"]) for one in waits} == {("store", 0), ("store", 1)}
     assert {(one["kind"], one["reached"]) for one in waits} == {("unavailable", False)}
     begun_s = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -30,6 +32,18 @@ HANGING = """
 
     topology = Topology("hanging", workers=1)
     topology.spout("numbers", Counter()).shuffle().bolt("hang", hang)
+"""
+BLOCKED = """
+    import threading
+    from sunshower import Spout
+
+    class Blocked(Spout[Number]):
+        def records(self) -> Iterator[Number]:
+            yield Number(1)
+            threading.Event().wait()
+
+    topology = Topology("blocked", workers=1)
+    topology.spout("numbers", Blocked).shuffle().bolt("out", Stdout)
 """
 OUTAGE = """
     def store(number: Number) -> None:
@@ -63,6 +77,38 @@ def test_ctrl_c_finishes_pending_tuples(start: Start, write: Write, tmp_path: Pa
     assert "Draining" in errors
     assert f"{len(numbers):,} tuples taken in, all of them acked." in errors
     assert sorted(numbers) == list(range(len(numbers)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("number", "status", "text"),
+    [
+        (signal.SIGHUP, 0, "all of them acked"),
+        (signal.SIGQUIT, 130, "pending tuples are not finished"),
+    ],
+)
+def test_other_signals_end_a_run_and_leave_nothing(
+    number: signal.Signals, status: int, text: str, start: Start, write: Write, tmp_path: Path
+) -> None:
+    with (tmp_path / "lines").open("w+") as out:
+        process = start("run", write(ENDLESS), out=out)
+        read_until(process.stderr, "pending")
+        os.killpg(process.pid, number) if number == signal.SIGHUP else process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors
+    assert text in errors
+
+
+@pytest.mark.long
+def test_ctrl_c_does_not_wait_for_a_spout_that_is_blocked(start: Start, write: Write) -> None:
+    process = start("run", write(BLOCKED))
+    read_until(process.stderr, "pending")
+    signal_like_a_terminal(process)
+    output = read_until(process.stderr, "numbers[0] has been in one call for ")
+    assert "Draining" in output
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "pending tuples are not finished" in errors
 
 
 @pytest.mark.long

@@ -162,6 +162,12 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
     "sunshower.simulation.world": {"random"},  # its only generator, which has the seed
+    # User code may call these from its own threads; they start none.
+    "sunshower.runtime.tasks.shared_collector": {"threading"},
+    "sunshower.runtime.tasks.bolts.manual_bolt": {"threading"},
+    "sunshower.runtime.tasks.spouts.next_tuple_source": {"threading"},
+    "sunshower.trident.spouts.ordinary_spouts": {"threading"},
+    "sunshower.topologies.operators.keyed.key_value_state": {"threading"},
 }
 
 # ---- checks of each file ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from sunshower.runtime.control.overview import Overview
@@ -69,9 +70,23 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
             f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
         )
     parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
-    if any("lag" in one for one in spouts):  # not every spout knows its lag
-        parts[-1] += f", {sum(one.get('lag', 0) for one in spouts):,.0f} behind"
+    if (behind := _behind(names, figures, snapshot)) is not None:
+        parts[-1] += f", {behind} behind"
     return f"batches of {group}: {'; '.join(parts)}"
+
+
+def _behind(names: list[str], figures: Mapping[str, float], snapshot: Snapshot) -> str | None:
+    """The sum of the lags of all tasks of these spouts, or `unknown`: a task has died, or has not
+    heard from its brokers. None: these spouts have no lag."""
+    lags, are_all = list[float](), True
+    for name in names:
+        tasks = snapshot.tasks_of(name.removeprefix("spout "))
+        known = [task.figures["lag"] for task in tasks if "lag" in task.figures]
+        are_all = are_all and (not known or len(known) >= figures[f"{name}/tasks"])
+        lags += known
+    if not lags:
+        return None
+    return f"{sum(lags):,.0f}" if are_all and isfinite(sum(lags)) else "unknown"
 
 
 def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:

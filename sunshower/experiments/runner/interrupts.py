@@ -1,4 +1,8 @@
-"""Handles Ctrl-C and SIGTERM: the first one begins an orderly end, the second ends at once."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP: the first one begins an orderly end, the second ends at once.
+
+A terminal that is closed sends SIGHUP, several times perhaps: a second SIGHUP changes nothing.
+SIGQUIT ends at once. Python's default for both would leave the processes of Ray behind.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupts:
@@ -46,7 +50,10 @@ class Interrupts:
         self._install()
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        if before[signal.SIGHUP] is signal.SIG_IGN:  # by nohup
+            del before[signal.SIGHUP]
+        self._before = before
         self._install()
         return self
 
@@ -55,11 +62,13 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _install(self) -> None:
-        for number in _SIGNALS:
+        for number in self._before:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if not self._deferred or self.requested:
+        if number == signal.SIGHUP and self.requested:
+            return
+        if not self._deferred or self.requested or number == signal.SIGQUIT:
             raise KeyboardInterrupt
         self.requested = True
         self._wakes.put(None)

@@ -159,6 +159,11 @@ class Consumer:
         found, self._has_partition_error = self._has_partition_error, False
         return found
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether all brokers were down at the last report, so that ends of partitions are old."""
+        return self._connection.is_cut
+
     def check(self) -> None:
         """Raise KafkaUnreachable if all brokers are down; call this when nothing arrives."""
         self._connection.check()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import nan
 
 from sunshower.kafka.partitions.ports import Partition
 
@@ -55,11 +56,14 @@ class PartitionStatus:
         return max((self.emitted if self.end is None else self.end) - self.contiguous, 0)
 
 
-def figures(standings: Mapping[Partition, PartitionStatus]) -> dict[str, float]:
-    """A spout's metrics: sums, and each figure of each partition under `topic[0]/…`."""
+def figures(
+    standings: Mapping[Partition, PartitionStatus], *, is_known: bool = True
+) -> dict[str, float]:
+    """A spout's metrics: sums, and each figure of each partition under `topic[0]/…`. The sum of the
+    lags is NaN unless `is_known`: where the partitions end has been told."""
     all_of = standings.values()
     sums: dict[str, float] = {
-        "lag": sum(one.lag for one in all_of),
+        "lag": sum(one.lag for one in all_of) if is_known else nan,
         "holes": sum(one.holes for one in all_of),
         "waiting": sum(one.waiting for one in all_of),
         "paused": sum(one.paused for one in all_of),

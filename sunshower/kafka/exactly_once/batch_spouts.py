@@ -114,6 +114,8 @@ _OPTIONS = Instance((BatchOptions, NoneType), "BatchOptions(until_end=True, …)
 class KafkaBatches(Partitioned):
     """The base of the Kafka batch spouts; `source` takes the options of KafkaSpout."""
 
+    declared_by = "annotate its function translate (-> Word), or give emits=Word"
+
     @checked(settings=None, options=_OPTIONS)
     def __init__(
         self,
@@ -153,6 +155,7 @@ class KafkaBatches(Partitioned):
         self._quiet_until_s = self._clock.now()
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
+        self._has_committed = False  # a batch, perhaps without partitions for this task
 
     def _connect(self) -> Consumer:
         if self._consumer is None:
@@ -192,7 +195,11 @@ class KafkaBatches(Partitioned):
             "unreadable": float(self.unreadable),
             "recreated": float(self.recreated),
         }
-        return figures(standing) | odd
+        is_known = bool(self._read) or self._has_committed  # in this life
+        if self._consumer is None or self._consumer.is_cut:
+            is_known = False
+        is_known = is_known and all(one.end is not None for one in standing.values())
+        return figures(standing, is_known=is_known) | odd
 
     def _end(self, partition: Partition) -> int | None:
         return self._consumer.end(partition) if self._consumer else None
@@ -228,6 +235,7 @@ class KafkaBatches(Partitioned):
         return self._run if self.options.until_end else None
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
+        self._has_committed = True
         for name, kept in metadata.items():
             if isinstance(kept, dict):
                 self._committed[partition_of(name)] = Extent.of(kept, name).end

@@ -36,7 +36,7 @@ class TaskTransfer:
     exhausted: bool = False
     state: Any = None  # the result of snapshot()
     instance: Any = None  # the user's object, opened
-    collector: Any = None  # manual bolts: the collector, which the object may have kept
+    collector: Any = None  # manual level: the collector, which the object may have kept
     place: Position | None = None  # in the source
     source: Iterator[Any] | None = None  # the rest of its records() or tables()
 

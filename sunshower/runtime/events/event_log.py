@@ -96,6 +96,10 @@ class EventWriter:
         self._put = put
         self._sample = sample
 
+    def write_to(self, put: Callable[[Entry], None]) -> None:
+        """Write to another file from now on."""
+        self._put = put
+
     def note(
         self,
         what: What,

@@ -1,6 +1,6 @@
-"""What `sunshower logs` shows: a line for each event, and the log records of workers.
+"""What `sunshower logs` shows: a line for each event, and what workers log and print.
 
-logging ──LogCapture──▶ heartbeat thread of the worker ──▶ TopologyLog of the master ──▶ client
+logging, print ──LogCapture──▶ heartbeat thread ──▶ TopologyLog of the master ──▶ client
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -34,7 +34,7 @@ class LogLine:
     component: str = ""  # empty: of no component, or not known
     task: int | None = None
     worker: int | None = None
-    logger: str = ""  # of a record of `logging`
+    logger: str = ""  # of a record of `logging`; of what was printed: stdout or stderr
     count: int = 1
     number: int = 0  # grows in the log of a topology; set by its master
 
@@ -90,15 +90,24 @@ class LogCapture:
         )
         self._lines.append((f"{PurePath(record.pathname).name}:{record.lineno}", line))
 
-    def take(self, now: float, wall_s: float) -> list[LogLine]:
+    def take(
+        self, now: float, wall_s: float, printed: Iterable[tuple[str, LogLine | None]] = ()
+    ) -> list[LogLine]:
         """The lines since the last call, at most five of each source line in ten seconds, and
-        then the count of the others. One thread calls it."""
+        then the count of the others. One thread calls it.
+
+        `printed`: source lines, with what each has printed, or None where it is only counted.
+        """
         found = []
         while self._lines:
             source, line = self._lines.popleft()
             place = f"{source} ({line.component})" if line.component else source
             if self._limit.admits(place, now):
                 found.append(line)
+        for source, output in printed:
+            if self._limit.admits(f"{source} (printed)", now) and output is not None:
+                found.append(output)
+        found.sort(key=lambda line: line.time)
         left_out = self._limit.take(now)
         found += [
             LogLine(wall_s, "warning", "repeated", text, worker=self._worker) for text in left_out

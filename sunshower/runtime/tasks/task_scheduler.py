@@ -24,7 +24,9 @@ from sunshower.clock import Clock
 from sunshower.config import Config
 from sunshower.runtime.tasks.bolts.bolt_renewal import BoltRenewals
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
 from sunshower.runtime.tasks.bolts.mutation_check import process_unchanged
+from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_opening import TaskOpening
 from sunshower.runtime.tasks.user_code import Raised
@@ -66,7 +68,9 @@ class TaskScheduler:
         opening: TaskOpening,
         peer_links: Mapping[int, PeerLink],
         relay: ReportRouter,
+        wake: Callable[[], None] | None,
     ) -> None:
+        """`wake`: see Equipment."""
         self._inboxes = wired.inboxes
         self._failed_trees = wired.failed_trees
         self._renewals = BoltRenewals(call, opening.context_of)
@@ -86,6 +90,13 @@ class TaskScheduler:
         self._config = config
         self._call = call
         self._clock = clock
+        self._manual = [bolt for bolt in wired.bolts.values() if isinstance(bolt, ManualBoltTask)]
+        sources = (spout.source for spout in self._spouts)
+        self._manual_sources = [s for s in sources if isinstance(s, NextTupleSource)]
+        for manual in self._manual:
+            manual.collector.wake = wake
+        for source in self._manual_sources:
+            source.collector.wake = wake
         for bolt in wired.bolts.values():
             bolt.clock = clock
         for inbox in wired.inboxes.values():
@@ -104,15 +115,31 @@ class TaskScheduler:
                 self._pass_on_postponed(task)
 
     def run_one(self, now: float) -> bool:
-        """Run the next ready task: one bolt, or each spout that may emit; and let calls go on that
-        are in progress. Returns whether any work was done."""
-        worked = self._run_ready(now)
+        """Run the next ready task: one bolt, or each spout that may emit; carry out calls of other
+        threads; and let calls go on that are in progress. Returns whether any work was done."""
+        settled = self._settle_calls(now)
+        worked = self._run_ready(now) or settled
         calling = [bolt for bolt in self._order if bolt is not None and bolt.in_progress]
         if calling and (not worked or now >= self._calls_next_s):
             for bolt in calling:
                 self._end_calls(bolt, 0.0 if worked else _CALLS_S / len(calling))
             self._calls_next_s = self._clock.now() + _CALLS_S
         return worked or bool(calling)
+
+    def _settle_calls(self, now: float) -> bool:
+        """Carry out what other threads have called. Returns whether there was anything."""
+        worked = False
+        for bolt in self._manual:
+            if bolt.collector.calls and bolt.settles_at_s() <= now:
+                settle = partial(bolt.notify, "the calls of its threads", bolt.settle_calls)
+                self._call(bolt.task, "the calls of its threads", settle)
+                self._pass_on_postponed(bolt)
+                if bolt.supervision.begin_pause(now) != -inf:
+                    bolt.supervision.check_doubt(now)
+                worked = True
+        for source in self._manual_sources:
+            source.look_at_calls()
+        return worked
 
     def _run_ready(self, now: float) -> bool:
         order = self._order
@@ -158,11 +185,15 @@ class TaskScheduler:
         return may and not spout.done and not spout.output_streams.full
 
     def next_probe_s(self) -> float:
-        """When the next paused bolt with inputs tries one of them; ∞ if there is none."""
+        """When the next paused bolt with inputs, or with calls of other threads, tries one of them;
+        ∞ if there is none."""
         bolts = (b for b in self._order if b is not None and b.supervision.wait is not None)
         paused = (b for b in bolts if not b.supervision.waits and self._has_work(b))
         return min(
-            (b.supervision.resumes_s for b in paused if not b.output_streams.full), default=inf
+            *(b.supervision.resumes_s for b in paused if not b.output_streams.full),
+            *(bolt.settles_at_s() for bolt in self._manual),
+            inf,
+            inf,
         )
 
     def _has_work(self, bolt: BoltTask) -> bool:

@@ -22,7 +22,7 @@ from sunshower.trident.declaration.stage_builder import (
     TaskSettings,
 )
 from sunshower.trident.declaration.streams import BatchStream
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.spouts.adapting import as_trident_spout, how_to_declare
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
@@ -106,8 +106,7 @@ def batches(
         raise DuplicateComponent(f"{where}: there is one of that id already")
     if source.emits is None:
         raise TopologyError(
-            f"{where}: nothing says which fields its records have; give {name_of(type(spout))} "
-            'type=Word, or fields=("word",)'
+            f"{where}: nothing says which fields its records have; {how_to_declare(spout)}"
         )
     schema = columns_schema(source.emits, where)
     check_id(group or id, where)

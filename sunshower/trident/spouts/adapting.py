@@ -14,6 +14,7 @@ Storm: org.apache.storm.trident.TridentTopology.newStream
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from sunshower.errors import TopologyError
@@ -57,13 +58,26 @@ def as_trident_spout(spout: Any) -> TridentSpout:
         raise TopologyError(
             f"a stream of ordinary tuples ({spout if isinstance(spout, Stream) else spout.stream}) "
             "has no batches that could be repeated: give the spout that it comes from, and let "
-            ".each do what its bolts do"
+            ".flat_map do what its bolts do"
         )
     called = f"the class {spout.__name__}" if isinstance(spout, type) else repr(spout)
     raise TopologyError(
         f"{called:.200} makes no batches: give an instance of a BatchSpout, a PartitionedSpout, an "
         "OpaquePartitionedSpout, a TridentSpout, or a Spout with records() or next_tuple"
     )
+
+
+def how_to_declare(spout: Any) -> str:
+    """Return how a source declares its records, for the error that it does not: `declared_by` of
+    its class, or what the arguments of its class allow."""
+    name = type(spout).__name__
+    if (remedy := getattr(spout, "declared_by", None)) is not None:
+        return f"{remedy}"
+    if {"type", "fields"} <= {*signature(type(spout)).parameters}:
+        return f'give {name} type=Word, or fields=("word",)'
+    if isinstance(spout, Spout):
+        return f"write `class {name}(Spout[Word])`, or set its attribute: emits = Word"
+    return f"set the attribute of {name}: emits = Word"
 
 
 def _is_trident_spout(spout: Any) -> bool:

@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from sunshower.arguments import checked
+from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
     BadEmit,
     IncompleteBatch,
@@ -24,6 +26,7 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.failures import Cause, Failure
+from sunshower.runtime.tasks.shared_collector import SharedCollector
 from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Level
@@ -42,12 +45,15 @@ _REST_S = 0.05  # pause before a source without new records is polled again
 
 
 def _emits(spout: Spout[Any], level: Level, refusal: str) -> Any:
-    """What a spout of this level emits. Raises TopologyError for another level."""
+    """What a spout of this level emits; None: nothing says that. Raises TopologyError for another
+    level."""
     name = type(spout).__name__
     signature = spout_signature(spout, name)
     if signature.level is not level:
         raise TopologyError(f"{name} {refusal}")
-    return spout.emits if spout.emits is not None else signature.emits
+    if spout.emits is not None:
+        return spout.emits
+    return None if signature.emits is Any else signature.emits
 
 
 # ---- records ------------------------------------------------------------------------------------
@@ -71,7 +77,8 @@ class PlainSpout(PartitionedSpout):
     ) -> None:
         refusal = (
             "has no records(), of which batches could be made: write it, or next_tuple (for a "
-            "PolledSpout), a BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout"
+            "PolledSpout), a BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout; for "
+            "topics of Kafka there are KafkaTransactional and KafkaOpaque"
         )
         self.emits = _emits(spout, Level.RECORDS, refusal)
         self.kind = SpoutKind.TRANSACTIONAL if repeats else SpoutKind.NON_TRANSACTIONAL
@@ -236,10 +243,14 @@ class _Emitted(NamedTuple):
     message_id: Any
 
 
-class _Collector:
-    """The SpoutCollector that `next_tuple` gets."""
+class _Collector(SharedCollector):
+    """The SpoutCollector that `next_tuple` gets. What other threads emit goes into the next batch
+    that has room."""
 
-    def __init__(self, spout: str) -> None:
+    def __init__(self, spout: str, records_max: int, clock: Clock) -> None:
+        super().__init__(spout, records_max)
+        if isinstance(clock, SystemClock):  # else time is virtual
+            self.wake = _until_next_batch
         self.waiting: deque[_Emitted] = deque()
         self.finished = False
         self._spout = spout
@@ -250,7 +261,12 @@ class _Collector:
                 f"{self._spout} emits {record!r} on stream {stream!r}; batches are made of its "
                 "default stream alone"
             )
-        self.waiting.append(_Emitted(record, message_id))
+        emitted = _Emitted(record, message_id)
+        if get_ident() == self.home:
+            self.catch_up()
+            self.waiting.append(emitted)
+        else:
+            self.hand_over(lambda: (self.waiting.append, (emitted,)), is_emit=True)
 
     def emit_direct(
         self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
@@ -258,7 +274,22 @@ class _Collector:
         raise BadEmit(f"{self._spout} emits {record!r} to task {task}; rows of batches have none")
 
     def finish(self) -> None:
+        if get_ident() == self.home:
+            self._finish()
+        else:
+            self.hand_over(lambda: (self._finish, ()))
+
+    def catch_up(self) -> None:
+        """Carry out the waiting calls of other threads."""
+        for call, arguments in self.take():
+            call(*arguments)
+
+    def _finish(self) -> None:
         self.finished = True
+
+
+def _until_next_batch() -> None:
+    """Wake nobody: the next batch takes what waits."""
 
 
 class _Emitter(Emitter):
@@ -270,7 +301,7 @@ class _Emitter(Emitter):
     ) -> None:
         self._spout, self._bounds, self._clock = spout, bounds, context.clock
         self._kept: dict[int, list[_Emitted]] = {}  # the batches in progress
-        self._out = _Collector(type(spout).__name__)
+        self._out = _Collector(type(spout).__name__, self._bounds.records, self._clock)
         self._ended = ended
         ended.overwrite(0)  # writes of a former life are refused from now on
         spout.open(context)
@@ -297,7 +328,10 @@ class _Emitter(Emitter):
                     self._report(self._spout.ack, one.message_id)
 
     def close(self) -> None:
-        self._spout.close()
+        try:
+            self._spout.close()
+        finally:
+            self._out.close()
 
     def figures(self) -> Mapping[str, float]:
         return self._spout.figures()
@@ -305,10 +339,13 @@ class _Emitter(Emitter):
     def _poll(self, records_max: int | None) -> list[_Emitted]:
         found: list[_Emitted] = []
         room, waiting = Room(self._bounds, self._clock, records_max), self._out.waiting
+        self._out.enter()
         try:
             while len(found) < room.records and room.seconds:
                 if not waiting and not self._out.finished:
                     self._spout.next_tuple(self._out)
+                if not waiting:
+                    self._out.catch_up()
                 if not waiting:
                     break
                 while waiting and len(found) < room.records:
@@ -316,6 +353,8 @@ class _Emitter(Emitter):
         except BaseException:
             waiting.extendleft(reversed(found))  # for the next attempt
             raise
+        finally:
+            self._out.leave()
         return found
 
     def _fail(self, kept: list[_Emitted]) -> None:
@@ -334,7 +373,7 @@ class _Emitter(Emitter):
     def _store_end(self, txid: int) -> None:
         """Store after which batch there are no more rows, before any row of this one is sent."""
         later = any(rows for kept, rows in self._kept.items() if kept > txid)
-        at_end = self._out.finished and not (self._out.waiting or later)
+        at_end = self._out.finished and not (self._out.waiting or self._out.calls or later)
         stored = ended = self._ended.value
         if not at_end and stored <= txid:
             ended = 0

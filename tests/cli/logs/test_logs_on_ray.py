@@ -24,6 +24,7 @@ CODE = """
         def process(self, record: Number) -> None:
             time.sleep(0.02)
             LOG.warning("number %d", record.value)
+            print("checked", record.value)
             if record.value == 3:
                 raise ValueError("three")
 
@@ -35,14 +36,15 @@ CODE = """
 
 def lines_of(here: Command, *how: str) -> list[dict[str, Any]]:
     printed = here("logs", "shop", "--json", *how).stdout
-    return [json.loads(line) for line in printed.splitlines()]
+    # This process shows the output of its Ray, too.
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.ray
 @pytest.mark.long
 def test_events_and_records_of_user_code_are_listed(here: Command, write: Write) -> None:
     here("submit", write(CODE))
-    wanted, end_s = {"started", "failed", "log", "repeated"}, time.time() + 60
+    wanted, end_s = {"started", "failed", "log", "output", "repeated"}, time.time() + 60
     found = lines_of(here)
     while not wanted <= {line["event"] for line in found}:
         assert time.time() < end_s, found
@@ -51,14 +53,18 @@ def test_events_and_records_of_user_code_are_listed(here: Command, write: Write)
     said = next(line for line in found if line["text"] == "number 0")
     assert (said["component"], said["task"], said["worker"]) == ("check", 0, 0)
     assert (said["logger"], said["level"]) == ("shop", "warning")
+    printed = next(line for line in found if line["text"] == "checked 0")
+    assert (printed["component"], printed["task"], printed["worker"]) == ("check", 0, 0)
+    assert (printed["logger"], printed["level"]) == ("stdout", "info")
     failed = next(line for line in found if line["event"] == "failed")
     assert (failed["component"], failed["task"]) == ("check", 0)
     assert "ValueError: three" in failed["text"]
     records = [line for line in found if line["event"] == "log"]
     assert not [line for line in records if line["text"].startswith("message ")], "not twice"
     assert {line["component"] for line in lines_of(here, "--component", "check")} == {"check"}
-    printed = here("logs", "shop").stdout
-    assert "warning shop check[0]: number 0\n" in printed
+    text = here("logs", "shop").stdout
+    assert "warning shop check[0]: number 0\n" in text
+    assert "info    stdout check[0]: checked 0\n" in text
     said = here("logs", "shop", "--component", "chekc", status=1).stderr
     assert "topology 'shop' has no component 'chekc'; it has numbers, check" in said
 

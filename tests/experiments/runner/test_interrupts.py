@@ -32,6 +32,35 @@ def test_the_second_signal_raises(number: signal.Signals) -> None:
             signal.raise_signal(number)
 
 
+def test_a_terminal_that_is_closed_requests_an_end_however_often_it_says_so() -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        signal.raise_signal(signal.SIGHUP)
+        assert interrupts.requested
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_to_quit_ends_at_once() -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGQUIT)
+
+
+def test_a_command_under_nohup_ignores_that_its_terminal_is_closed() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            interrupts.defer()
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.requested
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_before_defer_the_first_signal_raises() -> None:
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)

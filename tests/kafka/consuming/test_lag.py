@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isnan
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -15,12 +16,14 @@ from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.errors import KafkaUnreachable, NotAuthorised
+from sunshower.kafka import KafkaOpaque, KafkaRanges, KafkaTransactional
 from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
 from sunshower.kafka.partitions import group_lag as groups
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.spouts import log_source
 from tests.conftest import Sunshower
+from tests.kafka.fakes import NewBatchRig, NewSpoutRig
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all
 
@@ -216,3 +219,39 @@ def test_the_command_reports_wrong_arguments_within_ten_seconds(
         assert expected in capfd.readouterr().err
         assert clock.now() - before_s < 10
     ports.release()
+
+
+@pytest.mark.parametrize("kind", [KafkaTransactional, KafkaOpaque, KafkaRanges])
+def test_the_lag_of_batches_is_unknown_until_brokers_have_answered_and_while_they_are_down(
+    kind: Any, new_batch_rig: NewBatchRig
+) -> None:
+    rig = new_batch_rig(kind, (0, 250), seconds=1.0)
+    assert isnan(rig.spout.figures()["lag"]), "a process that has just started"
+    rig.batch(p0=None)
+    known = rig.spout.figures()["lag"]
+    assert known >= 0
+    rig.client.is_cut = True
+    assert isnan(rig.spout.figures()["lag"])
+    rig.client.is_cut = False
+    assert rig.spout.figures()["lag"] == known
+
+
+def test_a_task_without_partitions_has_no_lag_once_a_batch_is_committed(
+    new_batch_rig: NewBatchRig,
+) -> None:
+    rig = new_batch_rig(KafkaOpaque, seconds=1.0)
+    rig.batch()
+    assert isnan(rig.spout.figures()["lag"])
+    rig.spout.committed({})
+    assert rig.spout.figures()["lag"] == 0
+
+
+def test_the_lag_of_a_spout_is_unknown_while_all_brokers_are_down(
+    new_spout_rig: NewSpoutRig,
+) -> None:
+    rig = new_spout_rig((0, 10))
+    rig.open()
+    rig.poll()
+    assert rig.spout.figures()["lag"] >= 0
+    rig.client.is_cut = True
+    assert isnan(rig.spout.figures()["lag"])

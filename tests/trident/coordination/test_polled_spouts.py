@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import Context, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import BadEmit, ClusterError, StaleAttempt, TopologyError
+from sunshower.errors import BadEmit, ClusterError, ProtocolError, StaleAttempt, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.port import Attempt
@@ -81,6 +83,29 @@ def test_a_batch_is_what_next_tuple_emits_now_up_to_the_bounds() -> None:
     assert queue.acked == [0, 1, 2, 3, 4, 5, 6]
     assert not queue.failed
     assert (drive.spout.kind, drive.spout.emits) == (SpoutKind.NON_TRANSACTIONAL, Word)
+
+
+class Pushed(Queue):
+    """A thread emits all, and finishes."""
+
+    def next_tuple(self, out: SpoutCollector[Word]) -> None:
+        self.out = out
+        thread = Thread(target=self.push)
+        thread.start()
+        thread.join()
+
+    def push(self) -> None:
+        for number, word in self.open_words.copy().items():
+            self.out.emit(Word(word), number)
+        self.out.finish()
+
+
+def test_what_a_thread_emits_goes_into_the_next_batches_and_finish_follows_it() -> None:
+    drive = Drive(polled(spout := Pushed("abc")))
+    assert [text(rows) for rows in drive.run()] == ["abc"]
+    drive.close()
+    with pytest.raises(ProtocolError, match="Pushed is closed"), ThreadPoolExecutor(1) as pool:
+        pool.submit(spout.out.emit, Word("d"), 3).result()
 
 
 def test_a_spout_that_has_finished_ends_the_stream_after_its_last_row() -> None:

@@ -325,12 +325,17 @@ class BoltTask(Supervised):
 
     def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:
         """The failure of each input of a batch that failed as a whole, by index."""
-        failure = self.failure(error)
-        judged = failure
-        for index in range(min(len(batch), _JUDGED_MAX)):
-            judged = self.errors.judge(failure, _record_at(batch.records, index), error)
+        count = min(len(batch), _JUDGED_MAX)
+        judged = self._judge_records(error, [_record_at(batch.records, i) for i in range(count)])
         self._next_failure = len(batch)
         return dict.fromkeys(range(len(batch)), judged)
+
+    def _judge_records(self, error: BaseException, records: Sequence[Any]) -> Failure:
+        """The failure of inputs that failed together; the first few are judged."""
+        judged = failure = self.failure(error)
+        for record in records[:_JUDGED_MAX]:
+            judged = self.errors.judge(failure, record, error)
+        return judged
 
     def _not_prepared(self, _: Any) -> Any:
         raise RuntimeError(f"{self.task.name} is not prepared")

@@ -59,6 +59,7 @@ class KeyedBolt(Bolt[Any, Any]):
     def announce(self, stream: PlannedStream, records: Sequence[Any]) -> None:
         """These records are the next: their states are read at once, with the first."""
         self._announced = stream, records
+        self._state.enter()
 
     def process(self, record: Any) -> Iterator[Any]:
         self._begin()

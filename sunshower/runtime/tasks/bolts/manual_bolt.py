@@ -1,7 +1,8 @@
 """Runs bolts at the manual level: Storm's execute(tuple, out), with misuse detected at the call.
 
 In Storm a second ack, an ack after a fail, or an emit on an acked anchor silently unbalances the
-tree until the timeout; here the collector raises AlreadySettled in the offending line.
+tree until the timeout; here the collector raises AlreadySettled in the offending line. Any thread
+may call it: see shared_collector.py.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from math import inf
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,8 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
+from sunshower.runtime.tasks.user_code import RAISED, TaskError, no_way
 from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
 from sunshower.texts import describe
@@ -38,7 +42,18 @@ class InputState(Enum):
 class InputTuple(Anchor):
     """One input: its record, its source, and its edges in the tuple trees."""
 
-    __slots__ = ("component", "edges", "given_up", "record", "shared", "state", "stream", "task")
+    __slots__ = (
+        "bolt",
+        "claim",
+        "component",
+        "edges",
+        "given_up",
+        "record",
+        "shared",
+        "state",
+        "stream",
+        "task",
+    )
 
     def __init__(
         self,
@@ -55,7 +70,9 @@ class InputTuple(Anchor):
         self.task = task
         self.stream = stream
         self.edges = edges
-        self.state = InputState.OPEN
+        self.state = InputState.OPEN  # only the task's thread changes it
+        self.claim = InputState.OPEN  # what another thread has called, perhaps not carried out yet
+        self.bolt: Any = None  # the object that has it
         self.given_up = False  # its trees failed while it was open: its ack is not reported
         self.shared = False  # whether its trees are those of a shared batch
 
@@ -63,14 +80,93 @@ class InputTuple(Anchor):
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
 
 
-class CollectorHandle:
-    """The Collector passed to a bolt: one object for as long as the bolt object lives."""
+class CollectorHandle(SharedCollector):
+    """The Collector passed to a bolt."""
 
     def __init__(self, task: ManualBoltTask) -> None:
+        super().__init__(task.task.name, task.service.records_max)
         self.task = task
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
+    def emit(
+        self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *, stream: str = DEFAULT
+    ) -> None:
+        if get_ident() != self.thread:
+            self._hand_over_emit(stream, record, anchors)
+            return
+        if self.calls:
+            self.task.catch_up()
+        self.task.emit(stream, record, anchors)
+
+    def emit_direct(
+        self,
+        task: int,
+        record: Any,
+        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+        *,
+        stream: str = DEFAULT,
+    ) -> None:
+        if get_ident() != self.thread:
+            self._hand_over_emit(stream, record, anchors, task)
+            return
+        if self.calls:
+            self.task.catch_up()
+        self.task.emit(stream, record, anchors, task)
+
+    def ack(self, tuple: InputTuple) -> None:
+        if get_ident() != self.thread:
+            self._hand_over_settling(tuple, InputState.ACKED, (ManualBoltTask.ack, (tuple,)))
+            return
+        if self.calls:
+            self.task.catch_up()
+        self.task.must_be_open(tuple, "acked")
+        self.task.ack(tuple)
+
+    def fail(self, tuple: InputTuple, reason: str | BaseException = "") -> None:
+        failure = self.task.failure_for(reason)
+        if get_ident() != self.thread:
+            call = ManualBoltTask.fail, (tuple, failure)
+            self._hand_over_settling(tuple, InputState.FAILED, call)
+            return
+        if self.calls:
+            self.task.catch_up()
+        self.task.must_be_open(tuple, "failed")
+        self.task.fail(tuple, failure)
+
+    def reset_timeout(self, tuple: InputTuple) -> None:
+        if get_ident() != self.thread:
+            call = ManualBoltTask.postpone, (tuple,)
+            self._hand_over_settling(tuple, InputState.OPEN, call)
+            return
+        if self.calls:
+            self.task.catch_up()
+        self.task.must_be_open(tuple, "given more time")
+        self.task.postpone(tuple)
+
+    def _hand_over_emit(
+        self, stream: str, record: Any, anchors: Any, task: int | None = None
+    ) -> None:
+        self.task.check(stream, record, task)
+
+        def claim() -> Call:
+            checked = self.task.open_anchors(anchors)
+            return ManualBoltTask.add, (stream, record, checked, task)
+
+        self.hand_over(claim, is_emit=True)
+
+    def _hand_over_settling(self, tuple: InputTuple, claimed: InputState, call: Call) -> None:
+        def claim() -> Call:
+            self.task.must_be_open(tuple, _AS_CALLED[claimed])
+            tuple.claim = claimed
+            return call
+
+        self.hand_over(claim)
+
+
+_AS_CALLED = {
+    InputState.ACKED: "acked",
+    InputState.FAILED: "failed",
+    InputState.OPEN: "given more time",
+}
 
 
 class ManualBoltTask(BoltTask):
@@ -82,12 +178,20 @@ class ManualBoltTask(BoltTask):
         super().__init__(*args)
         self._sender = AnchoredSender(self.output_streams)
         self._emits_left = self._emits_max = self.service.records_max
-        self._collector = CollectorHandle(self)
+        self.collector = CollectorHandle(self)
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
+        self._was_replaced = False  # whether there are inputs of another object of the bolt
         self.postponed: list[int] = []  # roots whose timeout is to be reset
 
     def process(self, batch: Batch) -> Batch | None:
+        self.collector.enter()
+        try:
+            return self._execute_all(batch)
+        finally:
+            self.collector.leave()
+
+    def _execute_all(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
         if batch.shared:  # in the event log: passed on to this task with other edges
             self.instrument.settled(batch, {})
@@ -107,13 +211,14 @@ class ManualBoltTask(BoltTask):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])
-            tuple.shared = batch.in_common
+            tuple.shared, tuple.bolt = batch.in_common, self.bolt
             if self.note is not None:
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max
             try:
-                execute(tuple, self._collector)
+                execute(tuple, self.collector)
             except RAISED as error:
+                self.catch_up()
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
             if self.errors.stops or len(self._sender) >= most:
                 begun = index + 1
@@ -121,18 +226,54 @@ class ManualBoltTask(BoltTask):
         if begun < len(batch):
             batch, rest = batch.split(begun)
         self._executed.add(batch.stream, begun)
+        self.catch_up()
         self._carry_out(batch)
         self._end_batch(begun)
         return rest
 
+    def adopt(self, bolt: Any) -> None:
+        self._was_replaced |= self.bolt is not None and self.bolt is not bolt
+        super().adopt(bolt)
+
     def tick(self) -> None:
         """Call the bolt's tick; what it requested before it raised is still carried out."""
         self._emits_left = self._emits_max
+        self.collector.enter()
         try:
             outputs = self._made_by_tick()
         finally:
             self._carry_out(None)
+            self.collector.leave()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls of other threads wait."""
+        return bool(self.collector.calls)
+
+    def catch_up(self) -> None:
+        """Add the waiting calls of other threads to those of this thread; not while another object
+        of the bolt is tried, because they are not of that object."""
+        if self.on_trial:
+            return
+        for call, arguments in self.collector.take():
+            call(self, *arguments)
+
+    def settle_calls(self) -> None:
+        """Carry out the waiting calls of other threads."""
+        self.collector.enter()
+        try:
+            self.catch_up()
+            self._carry_out(None)
+        finally:
+            self.collector.leave()
+
+    def settles_at_s(self) -> float:
+        """When `settle_calls` may be called: not while receivers have no credit, nor between two
+        tries of a paused bolt whose `flush` may raise; ∞ if that depends on credit."""
+        if not self.collector.calls or self.output_streams.full:
+            return inf
+        return self.supervision.resumes_s if self._flushes else -inf
 
     def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
         """Fail an input whose `execute` raised, even if it acked the input before."""
@@ -148,11 +289,13 @@ class ManualBoltTask(BoltTask):
             try:
                 self._call_flush()
             except RAISED as error:
-                judged = None if batch is None else self._judge_all(error, batch)[0]
-                self._fail_batch(judged or self.failure(error))
-        if self.on_trial:
-            self._failures += [(tuple, self._tried) for tuple in self._settled]
-            self._settled = []
+                if batch is not None:
+                    failure = self._judge_all(error, batch)[0]
+                else:
+                    failure = self._judge_records(error, [t.record for t in self._settled])
+                self._fail_batch(failure)
+        if self.on_trial or self._was_replaced:
+            self._fail_tried()
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
         settled = [tuple for tuple in self._settled if not tuple.given_up]
@@ -182,6 +325,13 @@ class ManualBoltTask(BoltTask):
             for tuple in (one for one in anchors if isinstance(one, InputTuple)):
                 if tuple.state is InputState.OPEN:
                     self._give_up(tuple, failure)
+
+    def _fail_tried(self) -> None:
+        """Fail inputs that another object of the bolt has acked, or this one on trial: what it
+        holds in memory is lost."""
+        tried = [t for t in self._settled if self.on_trial or t.bolt is not self.bolt]
+        self._failures += [(tuple, self._tried) for tuple in tried]
+        self._settled = [tuple for tuple in self._settled if tuple not in tried]
 
     def _give_up(self, tuple: InputTuple, failure: Failure) -> None:
         """Fail the trees of an input that stays open for the bolt."""
@@ -213,54 +363,65 @@ class ManualBoltTask(BoltTask):
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         transfer = super().pack(stays=stays, now=now)
         if stays:
-            transfer.collector = self._collector
+            transfer.collector = self.collector
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:
         super().unpack(transfer, context)
         if transfer.collector is not None:  # the bolt may have kept its collector
-            self._collector = transfer.collector
-            self._collector.task = self
+            transfer.collector.wake = self.collector.wake
+            self.collector = transfer.collector
+            self.collector.task = self
 
-    # The Collector interface of topologies/components.py, called by user code.
+    def close(self) -> TaskError | None:
+        try:
+            return super().close()
+        finally:
+            self.collector.close()
 
-    def emit(
-        self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *, stream: str = DEFAULT
-    ) -> None:
-        self._sender.check(stream, record)
+    # Called by the collector; those that check, from any thread.
+
+    def emit(self, stream: str, record: Any, anchors: Any, task: int | None = None) -> None:
+        """Add a record of this call of the bolt."""
+        self.check(stream, record, task)
         self._count_emit()
-        self._sender.add(stream, record, self._open_anchors(anchors))
+        self._sender.add(stream, record, self.open_anchors(anchors), task)
 
-    def emit_direct(
-        self,
-        task: int,
-        record: Any,
-        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
-        *,
-        stream: str = DEFAULT,
-    ) -> None:
+    def check(self, stream: str, record: Any, task: int | None) -> None:
+        """Raise BadEmit for a record that cannot be sent."""
         self._sender.check(stream, record, task)
-        self._count_emit()
-        self._sender.add(stream, record, self._open_anchors(anchors), task)
+
+    def add(
+        self, stream: str, record: Any, anchors: list[InputTuple], task: int | None = None
+    ) -> None:
+        """Add a record of another thread, checked when it called. An anchor that was acked at the
+        same time is left out: its report cannot contain another edge."""
+        still = [anchor for anchor in anchors if anchor.state is not InputState.ACKED]
+        self._sender.add(stream, record, still, task)
 
     def ack(self, tuple: InputTuple) -> None:
-        self._must_be_open(tuple, "acked")
-        tuple.state = InputState.ACKED
-        self._acked += 1
-        self._settled.append(tuple)
+        """Ack an open input; of another thread, unless it failed meanwhile."""
+        if tuple.state is InputState.OPEN:
+            tuple.state = InputState.ACKED
+            self._acked += 1
+            self._settled.append(tuple)
 
-    def fail(self, tuple: InputTuple, reason: str | BaseException = "") -> None:
-        self._must_be_open(tuple, "failed")
+    def fail(self, tuple: InputTuple, failure: Failure) -> None:
+        """Fail an open input; of another thread, unless it was settled meanwhile."""
+        if tuple.state is InputState.OPEN:
+            self._fail(tuple, failure)
+
+    def postpone(self, tuple: InputTuple) -> None:
+        """Give its trees more time."""
+        self.postponed += tuple.roots
+
+    def failure_for(self, reason: str | BaseException) -> Failure:
+        """The failure of an input that the bolt fails for this reason."""
         if isinstance(reason, BaseException):
-            self._fail(tuple, self.failure(reason))
-            return
+            return self.failure(reason)
         text = without_secrets(reason if isinstance(reason, str) else describe(reason))
         place = (self.task.component, self.task.index, text)
-        self._fail(tuple, Failure(Cause.FAILED, *place, worker=self.task.worker))
-
-    def reset_timeout(self, tuple: InputTuple) -> None:
-        self._must_be_open(tuple, "given more time")
-        self.postponed += tuple.roots
+        return Failure(Cause.FAILED, *place, worker=self.task.worker)
 
     def _fail(self, tuple: InputTuple, failure: Failure) -> None:
         tuple.state = InputState.FAILED
@@ -277,15 +438,18 @@ class ManualBoltTask(BoltTask):
                 "returns. Emit fewer in a call, or yield them in process(), which sends as it goes"
             )
 
-    def _open_anchors(self, anchors: Any) -> list[InputTuple]:
+    def open_anchors(self, anchors: Any) -> list[InputTuple]:
+        """The anchors as a list. Raises AlreadySettled if one of them is not open."""
         found = [anchors] if isinstance(anchors, InputTuple) else list(anchors)
         for anchor in found:
-            self._must_be_open(anchor, "an anchor")
+            self.must_be_open(anchor, "an anchor")
         return found
 
-    def _must_be_open(self, tuple: InputTuple, what: str) -> None:
-        if tuple.state is not InputState.OPEN:
+    def must_be_open(self, tuple: InputTuple, what: str) -> None:
+        """Raise AlreadySettled for an input that is acked or failed, or will be."""
+        if tuple.state is not InputState.OPEN or tuple.claim is not InputState.OPEN:
+            before = tuple.claim if tuple.state is InputState.OPEN else tuple.state
             raise AlreadySettled(
                 f"{tuple!r} cannot be {what} in {self.task.name}: it was "
-                f"{tuple.state.value} before. Ack or fail each input once, after its last emit"
+                f"{before.value} before. Ack or fail each input once, after its last emit"
             )

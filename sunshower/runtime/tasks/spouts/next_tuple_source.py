@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from sunshower.errors import BadEmit
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
@@ -49,13 +51,15 @@ class NextTupleSource(SpoutSource):
         self._emissions: deque[Emission] = deque()
         self._count = 0
         self._sender = AnchoredSender(task.output_streams)
+        self.collector = SpoutCollectorHandle(self, task.task.name, task.service.records_max)
         self._drained: Any = None  # the spout object whose `drain` was called
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
-        return not self._emissions
+        return not self._emissions and not self.collector.calls
 
     def draw(self, limit: int, now: float) -> Drawn:
+        self._catch_up(max(0, limit - len(self._emissions)))
         asks = not self._host.exhausted and len(self._emissions) < limit
         self._ask(limit)
         if asks and self.error is None:
@@ -68,17 +72,46 @@ class NextTupleSource(SpoutSource):
         numbers = np.array([one.number for one in fresh if self._is_tracked(one)], np.int64)
         return Drawn(numbers, fresh, fresh, len(fresh), has_more=not self.is_empty)
 
-    def put(self, emission: Emission) -> None:
+    def put(self, stream: str, record: Any, message_id: Any, task: int | None = None) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
-        self._sender.check(emission.stream, emission.record, emission.task)
-        if self._host.watermarks.on and emission.message_id is None:
+        self.check(stream, record, message_id, task)
+        if self.collector.calls:
+            self._catch_up()
+        self.keep(stream, record, message_id, task)
+
+    def check(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
+        """Raise BadEmit for an emit that cannot be sent. Any thread may call it."""
+        self._sender.check(stream, record, task)
+        if message_id is None and self._host.watermarks.on:
             raise BadEmit(
                 "a record without a message id, which no window waits for: the spout feeds a "
                 "window, so emit each record with one"
             )
-        self._emissions.append(emission._replace(number=self._count))
+
+    def check_unfinished(self) -> None:
+        """Raise BadEmit if no record may follow, for other threads."""
+        if self._host.exhausted:
+            raise BadEmit(
+                f"{self._task.name} emits no more records: it has finished or is quarantined, or "
+                "the topology drains. End the thread that emits in drain(), or after finish()"
+            )
+
+    def keep(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
+        """Keep a checked emit until it is sent."""
+        self._emissions.append(Emission(stream, record, message_id, task, 1, self._count))
         self._count += 1
         self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector
+
+    def look_at_calls(self) -> None:
+        """End the wait for the next poll if emits of other threads wait."""
+        if self.collector.calls:
+            self._host.rest.end()
+
+    def _catch_up(self, most: int | None = None) -> None:
+        """Carry out the waiting calls of other threads, `most` at most."""
+        if self.collector.calls:
+            for call, arguments in self.collector.take(most):
+                call(self, *arguments)
 
     def adopt(self, spout: Any) -> None:
         if self._host.exhausted:  # a drain was requested before `open`
@@ -97,12 +130,13 @@ class NextTupleSource(SpoutSource):
 
     def _ask(self, limit: int) -> None:
         """Call next_tuple until `limit` emits wait, or it emits nothing, or raises."""
-        emitted = self._emissions
+        emitted, collector = self._emissions, self.collector
         next_tuple = self._host.instrument.faults.around_next_tuple(
-            partial(self._host.spout.next_tuple, _Collector(self)),
+            partial(self._host.spout.next_tuple, collector),
             emitted,
             self._host.output.schema,
         )
+        collector.enter()
         try:
             while not self._host.exhausted and len(emitted) < limit:
                 before = len(emitted)
@@ -111,6 +145,8 @@ class NextTupleSource(SpoutSource):
                     break
         except RAISED as error:
             self.error = as_raised(self._task, "next_tuple", error)
+        finally:
+            collector.leave()
 
     def _is_tracked(self, emission: Emission) -> bool:
         return self._host.is_tracked and emission.message_id is not None
@@ -167,9 +203,12 @@ class NextTupleSource(SpoutSource):
         self._host.tell_acked(self.message_ids(released))
 
     def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
-        transfer.ahead, transfer.drawn = list(self._emissions), self._count
-        if not stays:
+        if stays:
+            transfer.collector = self.collector  # the spout may have kept it
+        else:
             transfer.state = self._host.spout.snapshot()
+            self._catch_up()  # after the snapshot: rather twice than never
+        transfer.ahead, transfer.drawn = list(self._emissions), self._count
 
     def unpack(self, transfer: TaskTransfer) -> None:
         if transfer.instance is None:
@@ -177,21 +216,47 @@ class NextTupleSource(SpoutSource):
             guard(self._task, "restore", restore)
         self._emissions.extend(transfer.ahead)
         self._count = transfer.drawn
+        if transfer.collector is not None:
+            transfer.collector.wake = self.collector.wake
+            self.collector = transfer.collector
+            self.collector.source = self
+
+    def close(self) -> None:
+        self.collector.close()
 
 
-class _Collector:
+class SpoutCollectorHandle(SharedCollector):
     """The SpoutCollector passed to next_tuple."""
 
-    def __init__(self, source: NextTupleSource) -> None:
-        self._source = source
+    def __init__(self, source: NextTupleSource, name: str, calls_max: int) -> None:
+        super().__init__(name, calls_max)
+        self.source = source
 
     def emit(self, record: Any, message_id: Any = None, *, stream: str = DEFAULT) -> None:
-        self._source.put(Emission(stream, record, message_id))
+        if get_ident() == self.home:
+            self.source.put(stream, record, message_id)
+        else:
+            self._hand_over_emit(stream, record, message_id, None)
 
     def emit_direct(
         self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
     ) -> None:
-        self._source.put(Emission(stream, record, message_id, task))
+        if get_ident() == self.home:
+            self.source.put(stream, record, message_id, task)
+        else:
+            self._hand_over_emit(stream, record, message_id, task)
 
     def finish(self) -> None:
-        self._source.finish()
+        if get_ident() == self.home:
+            self.source.finish()
+        else:
+            self.hand_over(lambda: (NextTupleSource.finish, ()))
+
+    def _hand_over_emit(self, *emit: Any) -> None:
+        self.source.check(*emit)
+
+        def claim() -> Call:
+            self.source.check_unfinished()
+            return NextTupleSource.keep, emit
+
+        self.hand_over(claim, is_emit=True)

@@ -66,7 +66,7 @@ class RequestSource(NextTupleSource):
 
     def _ask(self, limit: int) -> None:
         for id, record in self._requests.take(limit - len(self._emissions)):
-            self.put(Emission(DEFAULT, record, id))
+            self.put(DEFAULT, record, id)
         if self._requests.ends and self.is_empty:
             self._host.exhausted = True
 

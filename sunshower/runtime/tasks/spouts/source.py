@@ -161,6 +161,9 @@ class SpoutSource:
     def unpack(self, transfer: TaskTransfer) -> None:
         """Continue with what `pack` has added. Raises Raised."""
 
+    def close(self) -> None:
+        """The spout object is closed."""
+
     def listens(self, spout: Any) -> bool:
         """Whether the spout gets a call of `ack` for complete messages."""
         return type(spout).ack is not Spout.ack

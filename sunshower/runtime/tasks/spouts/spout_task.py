@@ -357,7 +357,10 @@ class SpoutTask(Supervised):
         if not self.is_open:
             return None
         self.is_open = self._hears_ack = self._hears_fail = False
-        return self.notify("close", self.spout.close)
+        try:
+            return self.notify("close", self.spout.close)
+        finally:
+            self.source.close()
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""

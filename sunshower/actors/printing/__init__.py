@@ -1,0 +1,1 @@
+"""What the code in a worker prints, for the log of its topology."""
