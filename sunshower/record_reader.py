@@ -143,7 +143,7 @@ class _Misfit(ValueError):
     text stands for the value, which is described only for the error that is reported."""
 
     def __init__(
-        self, text: str, value: Any = None, *, place: str = "", cause: _Misfit | None = None
+        self, text: str, value: Any = _ABSENT, *, place: str = "", cause: _Misfit | None = None
     ) -> None:
         super().__init__(text)
         self.value, self.place, self.cause = value, place, cause
@@ -154,7 +154,9 @@ class _Misfit(ValueError):
         while misfit.cause is not None:
             misfit = misfit.cause
             places.append(misfit.place)
-        text = str(misfit).replace("{}", describe(misfit.value, _SHOWN_BYTES), 1)
+        text = str(misfit)
+        if misfit.value is not _ABSENT:
+            text = text.replace("{}", describe(misfit.value, _SHOWN_BYTES), 1)
         place = "".join(places)
         return f"{clip(name + place)}: {text}" if place else text
 
@@ -630,53 +632,59 @@ class _RecordReader:
 
 
 class _UnionReader:
-    """Reads a value that may be of several types: of the first that it fits. A record must have no
-    other names than those in the value, and records of two types must not fit both."""
+    """Reads a value that may be of several types: of the first that it fits. If several of them are
+    read from objects, a record must know all names of the object, one that has no others comes
+    first, and two records must not fit."""
 
     def __init__(self, members: Sequence[tuple[Any, Read]], readers: _Readers) -> None:
-        self._members = members
         kinds = [get_origin(kind) or kind for kind, _ in members]
-        self._records = [readers.record(kind) if is_record(kind) else None for kind in kinds]
-        of_objects = [one for one in kinds if is_record(one) or _is_of_objects(one)]
-        self._is_strict = len(of_objects) > 1
+        self._members = [
+            (read, readers.record(kind) if is_record(kind) else None)
+            for kind, (_, read) in zip(kinds, members, strict=True)
+        ]
+        self._is_strict = sum(is_record(kind) or _is_of_objects(kind) for kind in kinds) > 1
+        self._has_one_record = sum(map(is_record, kinds)) == 1
         self._names = " | ".join(_name(kind) for kind, _ in members)
 
     def read(self, value: Any) -> Any:
-        fitting: list[tuple[bool, _RecordReader, Any]] = []
-        other: list[Any] = []
-        errors: list[_Misfit] = []
-        for (_, read), record in zip(self._members, self._records, strict=True):
-            if record is not None and self._is_strict and record.lacks(value):
-                continue
-            try:
-                result = read(value)
-            except _Misfit as error:
-                if record is not None:
-                    errors.append(error)
-                continue
-            if record is None:
-                if not self._is_strict or type(value) is not dict:
-                    return fitting[0][2] if fitting else result
-                other.append((result, bool(fitting)))
-                continue
-            if not self._is_strict:
-                return result
-            is_exact = type(value) is not dict or value.keys() == record.names
-            fitting.append((is_exact, record, result))
-        return self._chosen(value, fitting, other, errors)
-
-    def _chosen(self, value: Any, fitting: Any, other: Any, errors: Any) -> Any:
-        exact = [one for one in fitting if one[0]] or fitting
-        if len(exact) > 1:
-            names = " and ".join(sorted(record._kind.__name__ for _, record, _ in exact))
-            raise _Misfit(f"{{}} may be a record of {names}", value)
-        if exact and (exact[0][0] or not other or other[0][1]):
-            return exact[0][2]
-        if other:
-            return other[0][0]
-        if len(errors) == 1 and sum(one is not None for one in self._records) == 1:
-            raise _Misfit("", cause=errors[0])
+        misfits: list[_Misfit] = []
+        members = self._members
+        if self._is_strict and type(value) is dict:
+            names, known = value.keys(), members
+            members = [one for one in known if one[1] is not None and one[1].names == names]
+            if found := self._fitting(value, members, misfits):
+                return self._only(value, found)
+            members = [
+                one
+                for one in known
+                if one not in members and (one[1] is None or not one[1].lacks(value))
+            ]
+        if found := self._fitting(value, members, misfits):
+            return self._only(value, found)
+        if self._has_one_record and misfits:
+            raise _Misfit("", cause=misfits[0])  # with the field that does not fit
         raise _Misfit(f"{{}} is no {self._names}", value)
+
+    def _fitting(self, value: Any, members: Any, misfits: list[_Misfit]) -> list[Any]:
+        """What is read for the first member that fits; for a record, for the others, too."""
+        found: list[Any] = []
+        for read, record in members:
+            if found and record is None:
+                break
+            try:
+                found.append(read(value))
+            except _Misfit as error:
+                misfits += [] if record is None else [error]
+            else:
+                if record is None or not self._is_strict:
+                    break
+        return found
+
+    def _only(self, value: Any, found: list[Any]) -> Any:
+        if len(found) == 1:
+            return found[0]
+        names = " and ".join(sorted(type(one).__name__ for one in found))
+        raise _Misfit(f"{{}} may be a record of {names}", value)
 
 
 # ---- values without a type in msgspec ---------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Records that `records_before.jsonl` has as they were written when a NamedTuple within another
-value was an array, one in a line."""
+"""Records whose JSON in `records_before.jsonl` has arrays in place of NamedTuples within values."""
 
 from __future__ import annotations
 

@@ -486,6 +486,32 @@ def test_a_constructor_runs_once_for_each_record(read: Read) -> None:
     assert made == ["Valid 2"]
 
 
+@dataclass
+class Exact:
+    name: str
+
+    def __post_init__(self) -> None:
+        made.append(f"Exact {self.name}")
+
+
+@dataclass
+class Wider(Exact):
+    count: int = 0
+
+
+class OneOf(NamedTuple):
+    value: Wider | Exact | dict[str, str]
+
+
+@every_format
+def test_only_the_constructor_of_the_member_of_a_union_runs(read: Read) -> None:
+    made.clear()
+    assert read(OneOf, {"value": {"name": "a"}}) == OneOf(Exact("a"))
+    assert read(OneOf, {"value": {"name": "b", "count": 1}}) == OneOf(Wider("b", 1))
+    assert read(OneOf, {"value": {"name": "c", "more": "d"}}).value == {"name": "c", "more": "d"}
+    assert made == ["Exact a", "Exact a", "Exact b", "Exact b"]  # each once by the test
+
+
 @every_format
 def test_no_constructor_runs_for_values_of_other_types(read: Read) -> None:
     made.clear()
@@ -494,6 +520,12 @@ def test_no_constructor_runs_for_values_of_other_types(read: Read) -> None:
             with pytest.raises(UnreadableRecord):
                 read(kind, wrong)
     assert made == []
+
+
+@every_format
+def test_braces_in_a_message_stay(read: Read) -> None:
+    with pytest.raises(UnreadableRecord, match=r"Values\.price: '\{\}' is no Decimal"):
+        read(Values, {"price": "{}"})
 
 
 @every_format
