@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, IntFlag
 from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -33,6 +34,7 @@ KEYS = [
     *("sfixed32", "sfixed64", "bool", "string"),
 ]
 FORMS = ["plain", "optional", "oneof", "repeated", *(f"map of {key}" for key in KEYS)]
+NUMBERS = count()  # of the files
 NAMES = ["value", "HasField", "DESCRIPTOR", "seconds"]  # of fields, and of what a message has
 
 
@@ -60,7 +62,9 @@ def described(name: str, kind: str, number: int, package: str, **more: Any) -> A
 
 
 @cache
-def message_class(kind: str, form: str = "plain", syntax: str = "proto3", name: str = "value") -> Any:
+def message_class(
+    kind: str, form: str = "plain", syntax: str = "proto3", name: str = "value"
+) -> Any:
     """The class of messages Sent, with one field that has such values."""
     package = f"values_{message_class.cache_info().misses}"
     sent: dict[str, Any] = {"name": "Sent"}
@@ -88,7 +92,9 @@ def message_class(kind: str, form: str = "plain", syntax: str = "proto3", name: 
     ]
     members = [{"name": f"{package}_{one.name}", "number": one.value} for one in Color]
     described_file = {
-        **{"name": f"{package}.proto", "package": package, "syntax": syntax},
+        "name": f"{package}.proto",
+        "package": package,
+        "syntax": syntax,
         "dependency": [f"google/protobuf/{one}.proto" for one in WELL_KNOWN],
         "messageType": [sent, {"name": "Leaf", "field": leaf}],
         "enumType": [{"name": "Color", "value": members}],
@@ -281,7 +287,10 @@ def test_a_negative_number_is_no_flag(number: int) -> None:
     for data, form in (
         (message(value=number).SerializeToString(), Protobuf(message, record)),
         (b'{"value": %d}' % number, Json(record)),
-        (b"\x81\xa5value" + bytes([0xD2]) + number.to_bytes(4, "big", signed=True), MessagePack(record)),
+        (
+            b"\x81\xa5value" + bytes([0xD2]) + number.to_bytes(4, "big", signed=True),
+            MessagePack(record),
+        ),
     ):
         with pytest.raises(UnreadableRecord, match=f"{number} is no Right"):
             form.decoder("topic", "value")(data)
