@@ -142,4 +142,4 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     counters = {"executed", "transferred", "acked", "failed", "replayed", "pending", "expired"}
     assert {*found, *component} - {*named, *counters} == set()
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
-    assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt"}
+    assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt", "filling"}
