@@ -203,7 +203,8 @@ def sent(draw: st.DrawFn) -> Sent:
     has_presence = syntax == "proto2" or "optional" in form or form == "oneof" or "." in kind
     written: Any = write
     if form == "repeated":
-        annotation, values = list[annotation], st.lists(values, max_size=3)  # type: ignore[valid-type]
+        annotation = list[annotation]  # type: ignore[valid-type]
+        values = st.lists(values, max_size=3)
         written = lambda many: [*map(write, many)]  # noqa: E731
     elif form.startswith("map"):
         key_of, keys, _ = KINDS[form.removeprefix("map of ")]
