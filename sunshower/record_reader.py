@@ -816,7 +816,8 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
             within.append((plain, member))
         else:
             members.setdefault(text, member)
-    may_be_made = issubclass(kind, Flag) or not restores
+    is_flag = issubclass(kind, Flag)
+    may_be_made = is_flag or not restores
     make: Any = member_of(kind) if restores else kind
 
     def read(value: Any) -> Any:
@@ -829,8 +830,8 @@ def _enum(kind: type[Enum], restores: bool) -> Read:
         if found is not None:
             return found
         try:
-            if may_be_made and type(value) in types:  # several of a Flag
-                return make(value)
+            if may_be_made and type(value) in types and not (is_flag and value < 0):
+                return make(value)  # several of a Flag, which has others for a negative number
         except (TypeError, ValueError):
             pass
         raise _Misfit(f"{{}} is no {kind.__name__}", value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from uuid import UUID
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
 from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
@@ -377,11 +376,12 @@ class _Column(NamedTuple):
 
 
 def _as_json(value: Any) -> str | None:
-    """A value as JSON. Raises ValueError for NaN, and for keys that JSON cannot tell apart."""
+    """A value as JSON, with the records in it as objects. Raises ValueError for NaN, and for keys
+    that JSON cannot tell apart."""
     if value is None:
         return None
     _check_names(value)
-    return json.dumps(value, default=for_json, allow_nan=False)
+    return json_text(value)
 
 
 def _check_names(value: Any) -> None:

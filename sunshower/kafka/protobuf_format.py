@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from operator import attrgetter
 from typing import Any
 
 from sunshower.arguments import Instance, Values
 from sunshower.errors import ConfigError
 from sunshower.kafka.formats import Decode, Format, check_record_type, decoder_of_records
+from sunshower.texts import describe
 
 _Convert = Callable[[Any], Any]
 
@@ -20,6 +22,7 @@ _WRAPPERS = {
 }
 _IDS = Instance((set, frozenset, list, tuple), "True, False, or ids of schemas, such as {7}", False)
 _ID = Values(int, "the id of a schema, a whole number", least=0)
+_SHOWN_BYTES = 128  # of a value in an error
 _ID_BYTES = 5  # of Confluent's framing: a zero, and the id of the schema
 
 
@@ -31,7 +34,8 @@ class Protobuf(Format):
     A field without a value is None if its presence is tracked (a message, `optional`, `oneof`), and
     its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta; with parts of
     microseconds, the message cannot be read. An enum is its number, a wrapper its value, a Struct a
-    dictionary. Unknown fields are ignored.
+    dictionary. Unknown fields are ignored; a message with a value that its field cannot have, such
+    as a text for a number or an unknown number of a closed enum, cannot be read.
 
     `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
     The registry is not asked, because `message` has the schema; a message of another type of the
@@ -74,8 +78,30 @@ class Protobuf(Format):
 
 
 def _converter(descriptor: Any, known: dict[str, _Convert]) -> _Convert:
-    """A function that makes plain values of a message. `known`: those of the types around it."""
+    """A function that makes plain values of a message. `known`: those of the types around it. It
+    raises ValueError if a value was sent for a field that cannot have it."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
     kind = descriptor.full_name
+    if kind in known:
+        return known[kind]
+    fields = {field.number: field.name for field in descriptor.fields}
+    getters: list[tuple[str, _Convert]] = []
+    plain = _plain(kind)
+
+    def convert(message: Any) -> Any:
+        if unknown := UnknownFieldSet(message):
+            _check_unknown(unknown, fields)
+        return plain(message) if plain else {name: get(message) for name, get in getters}
+
+    known[kind] = convert  # a message may have a field of its own type
+    if plain is None:
+        getters += [(field.name, _getter(field, known)) for field in descriptor.fields]
+    return convert
+
+
+def _plain(kind: str) -> _Convert | None:
+    """The function for a type of google.protobuf. None: it is another type."""
     if kind == "google.protobuf.Timestamp":
         return lambda message: _whole(message).ToDatetime(tzinfo=UTC)
     if kind == "google.protobuf.Duration":
@@ -87,31 +113,34 @@ def _converter(descriptor: Any, known: dict[str, _Convert]) -> _Convert:
 
         to_dict: _Convert = MessageToDict
         return to_dict
-    if kind in known:
-        return known[kind]
-    getters: list[tuple[str, _Convert]] = []
-
-    def convert(message: Any) -> dict[str, Any]:
-        return {name: get(message) for name, get in getters}
-
-    known[kind] = convert  # a message may have a field of its own type
-    getters += [(field.name, _getter(field, known)) for field in descriptor.fields]
-    return convert
+    return None
 
 
 def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
     """A function that returns the value of a message's field."""
-    name, kind = field.name, field.message_type
-    convert = _same if kind is None else _converter(kind, known)
+    from google.protobuf.message_factory import GetMessageClass
+
+    name, kind, get = field.name, field.message_type, attrgetter(field.name)
     if kind is not None and kind.GetOptions().map_entry:
         value = kind.fields_by_name["value"].message_type
         of_value = _same if value is None else _converter(value, known)
-        return lambda message: {key: of_value(one) for key, one in getattr(message, name).items()}
+        return lambda message: {key: of_value(one) for key, one in get(message).items()}
+    convert = None if kind is None else _converter(kind, known)
     if field.is_repeated:
-        return lambda message: [convert(one) for one in getattr(message, name)]
-    if field.has_presence:
-        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
-    return lambda message: getattr(message, name)
+        return lambda message: [*(map(convert, get(message)) if convert else get(message))]
+    if not field.has_presence:
+        return get
+    has, convert = GetMessageClass(field.containing_type).HasField, convert or _same
+    return lambda message: convert(get(message)) if has(message, name) else None
+
+
+def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:
+    """Raise ValueError if one of them is a field after all: its value has another type, or is no
+    member of its closed enum."""
+    for sent in unknown:
+        if sent.field_number in fields:
+            value = describe(sent.data, _SHOWN_BYTES)
+            raise ValueError(f"{fields[sent.field_number]}: {value} is no value of its type")
 
 
 def _whole(message: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -120,6 +121,12 @@ def test_a_key_that_its_type_keeps_from_being_null_is_taken(
 
 # ---- values -------------------------------------------------------------------------------------
 
+
+@dataclass
+class Pair:
+    row: Row
+
+
 NOON = datetime(2024, 7, 1, 12, 0, 0, 123456)  # noqa: DTZ001
 HERE = ZoneInfo("Europe/Berlin")
 AWARE = NOON.replace(tzinfo=HERE)
@@ -134,6 +141,14 @@ STORED: list[tuple[str, Any, Any]] = [
     ("int[]", [Level.LOW, 2], [1, 2]),
     ("text", Color.RED, "red"),
     ("jsonb", {"colors": [Color.RED]}, {"colors": ["red"]}),
+    ("jsonb", Row(1, "a"), {"id": 1, "value": "a"}),
+    ("json", [Row(1, Row(2, DAY))], [{"id": 1, "value": {"id": 2, "value": "2024-07-01"}}]),
+    (
+        "jsonb",
+        {"a": (Row(1, [Row(2, None)]),)},
+        {"a": [{"id": 1, "value": [{"id": 2, "value": None}]}]},
+    ),
+    ("jsonb", Pair(Row(1, "ä")), {"row": {"id": 1, "value": "ä"}}),
     ("timestamptz", AWARE, AWARE),
     ("timestamptz", AWARE.astimezone(timezone(timedelta(hours=-11, minutes=-30))), AWARE),
     ("timestamptz[]", [AWARE], [AWARE]),
