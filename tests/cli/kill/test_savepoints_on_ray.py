@@ -112,7 +112,7 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
 ) -> None:
     path = write(WORDS.format(gate=str(tmp_path / "gate"), total=TOTAL))
     savepoint = tmp_path / "words.savepoint"
-    command("submit", path)
+    command("submit", path, "--no-wait")
     run = ray_cluster.find("words")
     until(run, lambda seen: seen.component("words").acked == TOTAL // 2)  # none is emitted again
     until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
@@ -121,7 +121,7 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     assert "the state of sink[0]" in output
     assert "No module named 'gone_package'" in output
     assert "There is no topology" in here("list").stdout
-    command("submit", path, "--resume", savepoint)
+    command("submit", path, "--resume", savepoint, "--no-wait")
     (tmp_path / "gate").touch()
     run = ray_cluster.find("words")
     until(run, lambda seen: seen.component("words").acked == TOTAL // 2)
