@@ -197,7 +197,10 @@ def test_an_annotation_that_cannot_be_read_hides_no_other() -> None:
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         (Color.RED, "red"),
         ((1, Level.LOW), [1, 1]),
-        (Line((Point(date(2026, 1, 2)),)), {"ends": [["2026-01-02", None]], "access": 1}),
+        (
+            Line((Point(date(2026, 1, 2)),)),
+            {"ends": [{"x": "2026-01-02", "color": None}], "access": 1},
+        ),
     ],
 )
 def test_values_of_these_types_become_json(tmp_path: Path, value: Any, json: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_the_second_signal_raises(number: signal.Signals) -> None:
             signal.raise_signal(number)
 
 
+@pytest.fixture
+def _without_nohup() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_without_nohup")
 def test_a_terminal_that_is_closed_requests_an_end_however_often_it_says_so() -> None:
     with Interrupts() as interrupts:
         interrupts.defer()

@@ -115,6 +115,6 @@ def test_a_member_of_a_group_knows_its_partitions_some_seconds_after_it_got_them
     assert not group.is_settled
     clock.advance(SETTLES_S)
     assert group.is_settled
-    group._revoked(None, [])
+    group._revoked(SimpleNamespace(memberid=lambda: "m"), [])
     clock.advance(SETTLES_S)
     assert not group.is_settled

@@ -553,7 +553,7 @@ def takes_one(user: str) -> None: ...
         ({"event_time": "when"}, UnknownField, "no field 'when'"),
         ({"late": -1}, TopologyError, "late is -1"),
         ({"late": 1, "event_time": None}, TopologyError, "late= needs event_time="),
-        ({"on_timer": None}, TopologyError, "event_time= and late= are for timers"),
+        ({"on_timer": None}, TopologyError, "event_time=, late=, ahead= and unit= are for timers"),
     ],
 )
 def test_wrong_declarations_are_refused(
