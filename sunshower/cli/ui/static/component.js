@@ -67,8 +67,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
 
 function Waits({ waits }) {
   return waits.slice(0, 5).map((wait) => html`<div class="notice wait" key=${wait.task}>
-    <strong>Task ${wait.task} ${WAITS[wait.kind] ?? WAITS.unavailable} for
-      ${elapsed(wait.for_s)}</strong>
+    <strong>Task ${wait.task} ${WAITS[wait.kind] ?? WAITS.unavailable} for ${
+      elapsed(wait.for_s)}</strong>
     <p>${wait.error}</p><p class="quiet">${count(wait.tries)} tries${
       wait.reached ? "" : "; it was never reached"}</p></div>`);
 }
