@@ -117,7 +117,7 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     until(run, lambda seen: seen.component("words").acked == TOTAL // 2)  # none is emitted again
     until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
     here("kill", "words", "--wait", 0, "--keep", savepoint)
-    output = here("submit", path, "--resume", gone(savepoint), status=1).stderr
+    output = here("submit", path, "--resume", gone(savepoint), status=3).stderr
     assert "the state of sink[0]" in output
     assert "No module named 'gone_package'" in output
     assert "There is no topology" in here("list").stdout
