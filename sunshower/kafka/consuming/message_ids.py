@@ -21,6 +21,7 @@ from sunshower.kafka.partitions.ports import Partition
 OFFSET_BITS = 48
 _OFFSETS = (1 << OFFSET_BITS) - 1
 _SLOTS = 1 << 15  # keeps the id positive
+_RESERVED = 1 << 14  # with offset 0, the number of a watermark
 _FORMER_MAX = 1000
 _FEW = 32  # partitions; with more, the ids are sorted instead of compared with each slot
 
@@ -68,7 +69,7 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
     def take(self, partition: Partition, start: int, topic_id: str = "") -> ReadPartition:
         """Add a partition that is read from `start` on."""
         slot = crc32(f"{partition}{topic_id}".encode()) % _SLOTS
-        while slot in self._by_slot or slot in self._former:
+        while slot == _RESERVED or slot in self._by_slot or slot in self._former:
             slot = (slot + 1) % _SLOTS
         place = ReadPartition(partition, slot, Progress(start), topic_id)
         self._by_partition[partition] = self._by_slot[slot] = place

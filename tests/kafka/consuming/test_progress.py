@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import Progress
 from sunshower.kafka.partitions.ports import Partition
+from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK
 
 
 class Model:
@@ -153,3 +156,8 @@ def test_message_numbers_of_several_partitions_are_grouped_by_partition(partitio
     found = {place.partition: {*offsets.tolist()} for place, offsets in places.each(mixed)}
     assert found == wanted
     assert [*places.each(mixed[:0])] == []
+
+
+def test_no_message_has_the_number_of_a_watermark() -> None:
+    number = next(n for n in count() if crc32(f"{Partition('t', n)}".encode()) % 2**15 == 2**14)
+    assert ReadPartitions().take(Partition("t", number), 0).number(0) != WATERMARK

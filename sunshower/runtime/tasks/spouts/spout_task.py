@@ -129,7 +129,7 @@ class SpoutTask(Supervised):
             return False
         if self._filling or self._filling is None:
             open_numbers = {*self.pending.numbers().tolist(), *self.replays.line.numbers}
-            unsettled = {n for n in open_numbers if LETTERS_END <= n < WATERMARK}
+            unsettled = {n for n in open_numbers if n >= LETTERS_END and n != WATERMARK}
             self._filling = unsettled if self._filling is None else self._filling & unsettled
         return not self._filling and source.is_empty
 
