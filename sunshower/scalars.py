@@ -96,8 +96,8 @@ def _in_zone(value: Clock, zone: ZoneInfo, *, is_utc: bool, fold: int) -> Clock:
     for an offset that the zone never has."""
     if value.tzinfo is None:
         return value.replace(tzinfo=zone, fold=fold)
-    for one in (fold, 1 - fold):
-        local = value.replace(tzinfo=zone, fold=one)
+    for side in (fold, 1 - fold):
+        local = value.replace(tzinfo=zone, fold=side)
         if local.utcoffset() == value.utcoffset():
             return local
     if isinstance(value, time):
@@ -125,12 +125,13 @@ def _keys() -> frozenset[str]:
 def _offsets(key: str, year: int) -> frozenset[timedelta | None]:
     """The offsets of a zone in each quarter of some decades, and each month around a year."""
     zone = ZoneInfo(key)
-    months = [(one, month) for one in _YEARS for month in (1, 4, 7, 10)]
-    months += [(one, month) for one in (year - 1, year, year + 1) for month in range(1, 13)]
+    months = [(any_year, month) for any_year in _YEARS for month in (1, 4, 7, 10)]
+    near = (year - 1, year, year + 1)
+    months += [(any_year, month) for any_year in near for month in range(1, 13)]
     return frozenset(
-        datetime(one, month, 1, 12, tzinfo=zone).utcoffset()
-        for one, month in months
-        if 0 < one < 10_000
+        datetime(any_year, month, 1, 12, tzinfo=zone).utcoffset()
+        for any_year, month in months
+        if 0 < any_year < 10_000
     )
 
 

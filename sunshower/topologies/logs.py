@@ -48,11 +48,12 @@ class Polled(Generic[Out_co]):
 class LogSpout(Spout[Out_co]):
     """A source that can be read again from any position, such as a Kafka partition: write `poll`.
 
-    Each record has a number of the spout's own: an int64, the same after every restart. The
-    framework keeps and replays the records, as those of `records`; but the spout decides where it
-    starts after a restart, and stores its position, which `acked` reports. With `replay = False`,
-    also set on an instance, failed records are passed to `fail` and dropped. Likewise, with
-    `refetches = True` no record is kept: failed ones are fetched again. `ack` is not called.
+    Each record has a number of the spout's own, the same after every restart: an int64 of at least
+    -2**62, but not 2**62, which is that of watermarks. The framework keeps and replays the records,
+    as those of `records`; but the spout decides where it starts after a restart, and stores its
+    position, which `acked` reports. With `replay = False`, also set on an instance, failed records
+    are passed to `fail` and dropped. Likewise, with `refetches = True` no record is kept: failed
+    ones are fetched again. `ack` is not called.
     """
 
     refetches = False

@@ -182,9 +182,9 @@ def _may_be(kind: Any, declared: Any) -> bool:
     if not {*map(_origin, (*kinds, *wanted))} <= _KNOWN:
         return True
     return any(
-        issubclass(_origin(one), _origin(other)) or (_origin(one), _origin(other)) == (int, float)
-        for one in kinds
-        for other in wanted
+        issubclass(given, expected) or (given, expected) == (int, float)
+        for given in map(_origin, kinds)
+        for expected in [*map(_origin, wanted)]
     )
 
 

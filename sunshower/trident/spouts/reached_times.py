@@ -160,8 +160,8 @@ class ReachedTimes:
             idle = clock.is_idle and clock.fetched_s >= self._begun_s
         else:
             clock.not_fetched()
-        self._at[name] = found = PartitionAt(reached, earlier, idle)
-        return found
+        self._at[name] = at = PartitionAt(reached, earlier, idle)
+        return at
 
     def _note_ahead(self, name: str, clock: PartitionTime) -> None:
         """Count rows of a partition that are too far ahead of the clock. They are passed over as if
@@ -187,7 +187,7 @@ class ReachedTimes:
 
     def keep(self, names: Collection[str]) -> None:
         """The task reads only these partitions now."""
-        self._clocks = {name: one for name, one in self._clocks.items() if name in names}
+        self._clocks = {name: clock for name, clock in self._clocks.items() if name in names}
 
     def failed(self) -> None:
         """The source could not be read completely: it may have rows that it has not given."""
@@ -217,10 +217,10 @@ class ReachedTimes:
     def event_time(self) -> EventTime:
         """What users should know of times that are too far ahead of the clock."""
         now, limit = self._clock.now(), self._limit.text
-        only = {name: one.only_ahead_s(now) for name, one in self._clocks.items()}
+        only = {name: clock.only_ahead_s(now) for name, clock in self._clocks.items()}
         only = {name: for_s for name, for_s in only.items() if for_s >= IDLE_S}
-        others = (one for name, one in self._clocks.items() if name not in only)
-        if only and all(one.is_idle for one in others):
+        others = (clock for name, clock in self._clocks.items() if name not in only)
+        if only and all(clock.is_idle for clock in others):
             return EventTime(-inf, holds=all_ahead(limit), all_ahead=True)
         lines = (passed_over(name, limit, for_s) for name, for_s in only.items())
         return EventTime(-inf, ahead=" and ".join(lines))
@@ -230,9 +230,9 @@ class ReachedTimes:
         It is called once for the rows of a batch, and what they reach is stored."""
         values = values_or_none(self._reader, rows)
         times = times_or_inf(self._reader, values)
-        found = self._limit.beyond(values, self._reader.kinds, times, self._clock.wall())
-        if found:
-            self._ahead[name] = self._ahead.get(name, 0) + len(found)
-            for at in found:
+        ahead = self._limit.beyond(values, self._reader.kinds, times, self._clock.wall())
+        if ahead:
+            self._ahead[name] = self._ahead.get(name, 0) + len(ahead)
+            for at in ahead:
                 times[at] = inf
         return times

@@ -175,8 +175,8 @@ class Windows(Persist, Timed):
 
     def _records(self, rows: Iterable[Any]) -> list[Any]:
         width = len(self.by)
-        made = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
-        return self.out.make(with_dates(self.out, width, made))
+        hashed = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
+        return self.out.make(with_dates(self.out, width, hashed))
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)

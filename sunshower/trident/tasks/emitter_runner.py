@@ -139,8 +139,8 @@ class EmitterRunner:
                 out.emit(letter, anchor, stream=DEAD_LETTERS)
         if not self._source.ends_windows:
             return None
-        found = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
-        return found._replace(ended=order.ended)
+        total = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
+        return total._replace(ended=order.ended)
 
     def _watch(self, path: str, context: Context) -> ReachedTimes | None:
         """Let the emitter note event times, if windows use them."""

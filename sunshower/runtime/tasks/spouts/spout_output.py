@@ -140,11 +140,11 @@ class SpoutOutput:
         marks = self._owner.watermarks
         if not marks.on:
             return None
-        found = MessageTimes([inf] * count)
+        message_times = MessageTimes([inf] * count)
         for stream, own in streams.items():
             times = marks.times(stream, own.records, self.schema(stream))
-            found.add(own.messages, times)
-        return found
+            message_times.add(own.messages, times)
+        return message_times
 
     def take(
         self,

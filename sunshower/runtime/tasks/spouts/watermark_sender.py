@@ -189,8 +189,8 @@ class WatermarkSender:
         else:
             values = values_or_none(reader, records)
         times = times_or_inf(reader, values)
-        found = limit.beyond(values, reader.kinds, times, self.wall())
-        return MessageTimes(times, dict.fromkeys(found, 1), set(found))
+        ahead = limit.beyond(values, reader.kinds, times, self.wall())
+        return MessageTimes(times, dict.fromkeys(ahead, 1), set(ahead))
 
     def emitted(
         self, roots: U64, numbers: Sequence[int] | I64, found: MessageTimes, now: float

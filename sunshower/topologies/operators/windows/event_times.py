@@ -340,17 +340,17 @@ class ClockLimit:
             limit = self._limit(wall_s, is_moment=kinds == {datetime})
             if limit == inf or not is_before(limit, highest(times)):
                 return ()
-            return [at for at, one in enumerate(times) if one != inf and is_before(limit, one)]
+            return [at for at, time in enumerate(times) if time != inf and is_before(limit, time)]
         limits: dict[bool, Time] = {}
-        found = []
-        for at, (value, one) in enumerate(zip(values, times, strict=True)):
-            if one == inf:
+        places = []
+        for at, (value, event_time) in enumerate(zip(values, times, strict=True)):
+            if event_time == inf:
                 continue
             if (is_moment := _is_moment(value)) not in limits:
                 limits[is_moment] = self._limit(wall_s, is_moment=is_moment)
-            if is_before(limits[is_moment], one):
-                found.append(at)
-        return found
+            if is_before(limits[is_moment], event_time):
+                places.append(at)
+        return places
 
     def _limit(self, wall_s: float, *, is_moment: bool) -> Time:
         """The highest time that is not too far ahead; inf: there is none."""

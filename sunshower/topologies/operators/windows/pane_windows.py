@@ -44,7 +44,7 @@ class CombinePanes(AggregatorOperator):
     ) -> None:
         """`every`: the length of a pane; None: each time is a pane of its own."""
         super().__init__(schema, by, aggregators)
-        counts = (type(one) is count and one.field is None for one in aggregators)
+        counts = (type(each) is count and each.field is None for each in aggregators)
         self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
         self.reader, self.panes = reader, None if every is None else Panes(every)
 

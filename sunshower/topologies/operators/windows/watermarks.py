@@ -191,18 +191,15 @@ class PartitionTimes:
     def only_ahead(self, now: float) -> Mapping[int, float]:
         """The partitions that have had no other records for IDLE_S than those that are too far
         ahead of the clock, and for how many seconds."""
-        seconds = {one: known.only_ahead_s(now) for one, known in self._times.items()}
-        return {
-            one: for_s
-            for one, for_s in seconds.items()
-            if for_s >= IDLE_S and self._times[one].is_idle
-        }
+        idle = {partition: time for partition, time in self._times.items() if time.is_idle}
+        seconds = {partition: time.only_ahead_s(now) for partition, time in idle.items()}
+        return {partition: for_s for partition, for_s in seconds.items() if for_s >= IDLE_S}
 
     def all_ahead(self, now: float) -> bool:
         """Whether that is so of each partition that has had records in this time."""
-        found = self.only_ahead(now)
-        others = (known for one, known in self._times.items() if one not in found)
-        return bool(found) and not self._left and all(one.is_idle for one in others)
+        ahead = self.only_ahead(now)
+        others = (time for partition, time in self._times.items() if partition not in ahead)
+        return bool(ahead) and not self._left and all(time.is_idle for time in others)
 
     @property
     def lowest(self) -> Time:

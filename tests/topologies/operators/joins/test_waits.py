@@ -32,6 +32,7 @@ from sunshower.cli.statistics.load_tables import fill_lines
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
@@ -67,6 +68,7 @@ class UserLog(LogSpout[User]):
     """The users as a log, a few in each poll."""
 
     emits = User
+    first = 0  # the number of the first one
 
     def open(self, context: Context) -> None:
         self.numbers = range(context.index, USERS, context.parallelism)
@@ -74,13 +76,20 @@ class UserLog(LogSpout[User]):
     def poll(self, limit: int) -> Polled[User]:
         now, self.numbers = self.numbers[: min(limit, 7)], self.numbers[min(limit, 7) :]
         users = [User(n, f"user {n}") for n in now]
-        return Polled(np.array(now, np.int64), users, ended=not self.numbers)
+        numbers = np.array(now, np.int64) + self.first
+        return Polled(numbers, users, ended=not self.numbers)
 
     def has_read_first(self) -> bool:
         return not self.numbers
 
     def from_start(self) -> UserLog:
         return type(self)()
+
+
+class HighUserLog(UserLog):
+    """Its numbers are above that of a watermark, as those of half of all Kafka partitions are."""
+
+    first = WATERMARK + 1
 
 
 def users_then_changes() -> Iterator[User | None]:
@@ -172,10 +181,11 @@ class FailsOnce(Bolt[User, User]):
         yield user
 
 
-def test_users_that_fail_are_waited_for_until_they_are_done_or_dead_letters() -> None:
+@pytest.mark.parametrize("source", [SOURCES["records"], HighUserLog])
+def test_users_that_fail_are_waited_for_until_they_are_done_or_dead_letters(source: Any) -> None:
     topology = Topology("clicks", workers=2)
-    retry = Retry(attempts=3, dead_letters=True)
-    users = topology.spout("users", SOURCES["records"], retry=retry)
+    retry = Retry(attempts=3, initial_s=5.0, dead_letters=True)  # longer than news travel
+    users = topology.spout("users", source, retry=retry)
     users.stream("dead_letters").shuffle().bolt("dead", Kept)
     tried = users.shuffle().bolt("tried", FailsOnce)
     clicks = topology.spout("clicks", CLICKS)
