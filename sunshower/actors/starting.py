@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,6 +36,11 @@ SYSTEM_CONFIG: dict[str, int] = {
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
 }
+# In its temporary folder a local Ray makes sockets, whose paths the kernel limits.
+_SOCKET = "/ray/session_2026-01-02_03-04-05_000006_1234567/sockets/plasma_store"
+_SOCKET_BYTES = 107
+_PROBE_BYTES = 1 << 20
+_TEMPORARY = "/tmp"  # noqa: S108 (Ray's default)
 # A head that can be restarted, with its tables in Redis, needs a longer one.
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 _log = logging.getLogger(__name__)
@@ -56,6 +62,8 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     _print_notices_apart()
     if address:
         _check_is_ray(address)
+    else:
+        _check_temporary_folder()
     try:
         with nullcontext() if address else _interrupt_at_the_end():
             ray.init(
@@ -103,6 +111,33 @@ def _check_is_ray(address: str) -> None:
             "Give the address that `ray start --head` prints, by default port 6379, with "
             "--address HOST:PORT or RAY_ADDRESS"
         )
+
+
+def _check_temporary_folder() -> None:
+    """Raise ClusterError if the temporary folder of a local Ray cannot be used. Where it is:
+    ray._common.utils.get_default_system_temp_dir."""
+    name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+    folder = os.environ.get(name, _TEMPORARY)
+    example = "/var/tmp" if folder.rstrip("/") == _TEMPORARY else _TEMPORARY  # noqa: S108
+    remedy = f"Set {name} to a folder that you may write to, such as {name}={example}"
+    if not os.path.isabs(folder):
+        raise ClusterError(f"{name} is {folder!r}, which is not an absolute path. {remedy}")
+    if (excess := len(os.fsencode(folder.rstrip("/") + _SOCKET)) - _SOCKET_BYTES) > 0:
+        raise ClusterError(
+            f"{name} is {folder!r}, and Ray's sockets in it would have paths that are {excess} "
+            f"bytes longer than the {_SOCKET_BYTES} that are possible. Set {name} to a folder with "
+            f"a shorter path, such as {name}={example}"
+        )
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ClusterError(
+            f"Ray cannot write its files in the temporary folder {folder!r} ({why}). {remedy}, or "
+            "make room there"
+        ) from error
 
 
 @contextmanager
