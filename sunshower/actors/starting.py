@@ -7,10 +7,12 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -43,7 +45,22 @@ _PROBE_BYTES = 1 << 20
 _TEMPORARY = "/tmp"  # noqa: S108 (Ray's default)
 # A head that can be restarted, with its tables in Redis, needs a longer one.
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
+# Waits until its input ends, which it does with the process that has the other end of the pipe, and
+# kills the processes behind these file descriptors; or ends when they have ended.
+_WATCH = """
+import os, select, signal, sys
+fds = {int(fd) for fd in sys.argv[1:]}
+while fds:
+    ready, _, _ = select.select([0, *fds], [], [])
+    for fd in fds if 0 in ready else ():
+        try:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    fds.difference_update(fds if 0 in ready else ready)
+"""
 _log = logging.getLogger(__name__)
+_watches: list[subprocess.Popen[bytes]] = []  # of the local Ray that was started last
 
 
 def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None) -> None:
@@ -74,6 +91,8 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
                 runtime_env={"working_dir": str(working_dir)} if working_dir else None,
                 **({} if address else local),
             )
+        if not address:
+            _end_agents_with_this_process()
     except Exception as error:
         if address:
             raise ClusterError(
@@ -85,6 +104,36 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` shows what this machine lacks"
         ) from error
+
+
+def _end_agents_with_this_process() -> None:
+    """Start a process that kills the agents of the local Ray when this process has been killed.
+
+    The kernel kills what `ray.init` has started, such as the raylet. The raylet's agents notice
+    that after two seconds, and then try for a minute to report it to the head, which is gone.
+    """
+    from ray._private.worker import _global_node  # no public API: see the pin of ray
+
+    raylets = _global_node.all_processes.get("raylet", ()) if _global_node else ()
+    fds = []
+    for raylet in raylets if hasattr(os, "pidfd_open") else ():
+        for thread in Path(f"/proc/{raylet.process.pid}/task").glob("*/children"):
+            with suppress(OSError):  # the thread, or the agent, has just ended
+                fds += [os.pidfd_open(int(agent)) for agent in thread.read_text().split()]
+    if not fds:
+        return
+    watch = subprocess.Popen(  # noqa: S603 (this interpreter)
+        [sys.executable, "-I", "-S", "-c", _WATCH, *map(str, fds)],
+        stdin=subprocess.PIPE,  # the end of this process closes it
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        pass_fds=fds,
+        start_new_session=True,  # the signals of a terminal do not reach it
+    )
+    for fd in fds:
+        os.close(fd)
+    _watches[:] = [watch]
 
 
 def _check_is_ray(address: str) -> None:
