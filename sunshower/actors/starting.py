@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -45,20 +47,6 @@ _PROBE_BYTES = 1 << 20
 _TEMPORARY = "/tmp"  # noqa: S108 (Ray's default)
 # A head that can be restarted, with its tables in Redis, needs a longer one.
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
-# Waits until its input ends, which it does with the process that has the other end of the pipe, and
-# kills the processes behind these file descriptors; or ends when they have ended.
-_WATCH = """
-import os, select, signal, sys
-fds = {int(fd) for fd in sys.argv[1:]}
-while fds:
-    ready, _, _ = select.select([0, *fds], [], [])
-    for fd in fds if 0 in ready else ():
-        try:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    fds.difference_update(fds if 0 in ready else ready)
-"""
 _log = logging.getLogger(__name__)
 _watches: list[subprocess.Popen[bytes]] = []  # of the local Ray that was started last
 
@@ -106,6 +94,17 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
         ) from error
 
 
+def _kill_at_end_of_input(fds: set[int]) -> None:
+    """Kill the processes behind these file descriptors when the standard input ends; return then,
+    or when all of them have ended."""
+    while fds:
+        ready = select.select([0, *fds], [], [])[0]
+        for fd in fds if 0 in ready else ():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        fds.difference_update(fds if 0 in ready else ready)
+
+
 def _end_agents_with_this_process() -> None:
     """Start a process that kills the agents of the local Ray when this process has been killed.
 
@@ -122,8 +121,16 @@ def _end_agents_with_this_process() -> None:
                 fds += [os.pidfd_open(int(agent)) for agent in thread.read_text().split()]
     if not fds:
         return
+    watch_code = "\n".join(
+        [
+            "import select, signal",
+            "from contextlib import suppress",
+            inspect.getsource(_kill_at_end_of_input),
+            f"{_kill_at_end_of_input.__name__}({ {*fds} })",
+        ]
+    )
     watch = subprocess.Popen(  # noqa: S603 (this interpreter)
-        [sys.executable, "-I", "-S", "-c", _WATCH, *map(str, fds)],
+        [sys.executable, "-I", "-S", "-c", watch_code],
         stdin=subprocess.PIPE,  # the end of this process closes it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,6 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Generic, TypeVar
-
-from packaging.requirements import Requirement
 
 from sunshower.errors import LoadError, SunshowerError
 from sunshower.experiments.experiment import Experiment
@@ -151,9 +150,8 @@ def _requirements() -> frozenset[str]:
         lines = metadata.requires("sunshower") or []
     except metadata.PackageNotFoundError:  # a copy that is not installed
         lines = []
-    found = (Requirement(line) for line in lines)
-    of_users = (one for one in found if "dev" not in str(one.marker))
-    return frozenset(one.name.replace("-", "_") for one in of_users)
+    of_users = (line for line in lines if "extra == 'dev'" not in line.replace('"', "'"))
+    return frozenset(re.split(r"[^\w-]", line)[0].replace("-", "_") for line in of_users)
 
 
 def _import(path: Path) -> ModuleType:
