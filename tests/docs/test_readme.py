@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sunshower import JsonLines, Line, testing
 from sunshower.runtime.inline import run_inline
 from tests.conftest import Sunshower
 
@@ -105,6 +106,26 @@ def test_the_bolt_program_counts_every_word(clone: Path) -> None:
     for total in map(json.loads, lines):
         last[total["word"]] = max(last[total["word"]], total["times"])
     assert last == {"rain": 1, "and": 2, "sun": 1, "wind": 1}
+
+
+def test_shuffled_tasks_count_wrong_and_the_repair_counts_right(
+    tmp_path: Path, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = TOPOLOGIES.partition("### State and several tasks")[2].partition("## ")[0]
+    wrong, right = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    path, text = tmp_path / "words.py", program(TOPOLOGIES)
+    (line,) = re.findall(r"^totals = .*\n", text, re.MULTILINE)
+    for declaration, is_right in ((wrong, False), (right, True)):
+        path.write_text(text.replace(line, declaration), encoding="utf-8")
+        names = runpy.run_path(str(path))
+        sources = {"lines": [Line("sun and rain")] * 50, "store": JsonLines(tmp_path / "totals")}
+        done = testing.run(names["topology"], sources)
+        testing.assert_lossless(done)
+        totals = {total.word: total.times for total in done.emitted("count")}
+        assert (totals == {"sun": 50, "and": 50, "rain": 50}) == is_right
+        assert sunshower("describe", path) == 0
+        assert (shown in capsys.readouterr().out) != is_right
 
 
 @pytest.mark.parametrize(
