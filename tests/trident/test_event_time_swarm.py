@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.seeds import seed_ranges
-from tests.topologies.operators.windows.event_time_swarm import DISTURBANCES, run_program
+from tests.topologies.operators.windows.event_time_swarm import (
+    DISTURBANCES,
+    late_counts,
+    run_program,
+)
 from tests.trident.rigs.event_time_batches import BatchProgram, numbers_in
 
 
@@ -16,9 +20,11 @@ def test_no_failure_makes_a_row_of_a_batch_late(seeds: range) -> None:
     happened = Counter[str]()
     for seed in seeds:
         program = BatchProgram(seed)
-        run_program(program)
+        run = run_program(program)
         windows, late = numbers_in(program.windows), numbers_in(program.late)
         assert {*late} - program.too_old == set(), f"seed {seed}"
         assert windows + late == Counter(program.on_time | program.too_old), f"seed {seed}"
+        counted, is_complete = late_counts(program, run)
+        assert counted >= len(late) or not is_complete, f"seed {seed}"
         happened += program.happened
     assert DISTURBANCES - happened.keys() == set()

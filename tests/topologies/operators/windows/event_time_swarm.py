@@ -40,9 +40,7 @@ SETTLES_S = 2.0  # as in groups of Kafka
 _TIMES: tuple[tuple[Any, str, float], ...] = (
     (watermarks, "IDLE_S", IDLE_S),
     (watermarks, "GAP_S", IDLE_S / 3),
-    (watermark_sender, "IDLE_S", IDLE_S),
     (watermark_sender, "_EVERY_S", 0.8),
-    (reached_times, "IDLE_S", IDLE_S),
     (reached_times, "GAP_S", IDLE_S / 3),
     (poll_backoff, "_SHORTEST_S", 0.2),
     (channels, "_GRANT_S", 0.5),
@@ -345,3 +343,14 @@ def numbers_of(run: SimRun, kind: str) -> set[int]:
     """The numbers of the records in windows, or in late rows."""
     written = (entry.detail for entry in run.history() if entry.what is What.WROTE)
     return {number for place, numbers in written if place == kind for number in numbers}
+
+
+def late_counts(program: EventProgram, run: SimRun) -> tuple[int, bool]:
+    """How many records the run has counted as late, and whether none of these counts was lost with
+    its process."""
+    snapshot = run.snapshot()
+    counted = sum(snapshot.component(id).late for id in run.plan.graph.components)
+    lost = any(
+        fault in program.happened for fault in _FAULTS if fault.startswith(("kill", "pause"))
+    )
+    return counted, not lost

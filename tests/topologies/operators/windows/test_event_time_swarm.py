@@ -8,6 +8,7 @@ from tests.seeds import seed_ranges
 from tests.topologies.operators.windows.event_time_swarm import (
     DISTURBANCES,
     EventProgram,
+    late_counts,
     numbers_of,
     run_program,
 )
@@ -24,5 +25,7 @@ def test_no_failure_makes_a_record_late(seeds: range) -> None:
         windows, late = numbers_of(run, "window"), numbers_of(run, "late")
         assert program.on_time - windows == set(), f"seed {seed}"
         assert program.too_old - windows - late == set(), f"seed {seed}"
+        counted, is_complete = late_counts(program, run)
+        assert counted >= len(late) or not is_complete, f"seed {seed}"
         happened += program.happened
     assert DISTURBANCES - happened.keys() == set()
