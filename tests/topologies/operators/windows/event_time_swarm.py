@@ -29,11 +29,12 @@ from tests.simulation.swarm import FAULTS
 
 SHIFT = 32
 LATE = 8.0
-WINDOW = tumbling(seconds=10, field="at", late=LATE, unit="s")
+WINDOW = tumbling(seconds=4, field="at", late=LATE, unit="s")
 FAR = 5e9  # in seconds since 1970: ahead of the simulator's clock
 STEPS = 24  # of a second
 SPEED = 3.0  # seconds of event time in a second
 IDLE_S = 10.0  # instead of 30
+DELAY_S = 5  # of producers: shorter than IDLE_S, in which a partition would be passed over
 SETTLES_S = 2.0  # as in groups of Kafka
 # An event of the simulator costs processor time, and simulated time does not. So a program is
 # short, with short times until a partition is idle, and polls and watermarks are rare.
@@ -85,6 +86,7 @@ class EventLog:
         self.owners = [part % tasks for part in range(partitions)]
         self.moves = 0
         self.away: set[int] = set()
+        self.delayed_until: dict[int, int] = {}  # partition → the step until which producers wait
         self.found: set[int] = set()  # partitions that are in a batch
         self.ended = False
 
@@ -105,14 +107,15 @@ class EventLog:
         self.flush()
 
     def come_back(self) -> None:
-        """End the outages of all partitions."""
+        """End the outages and delays of all partitions."""
         self.away.clear()
+        self.delayed_until.clear()
         self.flush()
 
     def flush(self) -> None:
-        """Write what producers have buffered for brokers that are not away."""
+        """Write what producers have buffered, except for brokers that are away."""
         for part, events in enumerate(self.buffered):
-            if part not in self.away:
+            if part not in self.away and part not in self.delayed_until:
                 self.partitions[part] += events
                 events.clear()
 
@@ -206,7 +209,7 @@ def relay(event: Event) -> tuple[int, int, float]:
     return event.number % 3, event.number, event.at
 
 
-CHANGES = ("silent", "away", "back", "move", "add", "old", "future", "end")
+CHANGES = ("silent", "delay", "away", "back", "move", "add", "old", "future", "end")
 DISTURBANCES = {*CHANGES, *_FAULTS, "catch up"}
 
 
@@ -251,12 +254,19 @@ class EventProgram:
 
     def produce(self, step: int) -> None:
         """Write the records of one step. Their times are at most LATE before those of others."""
+        for log in self.logs:
+            for part in [part for part, until in log.delayed_until.items() if until <= step]:
+                del log.delayed_until[part]
+            log.flush()
         for (source, part), density in self.density.items():
             log = self.logs[source]
             if log.ended or self.silent_until.get((source, part), 0.0) > step:
                 continue
             for _ in range(int(density + self.draw.random())):
-                self._write(log, part, SPEED * step - self.draw.random() * LATE)
+                self._write(log, part, SPEED * step - self._disorder())
+
+    def _disorder(self) -> float:
+        return LATE * self.draw.choice((0.0, self.draw.random(), 1.0))
 
     def change(self, step: int, change: str) -> None:
         """Change one thing about the sources, if that is possible now: one of CHANGES."""
@@ -267,6 +277,10 @@ class EventProgram:
         match change:
             case "silent":
                 self.silent_until[source, part] = step + draw.choice((7, 14, 24))
+            case "delay" if not (log.ended or log.buffered[part]) and part not in log.away:
+                self._write(log, part, SPEED * step)
+                log.delayed_until[part] = step + DELAY_S
+                self._write(log, part, SPEED * step - LATE)
             case "away" if part not in log.away:
                 log.away.add(part)
             case "back" if log.away:
@@ -315,9 +329,9 @@ def run_program(program: EventProgram) -> SimRun:
             program.produce(step)
             is_chosen = step == 2 * STEPS // 3  # so that a few programs have each disturbance
             if is_chosen or draw.random() < 0.35:
-                program.change(step, CHANGES[seed % 8] if is_chosen else draw.choice(CHANGES))
+                program.change(step, CHANGES[seed % 9] if is_chosen else draw.choice(CHANGES))
             if is_chosen or draw.random() < 0.1:
-                fault = [*_FAULTS][seed // 8 % 8] if is_chosen else draw.choice([*_FAULTS])
+                fault = [*_FAULTS][seed % 8] if is_chosen else draw.choice([*_FAULTS])
                 with suppress(ClusterError):
                     _FAULTS[fault](run, draw)
                     program.happened[fault] += 1
