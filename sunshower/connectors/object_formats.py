@@ -13,6 +13,7 @@ from sunshower.field_types import hints_of, is_record
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.texts import clip, describe, message_of, utf8
+from sunshower.user_errors import user_errors
 
 _BOM = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
@@ -48,7 +49,7 @@ def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[A
             try:
                 found = read(line)
                 records += found if type(found) is list else [found]
-            except Exception as error:  # a record type may raise anything for wrong values
+            except user_errors() as error:  # a record type may raise anything for wrong values
                 records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
     return records
 
@@ -62,7 +63,7 @@ def parquet_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[
             if isinstance(row, Exception):
                 raise row
             records.append(read(row))
-        except Exception as error:  # as above
+        except user_errors() as error:  # as above
             stored = ObjectRecord(name, number + 1, table.slice(number, 1))
             records.append(Misread(stored, message_of(error)))
     return records

@@ -23,6 +23,7 @@ from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import describe, message_of, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.user_errors import user_errors
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 
@@ -219,7 +220,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             self._sort(rows)
             parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
             self._write_parts(parts)
-        except Exception as error:
+        except user_errors() as error:
             self._ack(chain(*parts))  # an error of `flush` fails what is acked
             if not isinstance(error, StoreError) or isinstance(error, Unavailable):
                 raise
@@ -291,7 +292,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             return error.__cause__ or error
         except SunshowerError:
             raise
-        except Exception as error:  # such as a text that has no encoding in UTF-8
+        except user_errors() as error:  # such as a text that has no encoding in UTF-8
             return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
         return None
 

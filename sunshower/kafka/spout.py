@@ -41,6 +41,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.operators.state_shapes import shape_of
 from sunshower.topologies.signatures import result_record
+from sunshower.user_errors import user_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -392,7 +393,7 @@ class KafkaSpout(LogSpout[Any]):
             return None
         try:
             records, odd = self._translator.records(batch)
-        except Exception:  # a dependency is unavailable: emit none of these
+        except user_errors():  # a dependency is unavailable: emit none of these
             reader.put_back(taken, before)
             raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))

@@ -23,6 +23,7 @@ from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
+from sunshower.user_errors import interruptible
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 
@@ -58,7 +59,8 @@ def run_inline(
     ends the topology, and ClusterError after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
-    with nullcontext() if graph.modules is None else graph.modules.in_force():
+    modules = nullcontext() if graph.modules is None else graph.modules.in_force()
+    with interruptible(), modules:
         return _run(graph, seed, clock, steps_max, requests)
 
 

@@ -36,6 +36,7 @@ from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 from sunshower.texts import describe_error
 from sunshower.topologies.requests import Reply, Request, RequestProgress
+from sunshower.user_errors import user_errors
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
 
@@ -321,7 +322,7 @@ class WorkerProcessBase(ABC):
             self.save_transfer(move, task, transfer, self._keeping)
         except SunshowerError:
             raise
-        except Exception as error:
+        except user_errors() as error:
             raise LifecycleError(
                 f"{task.component!r} cannot move to another process: what its snapshot() returned, "
                 f"or a message id, cannot be copied ({describe_error(error)}). Return plain values"

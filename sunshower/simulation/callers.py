@@ -12,6 +12,7 @@ from sunshower.runtime.request_calls import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
 from sunshower.topologies.requests import Reply, RequestProgress
+from sunshower.user_errors import user_errors
 
 _ADDRESS = -2  # nobody calls it
 
@@ -79,7 +80,7 @@ def user_code_of(topology: str) -> Iterator[None]:
         yield
     except SunshowerError:
         raise
-    except Exception as error:
+    except user_errors() as error:
         raise TopologyFailed(
             f"topology {topology!r} was asked something and user code raised "
             f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Self
 
@@ -15,6 +16,7 @@ from sunshower.simulation.network import Network
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
+from sunshower.user_errors import interruptible
 
 
 class SimCluster:
@@ -48,6 +50,7 @@ class SimCluster:
         self._generator = seeded(seed)
         self._check = check
         self._runs: list[SimRun] = []
+        self._entered = ExitStack()
 
     def submit(
         self,
@@ -80,7 +83,9 @@ class SimCluster:
             run.stop()
 
     def __enter__(self) -> Self:
+        self._entered.enter_context(interruptible())
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+        self._entered.close()

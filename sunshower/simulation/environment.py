@@ -17,6 +17,7 @@ from sunshower.runtime.value_copies import packed
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.texts import describe_error
+from sunshower.user_errors import user_errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +66,7 @@ class SimEnvironment:
             return None
         try:
             return packed(transfer, self.plan.record_types)
-        except Exception as error:
+        except user_errors() as error:
             found = next((one.component for one in self.plan.tasks if one.id == task), task)
             raise LifecycleError(
                 f"{found!r} cannot be kept: what its snapshot() returned, or a message id, cannot "

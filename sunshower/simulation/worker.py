@@ -31,13 +31,14 @@ from sunshower.simulation.flight_recorder import SimFlightRecorder
 from sunshower.simulation.network import MASTER, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock
 from sunshower.topologies.requests import Request
+from sunshower.user_errors import EndsProcess
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change
 _STEPS_MAX = 16  # steps of one slice
 _GO_ON = 0.8  # probability that a slice continues after a step, if there is work
 
 
-class Killed(BaseException):
+class Killed(EndsProcess):
     """SIGKILL in the middle of user code: ends the simulated process that runs it."""
 
 

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import TopologyError
+from sunshower.user_errors import user_errors
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -147,24 +148,58 @@ class Turns:
 
 def begin_all(calls: Iterable[Awaitable[Any]]) -> list[Awaitable[Any]]:
     """Let calls begin, in this order, when the current one waits."""
-    return list(map(asyncio.ensure_future, calls))
+    return [asyncio.ensure_future(_carried(call)) for call in calls]
 
 
 async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
     """The results of calls that run at the same time; a single one begins at once. Raises the first
     error, and cancels the others then."""
     if len(calls) < 2:
-        return [await call for call in calls]
-    tasks = list(map(asyncio.ensure_future, calls))
+        return [await _uncarried(call) for call in calls]
+    tasks = [
+        call if isinstance(call, asyncio.Task) else asyncio.ensure_future(_carried(call))
+        for call in calls
+    ]
     try:
-        return await asyncio.gather(*tasks)
-    except GeneratorExit:  # the event loop is closed: there is nothing to wait for
+        return await _uncarried(asyncio.gather(*tasks))
+    except GeneratorExit:  # the event loop may be closed: do not wait
+        if asyncio._get_running_loop() is not None:
+            _cancel(tasks)
         raise
     except BaseException:
-        for task in tasks:
-            task.cancel()
+        _cancel(tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+class _Carried(Exception):
+    """Carries an exception that is no Exception out of an `asyncio.Task`: KeyboardInterrupt and
+    SystemExit would end the event loop, and CancelledError mean that the task was cancelled."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+async def _carried(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except (Exception, GeneratorExit):  # GeneratorExit also closes this coroutine
+        raise
+    except user_errors() as error:
+        raise _Carried(error) from error
+
+
+async def _uncarried(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except _Carried as carried:
+        raise carried.error from carried.error.__cause__
+
+
+def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 @contextmanager
@@ -195,12 +230,8 @@ async def _ended(tasks: Collection[BegunCall], wait_s: float, which: str) -> Non
 async def _outcome(call: Callable[[Any], Awaitable[Any]], record: Any) -> Outcome:
     try:
         return await call(record), None
-    except (Exception, SystemExit) as error:
+    except user_errors() as error:
         return None, error
-    except asyncio.CancelledError as error:
-        cancelled = RuntimeError("the call was cancelled by its own code")
-        cancelled.__cause__ = error
-        return None, cancelled
 
 
 class _ClockSelector(selectors.SelectSelector):

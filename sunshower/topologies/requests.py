@@ -23,6 +23,7 @@ from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec
 from sunshower.topologies.retry import Retry
+from sunshower.user_errors import user_errors
 
 ROWS_MAX = 10_000  # of one answer
 _LOOK_S = 1.0  # how often to look for requests that nobody waits for
@@ -193,7 +194,7 @@ class Requests(Spout[Any]):
                 return record_class(kind).build_named(named)
             if kind is not tuple:
                 return kind(**named)
-        except Exception as error:
+        except user_errors() as error:
             raise RequestRefused(f"{self._described(value)}: {error}") from error
         raise RequestRefused(self._described(value))
 

@@ -14,6 +14,7 @@ from sunshower.records import Part, Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
+from sunshower.user_errors import user_errors
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
 _RENEW_S = 2.0  # interval of resetting the timeouts of tuples that are being delivered
@@ -192,7 +193,7 @@ class KafkaBolt(SendingBolt):
     def _compose_again(self, number: int) -> bool:
         try:
             message = self._compose(self._open[number].record)
-        except Exception:  # of a user's function, which has succeeded once
+        except user_errors():  # of a user's function, which has succeeded once
             return False
         self._waiting.append((number, message))
         return True

@@ -23,6 +23,7 @@ from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.user_errors import user_errors
 
 _OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
 _DOUBT_INPUTS = 10  # fewer may be poison
@@ -97,5 +98,5 @@ def _are_equal(one: Any, other: Any) -> bool:
     """Whether two records are equal, as two emits of one message are."""
     try:
         return one is other or bool(one == other)
-    except Exception:  # __eq__ of a user's class may raise anything
+    except user_errors():  # __eq__ of a user's class may raise anything
         return False

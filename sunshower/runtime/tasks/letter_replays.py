@@ -31,6 +31,7 @@ from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
+from sunshower.user_errors import user_errors
 
 _NEEDED = {*DeadLetter._fields} - {*DeadLetter._field_defaults}  # older clients have no others
 Tell = Callable[[Reply | RequestProgress, float], None]
@@ -172,7 +173,7 @@ class LetterReplays(SpoutSource):
         letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields if name in fields})
         try:
             record = self._record(letter)
-        except Exception as error:  # of a default_factory, too
+        except user_errors() as error:  # of a default_factory, too
             raise RequestRefused(
                 f"the letter of message {letter.message_id!r:.200} of spout {spout!r} cannot be "
                 f"emitted again: {message_of(error)}"

@@ -30,6 +30,7 @@ from sunshower.texts import carried, describe
 from sunshower.topologies.operators.keyed.stored_texts import text_of, values_of
 from sunshower.topologies.operators.keyed.stored_values import StoredValues
 from sunshower.topologies.retry import DeadLetter
+from sunshower.user_errors import user_errors
 
 _PLAIN = (str, bytes, int, float, bool)
 _FLOAT, _INT = "(float)", "(int)"
@@ -83,7 +84,7 @@ class LetterValues:
                 return False
             found = self._by_annotation(name, as_json, is_text=written is not value)
             return self._codec.encode(found) == self._codec.encode(value)
-        except Exception:  # whatever the letter has cannot be read back
+        except user_errors():  # whatever the letter has cannot be read back
             return False
 
     def read(self, letter: DeadLetter) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def readable(value: Any) -> Any:
         else:
             plain = for_json(value)
         json.dumps(plain)  # before `carried`, which describes what is within
-    except (Exception, SystemExit):  # of a record that is not complete, too
+    except user_errors():  # of a record that is not complete, too
         return value
     return plain if carried(plain, _WHOLE) is plain else value
 

@@ -13,11 +13,11 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.plan import Task
 from sunshower.secret import without_secrets
 from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, message_of
+from sunshower.user_errors import user_errors
 
 T = TypeVar("T")
 
 _TEXTS = {"text": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
-RAISED = (Exception, SystemExit)  # errors of user code; `sys.exit()` is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
         return call()
     except (Raised, TopologyFailed):
         raise
-    except RAISED as error:
+    except user_errors() as error:
         raise as_raised(task, what, error) from error
 
 

@@ -32,6 +32,7 @@ from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
 from sunshower.texts import describe_error, message_of
+from sunshower.user_errors import user_errors
 
 _ROWS, _COLUMNS = 0, 1
 _SHARED, _ALONE = 2, 4
@@ -111,7 +112,7 @@ def decode(
             alone = (batch.only(index).roots for index in count())
             note = partial(notes.note, target)
             batch.records = _decode_records(kind, records, stream, map(note, alone))
-    except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
+    except user_errors() as error:  # whatever the constructor of a record, or a dict's key, raises
         return Frame(target, seq, batch, describe_error(error))
     if not _fits(batch):
         raise CorruptPacket("the records of a frame do not fit its roots")
@@ -182,7 +183,7 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
         if len(values) != len(schema.fields) * len(batch):
             raise ValueError(f"a record has not the fields {schema.name}")
         return _ROWS, codec.encode(values)
-    except Exception as error:  # whatever a property of a record raises
+    except user_errors() as error:  # whatever a property of a record raises
         where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "

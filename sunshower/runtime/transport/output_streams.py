@@ -12,7 +12,6 @@ import numpy as np
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel, RemoteChannel
@@ -22,6 +21,7 @@ from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 from sunshower.topologies.retry import DEAD_LETTERS
+from sunshower.user_errors import user_errors
 
 _NO_LIMIT = 1 << 20
 
@@ -285,7 +285,7 @@ class OutputStreams:
         """Return the shares for each route, or the exception that a grouping raised."""
         try:
             return [route.router.shares(records, count) for route in output_stream.routes]
-        except RAISED as error:
+        except user_errors() as error:
             return error
 
     def _send_singly(

@@ -36,6 +36,7 @@ from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
+from sunshower.user_errors import user_errors
 
 _LOG = logging.getLogger("sunshower")
 _RECORDS = "records"  # the one partition
@@ -367,7 +368,7 @@ class _Emitter(Emitter):
         """Call `ack` or `fail` of the spout; log what it raises, since that concerns no batch."""
         try:
             report(*about)
-        except Exception:
+        except user_errors():
             _LOG.exception("%s of %s", report.__name__, type(self._spout).__name__)
 
     def _store_end(self, txid: int) -> None:

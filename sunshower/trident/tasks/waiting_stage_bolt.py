@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from sunshower.errors import Unavailable
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.tasks.stage_bolt import StageBolt, TaskBatch
+from sunshower.user_errors import user_errors
 
 _RENEW_S = 0.3  # interval between resets of the timeouts
 
@@ -55,7 +55,7 @@ class WaitingStageBolt(StageBolt):
         try:
             self._operators.use(batch.operators)
             self._advance(batch, batch.held[0], out)
-        except RAISED as error:
+        except user_errors() as error:
             self._sender.discard()
             for tuple in batch.held:
                 out.fail(tuple, error)

@@ -31,7 +31,7 @@ from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
@@ -40,6 +40,7 @@ from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.user_errors import user_errors
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
@@ -141,7 +142,7 @@ class AutomaticBoltTask(BoltTask):
         made, most = BatchOutputs(), self._piece_max
         try:
             made.outputs.extend(islice(current.rest, most))
-        except RAISED as error:
+        except user_errors() as error:
             made.failures[0] = self._judge(0, error, current.input.records)
             made.outputs.clear()
         if len(made.outputs) >= most:
@@ -200,7 +201,7 @@ class AutomaticBoltTask(BoltTask):
                     made_edges ^= self.output_streams.send_shared(stream, records, batch.anchors)
             except NotSent as refused:
                 failures[0] = no_way(self.task, refused.errors[0])
-            except RAISED as error:  # of `_by_stream`
+            except user_errors() as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
         self._end_batch(len(batch))
         self.settle(batch, made_edges, failures)
@@ -222,7 +223,7 @@ class AutomaticBoltTask(BoltTask):
         elif self._flushes:
             try:
                 self._call_flush()
-            except RAISED as error:
+            except user_errors() as error:
                 return self._judge_all(error, batch)
         return failures
 
@@ -245,7 +246,7 @@ class AutomaticBoltTask(BoltTask):
             produced = chain.from_iterable(begun)
             try:
                 outputs.extend(islice(produced, most - len(outputs)))
-            except RAISED as error:
+            except user_errors() as error:
                 index = len(starts) - 1
                 made.failures[index] = self._judge(index, error, records)
                 del outputs[starts[index] :]
@@ -282,7 +283,7 @@ class AutomaticBoltTask(BoltTask):
                     made.rest = None
                 if len(ends) < len(records):
                     raise RuntimeError(_STOPPED)
-            except RAISED as error:
+            except user_errors() as error:
                 made.rest = None
                 made.failures[len(ends)] = self._judge(len(ends), error, records)
                 del outputs[ends[-1] if ends else 0 :]
@@ -309,7 +310,7 @@ class AutomaticBoltTask(BoltTask):
                     for output in found if self._is_sink else ():
                         self._check_one(output)
                     made.outputs += found
-            except RAISED as raised:
+            except user_errors() as raised:
                 made.failures[index] = self._judge(index, raised, records)
             made.ends.append(len(made.outputs))
         return made
@@ -333,7 +334,7 @@ class AutomaticBoltTask(BoltTask):
                         self._check_one(output)
                 if not ended:
                     raise RuntimeError(_STOPPED)
-            except RAISED as error:
+            except user_errors() as error:
                 index = len(records) - length_hint(waiting) - 1
                 failures[index] = self._judge(index, error, records)
                 if self.errors.stops:

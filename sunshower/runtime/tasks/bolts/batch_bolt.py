@@ -12,12 +12,13 @@ from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.components import DEFAULT, Context, Derived
+from sunshower.user_errors import user_errors
 
 
 class BatchBoltTask(BoltTask):
@@ -48,7 +49,7 @@ class BatchBoltTask(BoltTask):
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self._call_flush()
-        except RAISED as error:  # a table succeeds or fails as a whole
+        except user_errors() as error:  # a table succeeds or fails as a whole
             failures = self._judge_all(error, batch)
             self.settle(batch, np.zeros(len(batch), np.uint64), failures)
             return

@@ -19,6 +19,7 @@ from sunshower.errors import TopologyFailed
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.value_copies import picture
+from sunshower.user_errors import user_errors
 
 
 def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
@@ -41,5 +42,5 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
 def _picture(record: Any) -> bytes | None:
     try:
         return picture(record)
-    except Exception:  # __reduce__ and __getstate__ of a class that is no record may raise anything
+    except user_errors():  # of __reduce__ and __getstate__ of a class that is no record
         return None

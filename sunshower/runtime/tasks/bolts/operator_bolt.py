@@ -21,7 +21,7 @@ from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox
@@ -29,6 +29,7 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.texts import describe
 from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
+from sunshower.user_errors import user_errors
 
 # Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
 _PART_ROWS = 1000
@@ -152,7 +153,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             try:
                 if self._raised is None:
                     self.bolt.add(some.outputs)
-            except RAISED as error:
+            except user_errors() as error:
                 self._raised = error
         return made
 
@@ -199,7 +200,7 @@ class OperatorBoltTask(AutomaticBoltTask):
                 edges = self.output_streams.send_shared(stream, records, anchors)
                 if anchors is not None:
                     made[good] ^= edges
-        except RAISED as error:
+        except user_errors() as error:
             if isinstance(error, NotSent):
                 judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
             else:

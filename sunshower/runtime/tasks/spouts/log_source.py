@@ -28,13 +28,14 @@ from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Repl
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard
+from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS
+from sunshower.user_errors import user_errors
 
 _POLL_S = 0.5  # longest time between two polls, also without room for records
 _AFTER_READING = 2  # attempt number of an unreadable record's dead letter; reading was the first
@@ -334,7 +335,7 @@ class LogSource(SpoutSource):
     def _name(self, number: int) -> Any:
         try:
             return self._host.spout.message_id(number)
-        except RAISED:
+        except user_errors():
             return number
 
 

@@ -18,10 +18,11 @@ from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard, no_way
+from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+from sunshower.user_errors import user_errors
 
 
 class Emission(NamedTuple):
@@ -143,7 +144,7 @@ class NextTupleSource(SpoutSource):
                 next_tuple()
                 if len(emitted) == before:
                     break
-        except RAISED as error:
+        except user_errors() as error:
             self.error = as_raised(self._task, "next_tuple", error)
         finally:
             collector.leave()

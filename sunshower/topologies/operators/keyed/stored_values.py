@@ -18,6 +18,7 @@ from typing import Any
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
 from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.scalars import SCALARS
+from sunshower.user_errors import user_errors
 
 _ITSELF = {int, float, bool, bytes, type(None), *SCALARS}
 _PAIRS: dict[str, Callable[[Any], Any]] = {
@@ -157,7 +158,7 @@ class StoredValues:
             if kind in self._members:
                 return self._members[kind][1](content)
             return self._records[kind].build_named(content)
-        except Exception as error:  # of a default_factory, too
+        except user_errors() as error:  # of a default_factory, too
             raise StateMismatch(
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"
