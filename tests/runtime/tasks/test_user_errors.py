@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,31 +20,49 @@ from sunshower import (
     Context,
     Derived,
     KeyState,
+    LogSpout,
+    Polled,
     Records,
     Retry,
     Spout,
     Topology,
     batch,
-    tumbling,
     count,
+    reduce,
+    tumbling,
 )
-from sunshower.errors import TopologyFailed
 from sunshower.simulation import SimCluster
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, PartitionedSpout, Skip, batches
+from sunshower.trident import (
+    FixedBatchSpout,
+    InMemory,
+    MemoryState,
+    PartitionedSpout,
+    Skip,
+    batches,
+)
+from sunshower.trident import Operator as BatchOperator
 
-TOTAL, BAD = 12, 5
+TOTAL = 14
 
 
 class Panic(BaseException):
     """As the PanicException of an extension in Rust."""
 
 
+# number → what user code raises for it, or when it is called for this time
+ERRORS: dict[int, Callable[[], BaseException]] = {
+    3: asyncio.CancelledError,
+    4: GeneratorExit,
+    5: KeyboardInterrupt,
+    6: partial(SystemExit, 3),
+    7: partial(Panic, "called `Option::unwrap()` on a `None` value"),
+    8: partial(BaseExceptionGroup, "several", [KeyboardInterrupt()]),
+}
+NAMES = {n: type(make()).__name__ for n, make in ERRORS.items()}
+
+
 class Number(NamedTuple):
     n: int
-
-    @property
-    def at(self) -> float:
-        return float(self.n)
 
 
 @dataclass(frozen=True)
@@ -53,26 +73,31 @@ class Checked:
         raises(self.n)
 
 
-KINDS: list[Callable[[], BaseException]] = [
-    asyncio.CancelledError,
-    GeneratorExit,
-    KeyboardInterrupt,
-    lambda: SystemExit(3),
-    lambda: Panic("called `Option::unwrap()` on a `None` value"),
-    lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]),
-]
+class Raised:
+    """Which errors have been raised by now, if each is raised once."""
+
+    once = False
+    numbers: ClassVar[set[int]] = set()
+    next: set[int]
 
 
-class Raiser:
-    make: Callable[[], BaseException]
-    times: float
+@pytest.fixture(autouse=True)
+def nothing_raised() -> None:
+    Raised.once = False
+    Raised.numbers.clear()
 
 
 def raises(n: int) -> None:
-    """Raise for the bad number, as often as the test says."""
-    if n == BAD and Raiser.times > 0:
-        Raiser.times -= 1
-        raise Raiser.make()
+    """Raise for a bad number."""
+    if n in ERRORS and not (Raised.once and n in Raised.numbers):
+        Raised.numbers.add(n)
+        raise ERRORS[n]()  # noqa: RSE102 (it may be a function)
+
+
+def raises_next() -> None:
+    """Raise what has not been raised yet."""
+    for n in sorted(Raised.next - Raised.numbers):
+        raises(n)
 
 
 NUMBERS = [Number(n) for n in range(TOTAL)]
@@ -161,17 +186,6 @@ def checked(n: Number) -> Checked:
     return Checked(n.n)
 
 
-def unchecked(n: Number) -> Checked:
-    """A record whose constructor raises only in the process that receives it."""
-    made = object.__new__(Checked)
-    object.__setattr__(made, "n", n.n)
-    return made
-
-
-def end_checked(n: Checked) -> None:
-    pass
-
-
 class Processes(Bolt[Number, Number]):
     emits = Number
 
@@ -210,26 +224,9 @@ class Largest(CombinerAggregator[Number, int]):
         return 0
 
 
-class Timed(NamedTuple):
-    n: int
-
-    @property
-    def at(self) -> float:
-        raises(self.n)
-        return float(self.n)
-
-
-def timed_record(n: Number) -> Timed:
-    return Timed(n.n)
-
-
-class Combines(Largest):
-    def init(self, record: Number) -> int:
-        return record.n
-
-    def combine(self, first: int, second: int) -> int:
-        raises(second)
-        return max(first, second)
+def added(total: int, n: Number) -> int:
+    raises(n.n)
+    return total + n.n
 
 
 FOR_A_RECORD: dict[str, Callable[[Any], Any]] = {
@@ -251,16 +248,241 @@ FOR_A_RECORD: dict[str, Callable[[Any], Any]] = {
     "grouping": lambda numbers: numbers.map(same).custom(Chooses()).bolt("end", end),
     "aggregator": lambda numbers: numbers.group_by("n").aggregate(Largest()),
     "keyed state": lambda numbers: numbers.group_by("n").process(stated),
-    "reader of times": lambda numbers: (
-        numbers.map(timed_record).group_by("n").window(tumbling(seconds=5, field="at"), count())
-    ),
     "timers": lambda numbers: numbers.group_by("n").process(
         timed, on_timer=on_timer, event_time="n"
     ),
-    "a hop between workers": lambda numbers: (
-        numbers.map(unchecked).shuffle().bolt("first", end_checked, parallelism=2)
-    ),
+    "reducer": lambda numbers: numbers.aggregate(reduce(added, 0)),
     "window": lambda numbers: numbers.group_by("n").window(
         tumbling(seconds=5, field="n"), Largest()
     ),
 }
+
+
+# ---- other code: the task goes on, and every record is processed --------------------------------
+
+
+class Listens(Spout[Number]):
+    emits = Number
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def at(self, place: str) -> None:
+        if place == self.place:
+            raises_next()
+
+    def open(self, context: Context) -> None:
+        self.at("open")
+
+    def activate(self) -> None:
+        self.at("activate")
+
+    def ack(self, message_id: Any) -> None:
+        self.at("ack")
+
+    def fail(self, message_id: Any, failure: Any) -> None:
+        self.at("fail")
+
+    def close(self) -> None:
+        self.at("close")
+
+    def event_time(self, number: Number) -> float:
+        self.at("event_time")
+        return float(number.n)
+
+
+class Source(Listens):
+    def records(self) -> Iterator[Number]:
+        for number in NUMBERS:
+            self.at("records")
+            yield number
+
+
+class Asked(Listens):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.waiting = [*NUMBERS]
+
+    def next_tuple(self, out: Any) -> None:
+        if not self.waiting:
+            out.finish()
+            return
+        self.at("next_tuple")
+        out.emit(self.waiting[0], message_id=self.waiting.pop(0).n)
+
+
+class Polls(Listens, LogSpout[Number]):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.waiting = [*NUMBERS]
+
+    def poll(self, limit: int) -> Any:
+        self.at("poll")
+        numbers, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        ids = np.array([number.n for number in numbers], np.int64)
+        return Polled(ids, numbers, ended=not self.waiting)
+
+
+class Told(Bolt[Number, Number]):
+    emits = Number
+
+    def __init__(self, place: str) -> None:
+        self.place, self.failed = place, set[int]()
+
+    def at(self, place: str) -> None:
+        if place == self.place:
+            raises_next()
+
+    def prepare(self, context: Context) -> None:
+        self.at("prepare")
+
+    def process(self, record: Number) -> Iterator[Number]:
+        if self.place == "fail" and record.n not in self.failed:
+            self.failed.add(record.n)
+            raise ValueError
+        yield record
+
+    def tick(self) -> None:
+        self.at("tick")
+
+    def flush(self) -> None:
+        self.at("flush")
+
+    def cleanup(self) -> None:
+        self.at("cleanup")
+
+
+OTHER: dict[str, type[Listens]] = {
+    **dict.fromkeys(["open", "records", "ack", "fail", "event_time"], Source),
+    **dict.fromkeys(["prepare", "tick", "flush", "cleanup", "activate", "close"], Source),
+    "next_tuple": Asked,
+    "poll": Polls,
+}
+
+
+# ---- batches: the batch is repeated, and given up if it goes on ---------------------------------
+
+
+class Pages(PartitionedSpout):
+    emits = Number
+
+    def partitions(self) -> list[str]:
+        return ["all"]
+
+    def emit_new(self, partition: str, last: Any, room: Any) -> Any:
+        first = last or 0
+        for number in NUMBERS[first : first + 4]:
+            raises(number.n)
+            room.emit([number])
+        return min(first + 4, TOTAL)
+
+    def emit_again(self, partition: str, metadata: Any, room: Any) -> None:
+        room.emit(NUMBERS[max(0, metadata - 4) : metadata])
+
+    def event_time(self, row: Number) -> float:
+        return float(row.n)
+
+
+class Writes(BatchOperator):
+    def start(self, attempt: Any) -> list[Number]:
+        return []
+
+    def process(self, batch: list[Number], source: int, rows: Any, emit: Any) -> None:
+        batch.extend(rows)
+
+    def finish(self, batch: list[Number], attempt: Any, emit: Any) -> None:
+        for number in batch:
+            raises(number.n)
+
+
+IN_BATCHES: dict[str, Callable[[Any], Any]] = {
+    "map": lambda numbers: numbers.map(mapped),
+    "filter": lambda numbers: numbers.filter(kept),
+    "flat_map": lambda numbers: numbers.flat_map(twice),
+    "peek": lambda numbers: numbers.peek(sink),
+    "async map": lambda numbers: numbers.map(awaited),
+    "async generator": lambda numbers: numbers.flat_map(generated),
+    "record": lambda numbers: numbers.map(checked),
+    "aggregator": lambda numbers: numbers.group_by("n").aggregate(Largest(), state=MemoryState()),
+    "reducer": lambda numbers: numbers.aggregate(reduce(added, 0), state=MemoryState()),
+    "keyed state": lambda numbers: numbers.group_by("n").process(stated, state=MemoryState()),
+    "window": lambda numbers: numbers.group_by("n").window(
+        tumbling(seconds=5, field="n"), Largest(), state=MemoryState()
+    ),
+    "operator": lambda numbers: numbers.operate(Writes(), fields=Number),
+    "ordinary sink": lambda numbers: numbers.records("all").shuffle().bolt("sink", sink),
+    "ordinary async sink": lambda numbers: numbers.records("all").shuffle().bolt("s", async_sink),
+}
+
+
+def run(topology: Topology) -> Any:
+    with SimCluster(1) as cluster:
+        submitted = cluster.submit(topology.graph())
+        submitted.wait(1_000.0)
+        return submitted.snapshot()
+
+
+def letters(path: Path) -> list[tuple[int, str]]:
+    """The number and the exception of each dead letter."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [(one["record"]["n"], one["exception"]) for one in map(json.loads, lines)]
+
+
+@pytest.mark.parametrize("place", FOR_A_RECORD)
+def test_only_the_records_for_which_user_code_raises_fail(place: str, tmp_path: Path) -> None:
+    topology, path = Topology("t"), tmp_path / "dead.jsonl"
+    attempts = 10 if place == "table" else 2  # a table fails as a whole
+    retry = Retry(attempts=attempts, dead_letters=path)
+    FOR_A_RECORD[place](topology.spout("in", Records(NUMBERS, type=Number), retry=retry))
+    spout = run(topology).component("in")
+    assert dict(letters(path)) == NAMES
+    assert (spout.acked, spout.dead) == (TOTAL, len(NAMES))
+
+
+@pytest.mark.parametrize("bad", [{3, 4, 5}, {6, 7, 8}])  # the fourth in a row is a quarantine
+@pytest.mark.parametrize("place", OTHER)
+def test_other_code_may_raise_too(
+    place: str,
+    bad: set[int],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Raised.once, Raised.next = True, bad
+    topology = Topology("t")
+    spout = topology.spout("in", OTHER[place](place))
+    spout.shuffle().bolt("told", Told(place), tick_s=0.001)
+    if place == "event_time":
+        spout.group_by("n").window(tumbling(seconds=5, field="n"), count())
+    snapshot = run(topology)
+    assert snapshot.component("in").acked == TOTAL
+    assert Raised.numbers
+    errors = [error.exception for task in snapshot.tasks() for error in task.health.last]
+    shown = capsys.readouterr().err + caplog.text
+    if place == "flush":  # concerns records only: they were replayed
+        assert snapshot.component("in").failed
+    elif place != "event_time":  # that record has no time
+        for n in Raised.numbers:
+            assert NAMES[n] in errors or f"raised {NAMES[n]}" in shown
+
+
+@pytest.mark.parametrize("place", IN_BATCHES)
+def test_batches_for_which_user_code_raises_are_skipped(place: str, tmp_path: Path) -> None:
+    topology, path = Topology("t"), tmp_path / "dead.jsonl"
+    source = FixedBatchSpout(NUMBERS, 1, type=Number)
+    skip = Skip(attempts=2, dead_letters=path)
+    IN_BATCHES[place](batches(topology, "in", source, store=InMemory(), skip=skip))
+    run(topology)
+    assert dict(letters(path)) == NAMES
+
+
+def test_a_partition_for_which_user_code_raises_is_read_again() -> None:
+    Raised.once = True
+    topology, seen = Topology("t"), list[int]()
+    numbers = batches(topology, "in", Pages(), store=InMemory())
+    numbers.group_by("n").aggregate(count(), state=MemoryState()).peek(lambda r: seen.append(r[0]))
+    with SimCluster(1) as cluster:
+        submitted = cluster.submit(topology.graph())
+        while len(seen) < TOTAL:
+            submitted.wait(1.0)
+    assert Raised.numbers == ERRORS.keys()
+    assert sorted(seen) == [*range(TOTAL)]
