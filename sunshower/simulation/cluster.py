@@ -87,5 +87,5 @@ class SimCluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-        self._entered.close()
+        with self._entered:
+            self.close()

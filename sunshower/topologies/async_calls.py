@@ -24,7 +24,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -45,6 +45,7 @@ class AsyncCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._runner: asyncio.Runner | None = None
+        self._ended_by: tuple[type[BaseException], ...] = ()
 
     def run(self, call: Callable[[Any], Awaitable[Any]], records: Iterable[Any]) -> list[Outcome]:
         """Call an `async def` function for each record, begun in their order. Returns the result or
@@ -76,13 +77,17 @@ class AsyncCalls:
     def close(self) -> None:
         """Cancel what user code has left running, and close the loop."""
         if self._runner is not None:
-            with _no_running_loop():
+            with _no_running_loop(), suppress(*self._ended_by):  # which waiting tasks raise again
                 self._runner.close()
             self._runner = None
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         with _no_running_loop():
-            return self._open().run(coroutine)
+            try:
+                return self._open().run(coroutine)
+            except (KeyboardInterrupt, SystemExit) as error:
+                self._ended_by = (type(error),)
+                raise
 
     def _open(self) -> asyncio.Runner:
         if self._runner is None:

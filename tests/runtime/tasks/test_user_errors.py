@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +33,11 @@ from sunshower import (
     batch,
     count,
     reduce,
+    run_inline,
     tumbling,
 )
+from sunshower.errors import TopologyFailed
+from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.simulation import SimCluster
 from sunshower.trident import (
     FixedBatchSpout,
@@ -416,8 +423,12 @@ IN_BATCHES: dict[str, Callable[[Any], Any]] = {
 
 
 def run(topology: Topology) -> Any:
+    return run_graph(topology.graph())
+
+
+def run_graph(graph: Any) -> Any:
     with SimCluster(1) as cluster:
-        submitted = cluster.submit(topology.graph())
+        submitted = cluster.submit(graph)
         submitted.wait(1_000.0)
         return submitted.snapshot()
 
@@ -486,3 +497,121 @@ def test_a_partition_for_which_user_code_raises_is_read_again() -> None:
             submitted.wait(1.0)
     assert Raised.numbers == ERRORS.keys()
     assert sorted(seen) == [*range(TOTAL)]
+
+
+# ---- what ends the process ----------------------------------------------------------------------
+
+
+def interrupted(n: Number) -> Number:
+    if n.n == 3:
+        signal.raise_signal(signal.SIGINT)
+    return n
+
+
+def interrupted_sink(n: Number) -> None:
+    interrupted(n)
+
+
+async def interrupted_call(n: Number) -> Number:
+    await asyncio.sleep(0)
+    return interrupted(n)
+
+
+def turned(n: Number) -> Number:
+    """As libraries for command lines, which turn Ctrl-C into an exit."""
+    try:
+        return interrupted(n)
+    except KeyboardInterrupt:
+        sys.exit(1)
+
+
+@pytest.mark.parametrize("place", ["map", "async map", "sink", "records", "batches", "turned"])
+@pytest.mark.parametrize("how", [run_inline, run_graph])
+def test_ctrl_c_ends_a_run_in_the_middle_of_user_code(
+    place: str, how: Callable[[Any], Any]
+) -> None:
+    topology = Topology("t")
+    if place == "records":
+        topology.spout("in", Interrupted)
+    elif place == "batches":
+        source = FixedBatchSpout(NUMBERS, 4, type=Number)
+        batches(topology, "in", source, store=InMemory()).map(interrupted)
+    else:
+        numbers = topology.spout("in", Records(NUMBERS, type=Number))
+        code: Any = {"async map": interrupted_call, "turned": turned}.get(place, interrupted)
+        numbers.shuffle().bolt("b", interrupted_sink) if place == "sink" else numbers.map(code)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit if place == "turned" else KeyboardInterrupt):
+        how(topology.graph())
+    assert signal.getsignal(signal.SIGINT) is before
+    test_ctrl_c_of_user_code_itself_is_an_error_after_a_real_one()
+
+
+def test_ctrl_c_of_user_code_itself_is_an_error_after_a_real_one() -> None:
+    topology = Topology("again")
+    topology.spout("in", Records(NUMBERS, type=Number), retry=Retry(attempts=1)).map(mapped)
+    with pytest.raises(TopologyFailed, match="mapped"):
+        run_inline(topology.graph())
+
+
+class Interrupted(Spout[Number]):
+    def records(self) -> Iterator[Number]:
+        yield from map(interrupted, NUMBERS)
+
+
+def test_a_handler_that_only_notes_a_signal_changes_nothing(tmp_path: Path) -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        topology, path = Topology("t"), tmp_path / "dead.jsonl"
+        retry = Retry(attempts=2, dead_letters=path)
+        topology.spout("in", Records(NUMBERS, type=Number), retry=retry).map(noted)
+        spout = run(topology).component("in")
+        assert interrupts.requested
+    assert (spout.acked, spout.dead) == (TOTAL, 1)
+
+
+def noted(n: Number) -> Number:
+    interrupted(n)
+    if n.n == 5:
+        raise KeyboardInterrupt
+    return n
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_signals_of_the_command_line_end_user_code(number: signal.Signals) -> None:
+    def ended(n: Number) -> Number:
+        signal.raise_signal(number)
+        return n
+
+    topology = Topology("t")
+    topology.spout("in", Records(NUMBERS, type=Number)).map(ended)
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        run(topology)
+
+
+def test_a_generator_that_the_runtime_closes_does_not_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    closed = list[str]()
+
+    class Endless(Spout[Number]):
+        def records(self) -> Iterator[Any]:
+            try:
+                for n in range(3):
+                    yield Number(n)
+                while True:
+                    yield None
+            except GeneratorExit:
+                closed.append("closed")
+                raise
+
+    topology = Topology("t")
+    topology.spout("in", Endless).shuffle().bolt("end", end)
+    with SimCluster(1) as cluster:
+        submitted = cluster.submit(topology.graph())
+        submitted.wait(1.0)
+        submitted.kill()
+    del cluster, submitted
+    gc.collect()
+    assert closed
+    assert "GeneratorExit" not in "".join(capsys.readouterr())
