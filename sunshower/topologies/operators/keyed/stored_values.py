@@ -99,8 +99,6 @@ class StoredValues:
         if kind in _ITSELF:
             return value
         if kind is str:
-            if not value.isascii():
-                value.encode()
             return value
         if kind is list:
             return [self._plain(one) for one in value]
