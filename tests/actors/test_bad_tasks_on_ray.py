@@ -110,8 +110,8 @@ def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
 
 def exits(number: Number) -> Number:
     """Raises what would end the process of a plain program."""
-    if number.n in EXITS:
-        raise EXITS[number.n]
+    if number.value in EXITS:
+        raise EXITS[number.value]
     return number
 
 
@@ -134,7 +134,7 @@ def test_records_for_which_user_code_exits_fail_and_their_worker_lives(
     topology = Topology("exits")
     for name, code in {"plain": exits, "awaited": exits_later}.items():
         retry = Retry(attempts=2, dead_letters=tmp_path / f"{name}.jsonl")
-        topology.spout(name, Counter(FEW), retry=retry).map(code)
+        topology.spout(name, Counter(200), retry=retry).map(code)
     run = ray_cluster.submit(topology.graph())
     try:
         assert run.wait(RECOVERY_S)
@@ -143,7 +143,7 @@ def test_records_for_which_user_code_exits_fail_and_their_worker_lives(
         run.stop()
     for name in ("plain", "awaited"):
         lines = (tmp_path / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        dead = {letter["record"]["n"]: letter["exception"] for letter in map(json.loads, lines)}
+        dead = {letter["record"]["value"]: letter["exception"] for letter in map(json.loads, lines)}
         assert dead == {n: kind.__name__ for n, kind in EXITS.items()}
-        assert snapshot.component(name).acked == FEW
+        assert snapshot.component(name).acked == 200
     assert snapshot.restarts == 0

@@ -15,6 +15,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -161,7 +162,7 @@ def _plain(value: Any) -> Any:
         return _pairs(_COUNTER, value)
     if kind in _SETS:
         return {_SETS[kind]: sorted(map(_plain, value), key=_encode)}
-    if kind is bytes:
+    if kind is bytes or kind is bytearray or kind is memoryview:
         return {_BYTES: b64encode(value).decode()}
     if kind in SCALARS:
         return {f"({SCALARS[kind].name})": SCALARS[kind].text(value)}
@@ -169,8 +170,16 @@ def _plain(value: Any) -> Any:
         plain = value.item()  # as after a journey between workers
         if type(plain) in _SCALARS and value.dtype.kind in "biufSU":
             return plain
-    way_out = ": keep its value" if isinstance(value, Enum) else ""
-    raise Unserialisable(f"a {_named(value)} is not for JSON{way_out}")
+    raise Unserialisable(f"a {_named(value)} is not for JSON: {_way_out(value)}")
+
+
+def _way_out(value: Any) -> str:
+    if isinstance(value, Enum):
+        return "keep its value"
+    if isinstance(value, tuple) or is_dataclass(value):
+        return "keep its fields, as a tuple or in a dict"
+    base = next((one for one in (dict, list, str, int, float) if isinstance(value, one)), None)
+    return f"keep a {base.__name__}" if base else "keep what it is made of, in a list or a dict"
 
 
 def _pairs(name: str, value: dict[Any, Any]) -> dict[str, Any]:
