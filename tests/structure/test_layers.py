@@ -28,7 +28,8 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
-    "installed", "user_errors",
+    "installed",
+    "user_errors",
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
