@@ -33,6 +33,7 @@ from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.savepoint import Savepoint
+from sunshower.user_errors import user_errors
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class RayStore:
         data = self.read_plan(number)
         try:
             plan = load(data)
-        except Exception as error:
+        except user_errors() as error:
             node = ray.get_runtime_context().get_node_id()
             raise CodeNotLoaded(
                 f"the code of topology {topology_of(self._run)!r} does not load on node {node}: "
@@ -232,7 +233,7 @@ class RayTransferStore:
             return None
         try:
             transfer: TaskTransfer = self._classes.loads(data)
-        except Exception as error:
+        except user_errors() as error:
             why = str(error) if isinstance(error, LifecycleError) else first_line(error)
             raise LifecycleError(
                 f"the state of {task.name}, which is in a savepoint or comes from another "

@@ -53,6 +53,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
 from sunshower.secret import without_secrets
 from sunshower.topologies.requests import Reply, Request, RequestProgress
+from sunshower.user_errors import user_errors
 
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
@@ -370,7 +371,7 @@ class WorkerActor(WorkerProcessBase):
         def fact() -> None:
             try:
                 answer.set_result(question())
-            except Exception as error:
+            except user_errors() as error:
                 answer.set_exception(error)
 
         self.put(fact)

@@ -17,6 +17,7 @@ from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
+from sunshower.user_errors import user_errors
 
 
 class Level(Enum):
@@ -74,7 +75,7 @@ def own_copy(code: Any, where: str) -> Any:
         return code
     try:
         return deepcopy(code)
-    except Exception as error:
+    except user_errors() as error:
         raise TopologyError(
             f"{where}: {type(code).__name__} cannot be copied, and each task needs a copy of its "
             f"own ({type(error).__name__}: {error}). Open files, locks and connections in prepare, "

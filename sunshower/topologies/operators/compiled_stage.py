@@ -8,7 +8,7 @@ written once, and the results leave for the next stages.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from sunshower.topologies.operators.steps import (
     RowOperator,
     check_rows,
 )
+from sunshower.user_errors import user_errors_suppressed
 
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
@@ -119,7 +120,7 @@ class OperatorBolt(Bolt[Any, Any]):
             else:
                 self.expand = _composed(self._steps)
         except BaseException:
-            with suppress(Exception):  # what has failed first says whether there is an outage
+            with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
             raise
 

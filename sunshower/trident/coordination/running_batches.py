@@ -7,7 +7,7 @@ length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Timed, Waiting, publishing
 from sunshower.trident.tasks.part_sender import PartSender
+from sunshower.user_errors import user_errors_suppressed
 
 Take = Callable[[Sequence[Any]], None]
 
@@ -47,7 +48,7 @@ class Operators:
                 node.operator.prepare(context)
                 self._prepared += 1
         except BaseException:
-            with suppress(Exception):  # what has failed first says whether there is an outage
+            with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
             raise
 

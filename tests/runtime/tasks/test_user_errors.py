@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 
 from sunshower import (
     Bolt,
@@ -35,8 +36,13 @@ from sunshower import (
     run_inline,
     tumbling,
 )
-from sunshower.errors import TopologyFailed
+from sunshower.connectors.object_formats import json_records
+from sunshower.errors import TopologyFailed, UnreadableRecord
 from sunshower.experiments.runner.interrupts import Interrupts
+from sunshower.kafka.consuming.decoding import Received, Translator, Undecodable
+from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.formats import Bytes
+from sunshower.record_reader import json_reader
 from sunshower.simulation import SimCluster
 from sunshower.trident import (
     FixedBatchSpout,
@@ -614,3 +620,33 @@ def test_a_generator_that_the_runtime_closes_does_not_fail(
     gc.collect()
     assert closed
     assert "GeneratorExit" not in "".join(capsys.readouterr())
+
+
+# ---- what becomes a record ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", ERRORS)
+def test_an_input_whose_record_cannot_be_built_is_unreadable(n: int) -> None:
+    read = json_reader(Checked)
+    with pytest.raises(UnreadableRecord):
+        read(f'{{"n": {n}}}'.encode())
+    lines = b"\n".join(f'{{"n": {n}}}'.encode() for n in range(TOTAL))
+    found = json_records("in.jsonl", lines, read)
+    assert [one for one in found if type(one) is Checked] == [
+        Checked(n) for n in range(TOTAL) if n not in ERRORS
+    ]
+    assert len(found) == TOTAL
+
+
+@pytest.mark.parametrize("n", ERRORS)
+def test_a_message_for_which_a_translation_raises_is_undecodable(n: int) -> None:
+    def translate(message: Received) -> Number:
+        raises(message.offset)
+        return Number(message.offset)
+
+    translator = Translator(Bytes(), Bytes(), translate)
+    messages = [Message(topic="a", partition=0, offset=at, value=b"") for at in (0, n, 9)]
+    records, odd = translator.records(MessageBatch.of(messages))
+    assert odd
+    assert [type(one) for one in records] == [Number, Undecodable, Number]
+    assert records[1].exception == NAMES[n]
