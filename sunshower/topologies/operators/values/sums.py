@@ -1,5 +1,4 @@
-"""Exact sums of numbers and of durations, the same in every order and however their parts were
-combined.
+"""Exact sums of numbers, or of durations, the same in every order and division into parts.
 
 A sum is what a state keeps: None (of no values), an int, a float, a Decimal, a timedelta, or a list
 of numbers
