@@ -19,8 +19,7 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sunshower.errors import ConfigError, SunshowerError
-from sunshower.user_errors import user_errors
+from sunshower.errors import ConfigError, SunshowerError, user_errors
 
 Error = type[SunshowerError]
 F = TypeVar("F", bound=Callable[..., Any])

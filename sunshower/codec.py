@@ -14,11 +14,10 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sunshower.errors import Unserialisable
+from sunshower.errors import Unserialisable, user_errors
 from sunshower.field_types import is_record
 from sunshower.records import member_key, member_of, record_class, rows_of
 from sunshower.scalars import SCALARS, read_scalar
-from sunshower.user_errors import user_errors
 
 _LONG, _DECLARED, _ROWS = range(3)
 _CONTAINERS: dict[type, type] = {tuple: list, set: list, frozenset: list, Counter: dict}

@@ -39,12 +39,11 @@ from typing import (
 
 import msgspec
 
-from sunshower.errors import UnreadableRecord
+from sunshower.errors import UnreadableRecord, user_errors, user_errors_suppressed
 from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
 from sunshower.texts import clip, describe, message_of
-from sunshower.user_errors import user_errors, user_errors_suppressed
 
 Read = Callable[[Any], Any]
 

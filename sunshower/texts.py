@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-from sunshower.user_errors import user_errors
+from sunshower.errors import user_errors
 
 REASON_BYTES = 1 << 12  # of a reason or an error's text that is kept
 TRACEBACK_BYTES = 1 << 14

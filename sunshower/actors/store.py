@@ -28,12 +28,11 @@ from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
 from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
-from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable
+from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.savepoint import Savepoint
-from sunshower.user_errors import user_errors
 
 _log = logging.getLogger(__name__)
 

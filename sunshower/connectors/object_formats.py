@@ -8,12 +8,11 @@ from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
 
 from sunshower.arrow.field_kinds import PARQUET
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.errors import RecordMismatch, Unserialisable
+from sunshower.errors import RecordMismatch, Unserialisable, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.texts import clip, describe, message_of, utf8
-from sunshower.user_errors import user_errors
 
 _BOM = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)

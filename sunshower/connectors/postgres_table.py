@@ -15,7 +15,14 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
+from sunshower.errors import (
+    ConfigError,
+    StoreError,
+    StoreUnreachable,
+    SunshowerError,
+    Unavailable,
+    user_errors,
+)
 from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.secret import ADDRESS, Secret, address
@@ -23,7 +30,6 @@ from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import describe, message_of, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-from sunshower.user_errors import user_errors
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 

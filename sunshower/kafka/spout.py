@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError, UnknownTopic
+from sunshower.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    LifecycleError,
+    UnknownTopic,
+    user_errors,
+)
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.end_checks import EndChecks
@@ -41,7 +48,6 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.operators.state_shapes import shape_of
 from sunshower.topologies.signatures import result_record
-from sunshower.user_errors import user_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

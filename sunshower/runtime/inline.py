@@ -13,7 +13,7 @@ import numpy as np
 
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
-from sunshower.errors import ClusterError, TopologyError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
@@ -23,7 +23,6 @@ from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
-from sunshower.user_errors import interruptible
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
+from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
@@ -36,7 +36,6 @@ from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 from sunshower.texts import describe_error
 from sunshower.topologies.requests import Reply, Request, RequestProgress
-from sunshower.user_errors import user_errors
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
 

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed, user_errors
 from sunshower.runtime.request_calls import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
 from sunshower.topologies.requests import Reply, RequestProgress
-from sunshower.user_errors import user_errors
 
 _ADDRESS = -2  # nobody calls it
 

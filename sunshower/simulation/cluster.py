@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Self
 
 from sunshower.clock import VIRTUAL_DATE
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, interruptible
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tracking.ids import seeded
@@ -16,7 +16,6 @@ from sunshower.simulation.network import Network
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
-from sunshower.user_errors import interruptible
 
 
 class SimCluster:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING
 
-from sunshower.errors import LifecycleError
+from sunshower.errors import LifecycleError, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
@@ -17,7 +17,6 @@ from sunshower.runtime.value_copies import packed
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.texts import describe_error
-from sunshower.user_errors import user_errors
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from math import inf
 from mmap import mmap
 from typing import Any
 
-from sunshower.errors import SunshowerError
+from sunshower.errors import EndsProcess, SunshowerError
 from sunshower.runtime.control.flight_recorder import read
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
@@ -31,7 +31,6 @@ from sunshower.simulation.flight_recorder import SimFlightRecorder
 from sunshower.simulation.network import MASTER, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock
 from sunshower.topologies.requests import Request
-from sunshower.user_errors import EndsProcess
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change
 _STEPS_MAX = 16  # steps of one slice

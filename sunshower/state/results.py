@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from sunshower.errors import WrongVersion
-from sunshower.user_errors import user_errors
+from sunshower.errors import WrongVersion, user_errors
 
 _READ = """SELECT settled, done, version FROM sunshower_offsets
     WHERE id = ? AND topic = ? AND partition = ?"""

@@ -29,8 +29,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import TopologyError
-from sunshower.user_errors import user_errors
+from sunshower.errors import TopologyError, user_errors
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -11,13 +11,12 @@ from types import MethodType
 from typing import Any
 
 from sunshower.config import NOTHING, Config, Resources
-from sunshower.errors import ConfigError, TopologyError
+from sunshower.errors import ConfigError, TopologyError, user_errors
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.programs.program_modules import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
-from sunshower.user_errors import user_errors
 
 
 class Level(Enum):

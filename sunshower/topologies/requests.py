@@ -16,14 +16,13 @@ from enum import Enum
 from typing import Any
 
 from sunshower.arguments import COUNT
-from sunshower.errors import RequestFailed, RequestRefused, TopologyError
+from sunshower.errors import RequestFailed, RequestRefused, TopologyError, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.records import Schema, record_class
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec
 from sunshower.topologies.retry import Retry
-from sunshower.user_errors import user_errors
 
 ROWS_MAX = 10_000  # of one answer
 _LOOK_S = 1.0  # how often to look for requests that nobody waits for

@@ -29,7 +29,6 @@ FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
     "installed",
-    "user_errors",
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
@@ -38,17 +37,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 1: shared foundations
     "errors": set(),
     "clock": set(),
-    "texts": {"user_errors"},
-    "user_errors": set(),
+    "texts": {"errors"},
     "failures": {"errors", "texts"},
     "outages": {"errors"},
     "versions": {"errors"},
     "scalars": set(),
     "field_types": {"errors", "scalars"},
     "records": {"errors", "field_types", "scalars"},
-    "record_reader": {"errors", "field_types", "records", "scalars", "texts", "user_errors"},
-    "codec": {"errors", "scalars", "field_types", "records", "user_errors"},
-    "arguments": {"errors", "user_errors"},
+    "record_reader": {"errors", "field_types", "records", "scalars", "texts"},
+    "codec": {"errors", "scalars", "field_types", "records"},
+    "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},
     "config": {"errors", "arguments"},
@@ -161,7 +159,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.installed": {"os"},
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
-    "sunshower.user_errors": {"signal", "threading"},  # Ctrl-C, in the main thread
+    "sunshower.errors": {"signal", "threading"},  # Ctrl-C, in the main thread
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
     "sunshower.simulation.world": {"random"},  # its only generator, which has the seed

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
-from sunshower.user_errors import forget_signals, noting
+from sunshower.errors import forget_signals, noting
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 

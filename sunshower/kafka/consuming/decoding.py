@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypedDict
 
+from sunshower.errors import user_errors
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.outages import is_unavailable
 from sunshower.texts import clip, message_of
-from sunshower.user_errors import user_errors
 
 Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
 

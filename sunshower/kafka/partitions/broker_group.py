@@ -10,10 +10,10 @@ from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
+from sunshower.errors import user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.ports import SETTLES_S, Directory, RebalanceListener
-from sunshower.user_errors import user_errors
 
 
 class BrokerGroup:

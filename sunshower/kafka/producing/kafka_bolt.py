@@ -7,14 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic, user_errors
 from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
 from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
 from sunshower.records import Part, Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
-from sunshower.user_errors import user_errors
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
 _RENEW_S = 2.0  # interval of resetting the timeouts of tuples that are being delivered

@@ -19,11 +19,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.errors import SunshowerError, TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.user_errors import user_errors
 
 _OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
 _DOUBT_INPUTS = 10  # fewer may be poison

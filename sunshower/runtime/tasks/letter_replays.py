@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import BadEmit, RequestRefused
+from sunshower.errors import BadEmit, RequestRefused, user_errors
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.letter_values import LetterValues
 from sunshower.runtime.tasks.spouts.retry_queue import (
@@ -31,7 +31,6 @@ from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
-from sunshower.user_errors import user_errors
 
 _NEEDED = {*DeadLetter._fields} - {*DeadLetter._field_defaults}  # older clients have no others
 Tell = Callable[[Reply | RequestProgress, float], None]

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from sunshower.codec import Codec
-from sunshower.errors import BadEmit, Unserialisable
+from sunshower.errors import BadEmit, Unserialisable, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.record_reader import field_readers
 from sunshower.records import Schema, record_class
@@ -30,7 +30,6 @@ from sunshower.texts import carried, describe
 from sunshower.topologies.operators.keyed.stored_texts import text_of, values_of
 from sunshower.topologies.operators.keyed.stored_values import StoredValues
 from sunshower.topologies.retry import DeadLetter
-from sunshower.user_errors import user_errors
 
 _PLAIN = (str, bytes, int, float, bool)
 _FLOAT, _INT = "(float)", "(int)"

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
+from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure, clip_texts
 from sunshower.outages import is_unavailable
 from sunshower.runtime.plan import Task
 from sunshower.secret import without_secrets
 from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, message_of
-from sunshower.user_errors import user_errors
 
 T = TypeVar("T")
 

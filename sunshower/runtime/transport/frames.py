@@ -25,14 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.codec import Codec
-from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
 from sunshower.texts import describe_error, message_of
-from sunshower.user_errors import user_errors
 
 _ROWS, _COLUMNS = 0, 1
 _SHARED, _ALONE = 2, 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.tracking.ids import U64, EdgeIds
@@ -21,7 +21,6 @@ from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.user_errors import user_errors
 
 _NO_LIMIT = 1 << 20
 

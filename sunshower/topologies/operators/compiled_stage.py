@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
@@ -24,7 +25,6 @@ from sunshower.topologies.operators.steps import (
     RowOperator,
     check_rows,
 )
-from sunshower.user_errors import user_errors_suppressed
 
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from sunshower.errors import user_errors_suppressed
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
@@ -19,7 +20,6 @@ from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Timed, Waiting, publishing
 from sunshower.trident.tasks.part_sender import PartSender
-from sunshower.user_errors import user_errors_suppressed
 
 Take = Callable[[Sequence[Any]], None]
 

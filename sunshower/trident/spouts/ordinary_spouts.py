@@ -24,6 +24,7 @@ from sunshower.errors import (
     StaleAttempt,
     TopologyError,
     WrongVersion,
+    user_errors,
 )
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.shared_collector import SharedCollector
@@ -36,7 +37,6 @@ from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
-from sunshower.user_errors import user_errors
 
 _LOG = logging.getLogger("sunshower")
 _RECORDS = "records"  # the one partition

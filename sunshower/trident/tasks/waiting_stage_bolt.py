@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sunshower.errors import Unavailable
+from sunshower.errors import Unavailable, user_errors
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.tasks.stage_bolt import StageBolt, TaskBatch
-from sunshower.user_errors import user_errors
 
 _RENEW_S = 0.3  # interval between resets of the timeouts
 

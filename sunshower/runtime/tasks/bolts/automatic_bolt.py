@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
@@ -40,7 +40,6 @@ from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-from sunshower.user_errors import user_errors
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is

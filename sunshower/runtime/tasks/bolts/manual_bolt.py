@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import AlreadySettled, BadEmit
+from sunshower.errors import AlreadySettled, BadEmit, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
@@ -29,7 +29,6 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Tuple
-from sunshower.user_errors import user_errors
 
 
 class InputState(Enum):

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sunshower.errors import TopologyFailed
+from sunshower.errors import TopologyFailed, user_errors
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.value_copies import picture
-from sunshower.user_errors import user_errors
 
 
 def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:

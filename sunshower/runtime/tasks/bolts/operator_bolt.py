@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
@@ -29,7 +29,6 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.texts import describe
 from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
-from sunshower.user_errors import user_errors
 
 # Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
 _PART_ROWS = 1000

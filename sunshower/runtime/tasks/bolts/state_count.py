@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
-from sunshower.user_errors import user_errors_suppressed
+from sunshower.errors import user_errors_suppressed
 
 # In memory the number is there; SQLite counts keys, 0.15 s for a million.
 _REST = 10_000  # how many times longer than the last count the time until the next is at least

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit, ProtocolError
+from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
@@ -35,7 +35,6 @@ from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.user_errors import user_errors
 
 _POLL_S = 0.5  # longest time between two polls, also without room for records
 _AFTER_READING = 2  # attempt number of an unreadable record's dead letter; reading was the first

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.errors import user_errors
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
@@ -18,7 +19,6 @@ from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
-from sunshower.user_errors import user_errors
 
 
 class RecordsSource(SpoutSource):

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, cast
 
 from sunshower.config import Config
+from sunshower.errors import user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
@@ -41,7 +42,6 @@ from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.components import Context, Spout
-from sunshower.user_errors import user_errors
 
 _NO_LIMIT = 1 << 62
 _SAY_WAITS_S = 60.0

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
+from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, user_errors
 from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.scalars import SCALARS
-from sunshower.user_errors import user_errors
 
 _ITSELF = {int, float, bool, bytes, type(None), *SCALARS}
 _PAIRS: dict[str, Callable[[Any], Any]] = {

@@ -20,9 +20,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from sunshower.arguments import Values
-from sunshower.errors import BadEmit, ConfigError, TopologyFailed
+from sunshower.errors import BadEmit, ConfigError, TopologyFailed, user_errors
 from sunshower.records import Schema
-from sunshower.user_errors import user_errors
 
 T = TypeVar("T")
 Time: TypeAlias = int | float | Decimal
