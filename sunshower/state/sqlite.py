@@ -86,7 +86,7 @@ def errors(file: Path) -> Iterator[None]:
         ) from error
 
 
-def is_of_statement(error: Exception) -> bool:
+def is_of_statement(error: BaseException) -> bool:
     """Whether the statement caused the error, not the file."""
     return _code(error) is None or _code(error) in _WRONG
 
