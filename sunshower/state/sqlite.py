@@ -91,7 +91,7 @@ def is_of_statement(error: BaseException) -> bool:
     return _code(error) is None or _code(error) in _WRONG
 
 
-def _code(error: Exception) -> int | None:
+def _code(error: BaseException) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     return code if code is None else code & 0xFF
 
