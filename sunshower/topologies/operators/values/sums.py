@@ -1,10 +1,9 @@
 """Exact sums of numbers, or of durations, the same in every order and division into parts.
 
 A sum is what a state keeps: None (of no values), an int, a float, a Decimal, a timedelta, or a list
-of numbers
-whose exact sum is the value. In a list of floats the first is the rounded sum, and each further one
-the rounded rest; so it is short, and equal sums are equal lists. Shewchuk, "Adaptive precision
-floating-point arithmetic", 1997; `math.fsum`.
+of numbers whose exact sum is the value. In a list of floats the first is the rounded sum, and each
+further one the rounded rest; so it is short, and equal sums are equal lists. Shewchuk, "Adaptive
+precision floating-point arithmetic", 1997; `math.fsum`.
 """
 
 from __future__ import annotations
@@ -51,6 +50,8 @@ def total(values: Sequence[Any], where: str) -> Sum:
     if floats + kinds.count(int) == count:
         numbers = [value for value in values if type(value) is float]
         return _with_whole(numbers, sum(value for value in values if type(value) is int))
+    if kinds.count(Decimal) == count:
+        return _decimals([*values, Decimal(0)], where)  # -0 is 0
     return _mixed(values, where)
 
 
