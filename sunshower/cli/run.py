@@ -1,4 +1,4 @@
-"""`sunshower run` runs a topology on Ray until its spouts are exhausted; `describe` prints it."""
+"""`sunshower run` runs a topology until its spouts are exhausted; `describe` prints it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,35 @@ FromEnvironment = Annotated[
 ]
 WithPage = Annotated[
     bool,
-    typer.Option("--ui", help="Serve a web page that shows the run, as `sunshower ui` does."),
+    typer.Option(
+        "--ui",
+        help="Serve a web page that shows the run, as `sunshower ui` does: on a terminal until "
+        "Ctrl-C, also when the run has ended.",
+    ),
+]
+Stays = Annotated[
+    bool | None,
+    typer.Option(
+        "--stay/--no-stay",
+        show_default=False,
+        help="Whether the page of --ui outlives the run. By default only if the standard error "
+        "is a terminal.",
+    ),
+]
+Inline = Annotated[
+    bool,
+    typer.Option(
+        "--inline",
+        help="Run in this process and thread, without Ray: for a quick try, and for breakpoints.",
+    ),
+]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="With --inline: run again whenever FILE, or a module of its folder that it imports, "
+        "is saved.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Mermaid = Annotated[
@@ -94,13 +122,16 @@ Mermaid = Annotated[
 
 def run(
     target: Target,
+    inline: Inline = False,
+    watch: Watch = False,
     layout: LayoutName = "pack",
     workers: Workers = None,
     address: Address = None,
     settings: Settings = None,
     with_page: WithPage = False,
+    stays: Stays = None,
 ) -> None:
-    """Run a topology until its spouts are exhausted.
+    """Run a topology until its spouts are exhausted, on Ray or with --inline in this process.
 
     After Ctrl-C (or SIGTERM) the spouts stop emitting, and pending tuples are finished; a second
     Ctrl-C ends the run at once. Stdout sinks print to the standard output, the display is on the
@@ -110,23 +141,48 @@ def run(
     it. If a component never reaches its dependency within ten seconds, the run ends with exit
     status 1.
     """
+    if inline:
+        _check_inline(layout=layout, workers=workers, address=address)
+    if watch:
+        if not inline:
+            raise typer.BadParameter("it needs --inline", param_hint="--watch")
+        from sunshower.cli.watch import run_at_each_save
+
+        options = [f"--set={setting}" for setting in settings or ()]
+        run_at_each_save(target, [*options, *(["--ui", "--no-stay"] if with_page else ())])
+        return
     graph, modules = load_graph(target, settings, workers)
     from sunshower.cli.display import summary
+    from sunshower.cli.formatting import Terminal
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
-    from sunshower.cli.ui.page import page_of_run
+    from sunshower.cli.ui.page import RunPage, staying
     from sunshower.runtime.plan import Layout
     from sunshower.topologies.describe import state_notes
 
-    screen = Screen()
+    # Without a live table: the terminal belongs to what the program prints, and to debuggers.
+    screen = Screen(console=Terminal(stderr=True, force_terminal=False) if inline else None)
     for note in state_notes(graph):
         screen.say(note)
     session = TopologySession(screen, address)
-    with page_of_run(screen) if with_page else nullcontext() as look:
-        result = session.run(graph, Layout(layout), modules, look=look)
-    screen.console.print(summary(graph, result))
-    if result.snapshot.untracked:
-        raise TopologyFailed(result.snapshot.untracked)
+    with RunPage(screen, stays) if with_page else nullcontext() as page, staying(page):
+        if inline:
+            result = session.run_inline(graph, page)
+        else:
+            result = session.run(graph, Layout(layout), modules, page=page)
+        screen.console.print(summary(graph, result))
+        if result.snapshot.untracked:
+            raise TopologyFailed(result.snapshot.untracked)
+
+
+def _check_inline(**given: Any) -> None:
+    """Raise a usage error for an option that changes nothing in one process."""
+    for name, value in given.items():
+        if value not in (None, "pack"):
+            raise typer.BadParameter(
+                "a run with --inline has one process, this one, and no Ray: leave it out",
+                param_hint=f"--{name}",
+            )
 
 
 def describe(target: Target, mermaid: Mermaid = False) -> None:
