@@ -1,11 +1,11 @@
 """Storm's guaranteed processing on Ray: spouts, bolts and tuple trees, in plain Python."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sunshower.config import Config, Resources
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
+from sunshower.lazy_exports import lazy_exports
 from sunshower.secret import Secret
 from sunshower.topologies.async_functions import asynchronous
 from sunshower.topologies.components import (
@@ -98,11 +98,7 @@ __all__ = [
     "tumbling",
 ]
 
-# Loaded on first use: importing Ray takes a second.
-_WHERE = {"RayCluster": "sunshower.actors.cluster", "run_inline": "sunshower.runtime.inline"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'sunshower' has no attribute {name!r}")
+if not TYPE_CHECKING:  # importing Ray takes a second, NumPy a tenth
+    __getattr__ = lazy_exports(
+        __name__, {"actors.cluster": "RayCluster", "runtime.inline": "run_inline"}
+    )

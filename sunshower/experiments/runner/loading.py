@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
-from sunshower.experiments.experiment import Experiment
 from sunshower.topologies.topology import Topology
+
+if TYPE_CHECKING:
+    from sunshower.experiments.experiment import Experiment
 
 T = TypeVar("T")
 _loaded: dict[str, ModuleType] = {}  # the modules of the last file, which another one may have, too
@@ -53,6 +55,8 @@ def load(target: str, command: str = "run word_count.py", folder: Path | None = 
 
 def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
     """Import the file that `target` names, and find the experiment in it."""
+    from sunshower.experiments.experiment import Experiment
+
     example = "experiment = Experiment(name=…, topology=…, plan=…, checkers=…)"
     command = "experiment run kill_a_bolt.py"
     return _load(target, LoadKind(Experiment, "experiment", "experiments", command, example))
