@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import errno
 import time
 from collections.abc import Callable, Iterable
@@ -59,6 +60,7 @@ class TopologySession:
         with self._interrupts as interrupts, self._screen, InlineRun(graph) as run:
             collect_seldom()
             interrupts.defer()
+            _let_debuggers_quit()
             try:
                 look = page.look_inline if page else None
                 return self._watch(run, look, run.work)
@@ -182,6 +184,12 @@ class TopologySession:
         spouts = {spout.id for spout in run.plan.graph.spouts}
         if for_s >= _BLOCKED_S and any(one.component in spouts for one in snapshot.stuck.values()):
             raise KeyboardInterrupt
+
+
+def _let_debuggers_quit() -> None:
+    """Let the command `q` of a debugger end the run: Python's BdbQuit is an Exception, and so would
+    fail the record, which is then tried again."""
+    bdb.BdbQuit = type("BdbQuit", (KeyboardInterrupt,), {})  # type: ignore[assignment, misc]
 
 
 def _all_of(
