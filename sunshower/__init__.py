@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from sunshower.config import Config, Resources
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
-from sunshower.lazy_exports import lazy_exports
+from sunshower.installed import lazy_exports
 from sunshower.secret import Secret
 from sunshower.topologies.async_functions import asynchronous
 from sunshower.topologies.components import (

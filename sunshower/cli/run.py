@@ -146,7 +146,7 @@ def run(
     if watch:
         if not inline:
             raise typer.BadParameter("it needs --inline", param_hint="--watch")
-        from sunshower.cli.watch import run_at_each_save
+        from sunshower.cli.local.watch import run_at_each_save
 
         options = [f"--set={setting}" for setting in settings or ()]
         run_at_each_save(target, [*options, *(["--ui", "--no-stay"] if with_page else ())])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import bdb
 import errno
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sunshower.cli.cluster_options import check_address, node_news
 from sunshower.cli.display import Display, RunResult
@@ -32,7 +33,7 @@ _BLOCKED_S = 10.0  # so long a draining run waits for a spout that is blocked in
 
 
 class WatchedRun(Protocol):
-    """What a session watches: a RayRun or an InlineRun."""
+    """What a session watches: a RayRun or an InlineTopology."""
 
     @property
     def plan(self) -> Plan: ...
@@ -55,12 +56,16 @@ class TopologySession:
     def run_inline(self, graph: Graph, page: RunPage | None = None) -> RunResult:
         """The same in this thread, where a debugger can stop."""
         from sunshower.runtime.garbage import collect_seldom
-        from sunshower.runtime.inline import InlineRun
+        from sunshower.runtime.inline import InlineTopology
 
-        with self._interrupts as interrupts, self._screen, InlineRun(graph) as run:
+        with (
+            self._interrupts as interrupts,
+            self._screen,
+            _debuggers_quit(),
+            InlineTopology(graph) as run,
+        ):
             collect_seldom()
             interrupts.defer()
-            _let_debuggers_quit()
             try:
                 look = page.look_inline if page else None
                 return self._watch(run, look, run.work)
@@ -186,10 +191,16 @@ class TopologySession:
             raise KeyboardInterrupt
 
 
-def _let_debuggers_quit() -> None:
+@contextmanager
+def _debuggers_quit() -> Iterator[None]:
     """Let the command `q` of a debugger end the run: Python's BdbQuit is an Exception, and so would
     fail the record, which is then tried again."""
+    before: Any = bdb.BdbQuit
     bdb.BdbQuit = type("BdbQuit", (KeyboardInterrupt,), {})  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        bdb.BdbQuit = before  # type: ignore[misc]
 
 
 def _all_of(

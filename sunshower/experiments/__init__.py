@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sunshower.lazy_exports import lazy_exports
+from sunshower.installed import lazy_exports
 
 if TYPE_CHECKING:
     from sunshower.experiments.checkers.checker import CheckResult

@@ -1,7 +1,7 @@
 """Runs a topology in a loop in this process and thread, with all tasks in one worker.
 
-`run_inline` is for tests: it raises the first error of user code. `InlineRun` is for commands: its
-tasks are supervised as on Ray, by the algorithms of the master.
+`run_inline` is for tests: it raises the first error of user code. `InlineTopology` is for commands:
+its tasks are supervised as on Ray, by the algorithms of the master.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
-_WAIT_S = 0.1  # the longest wait of an InlineRun without a look at its clock
-_STATS_S = 0.25  # how often an InlineRun reads its statistics, as a worker on Ray sends them
+_WAIT_S = 0.1  # the longest wait of an InlineTopology without a look at its clock
+_STATS_S = 0.25  # how often an InlineTopology reads its statistics, as a worker on Ray sends them
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
 _STOPPED_S = 1.0  # a slice that takes this long held up everything: deadlines must not count it
 
@@ -78,7 +78,7 @@ def run_inline(
         return _run(graph, seed, clock, steps_max, requests)
 
 
-class InlineRun:
+class InlineTopology:
     """A topology that runs in this thread, a slice of work at a time, by the system's clock.
 
     Use it as a context manager: its end closes all tasks. What outages, deadlines, attempts and
@@ -160,7 +160,7 @@ class InlineRun:
             self._log_notices()
             self._modules.__exit__(None, None, None)
 
-    def __enter__(self) -> InlineRun:
+    def __enter__(self) -> InlineTopology:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -196,6 +196,9 @@ class InlineRun:
 
     def _wait(self, seconds: float) -> None:
         """Wait, or until a thread of user code has something for a task."""
+        if isinstance(self._clock, ManualClock):
+            self._clock.sleep(seconds)
+            return
         with suppress(Empty):
             self._wakes.get(timeout=max(seconds, 0.0))
             while True:

@@ -28,7 +28,7 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
-    *("installed", "lazy_exports"),
+    "installed",
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
@@ -49,7 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},
-    "lazy_exports": set(),
     "config": {"errors", "arguments"},
     # level 2: declarations · storage
     "topologies": set(),
@@ -238,7 +237,7 @@ def library_mistakes(path: Path) -> Iterator[str]:
             continue
         if found.module == "?":
             imports_users = module_name(path) in IMPORT_USER_MODULES
-            if package not in {"cli", "__init__", "testing", "connectors"} and not imports_users:
+            if package not in {"cli", "installed", "connectors"} and not imports_users:
                 yield report(path, found, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
             yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sunshower.cli.ui.source import TopologySource
     from sunshower.runtime.control.overview import Overview
     from sunshower.runtime.events.metrics import Snapshot
-    from sunshower.runtime.inline import InlineRun
+    from sunshower.runtime.inline import InlineTopology
 
 _FRESH_S = 0.5  # how old what the page shows of a run in this process may be
 
@@ -78,7 +78,7 @@ class RunPage:
 
             self._open(RaySource(lambda: [run.topology], partial(_find, run), "drain"))
 
-    def look_inline(self, run: InlineRun, snapshot: Snapshot) -> None:
+    def look_inline(self, run: InlineTopology, snapshot: Snapshot) -> None:
         """Open the page of a run in this process, and refresh what it shows."""
         if (now_s := time.monotonic()) >= self._overview_s + _FRESH_S:
             self._overview, self._overview_s = run.overview(), now_s
@@ -87,7 +87,7 @@ class RunPage:
 
             self._open(TopologySource(lambda: [run.plan.graph.id], self._shown))
 
-    def closing(self, run: RayRun | InlineRun) -> None:
+    def closing(self, run: RayRun | InlineTopology) -> None:
         """Take the last overview of a run that ends."""
         if self._source is None:
             return
