@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sunshower.cli.formatting import echo
+from sunshower.cli.local.setting_sources import settings_of
 from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError, TopologyFailed
 from sunshower.secret import Secret, is_secret
@@ -59,7 +60,8 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Override a setting of the topology's Config. May be repeated: "
+        help="Override a setting of the topology's Config, also one of `sunshower.toml` and of a "
+        "variable such as SUNSHOWER_WORKERS. May be repeated: "
         "--set spout_pending=1000 --set message_timeout_s=5",
     ),
 ]
@@ -115,6 +117,10 @@ Watch = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+ShowsSettings = Annotated[
+    bool,
+    typer.Option("--settings", help="Print its settings instead, and where each comes from."),
+]
 Mermaid = Annotated[
     bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
 ]
@@ -185,13 +191,34 @@ def _check_inline(**given: Any) -> None:
             )
 
 
-def describe(target: Target, mermaid: Mermaid = False) -> None:
+def describe(
+    target: Target,
+    mermaid: Mermaid = False,
+    shows_settings: ShowsSettings = False,
+    settings: Settings = None,
+) -> None:
     """Print a topology: its components, their tasks, streams and groupings, without running it."""
-    from sunshower.experiments.runner.loading import load
     from sunshower.topologies.describe import as_mermaid, as_text
 
-    graph = load(target).topology.graph()
-    echo(as_mermaid(graph) if mermaid else as_text(graph))
+    graph, _ = load_graph(target, settings, None)
+    if shows_settings:
+        _print_settings(target, settings or (), graph.config)
+    else:
+        echo(as_mermaid(graph) if mermaid else as_text(graph))
+
+
+def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
+    """Print each setting with its value, and where it comes from."""
+    from sunshower.cli.formatting import Terminal, new_table
+    from sunshower.experiments.runner.loading import split_target
+
+    found = settings_of(split_target(target)[0].parent, given)
+    usual, table = Config(), new_table("setting", "value", "from")
+    for name in LIMITS:
+        value = getattr(config, name)
+        own = "the default" if value == getattr(usual, name) else "the program"
+        table.add_row(name, str(value), found[name].place if name in found else own)
+    Terminal().print(table)
 
 
 def load_graph(
@@ -199,35 +226,19 @@ def load_graph(
 ) -> tuple[Graph, tuple[ModuleType, ...]]:
     """Load a topology with changed settings; returns its graph and the modules to ship: those below
     the folder of the file, and below `folder`."""
-    from sunshower.experiments.runner.loading import load
+    from sunshower.experiments.runner.loading import load, split_target
 
-    changes = parse_settings([*(settings or ()), *([f"workers={workers}"] if workers else ())])
+    given = [*(settings or ()), *([f"workers={workers}"] if workers else ())]
+    found = settings_of(split_target(target)[0].parent, given)
     loaded = load(target, folder=folder)
     graph = loaded.topology.graph()
-    return replace(graph, config=replace(graph.config, **changes)), loaded.modules
-
-
-def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """Parse `name=value` into arguments of Config. Raises a usage error for unknown names."""
-    found: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or name not in LIMITS:
-            raise typer.BadParameter(
-                f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(LIMITS)}",
-                param_hint="--set",
-            )
-        try:
-            found[name] = LIMITS[name].read(value)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{name} is {LIMITS[name].typed}, not {value!r}", param_hint="--set"
-            ) from None
+    changes = {name: setting.value for name, setting in found.items()}
     try:
-        Config(**found)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error), param_hint="--set") from None
-    return found
+        config = replace(graph.config, **changes)
+    except ConfigError as error:  # of two settings that contradict each other
+        places = sorted({setting.place for setting in found.values()})
+        raise ConfigError(f"{', '.join(places)}: {error}") from None
+    return replace(graph, config=config), loaded.modules
 
 
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:
