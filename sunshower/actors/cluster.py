@@ -87,6 +87,8 @@ class RayCluster:
                     f"shows it, `sunshower kill {graph.id}` ends and removes it"
                 )
             remove_leftovers(graph.id)
+            if resume is None:
+                graph.begin_outputs()
             run.create(active, sample, resume)
         run.start(look, resumes=resume is not None)
         return run

@@ -52,6 +52,7 @@ _COMMANDS = {
     "kill": _Command("kill.command", "kill", _ON_CLUSTER),
     "experiment": _Command("experiment", "app"),
     "dev": _Command("dev", "dev"),
+    "ray": _Command("local.ray_head", "ray"),
     "kafka": _Command("kafka", "kafka"),
     "dead": _Command("dead.command", "dead"),
 }

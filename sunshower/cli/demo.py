@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
-from sunshower.cli.run import INTERRUPTED, AsJson
+from sunshower.cli.run import INTERRUPTED, AsJson, Stays, WithPage
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo.verdict import Report
@@ -32,7 +32,13 @@ Files = Annotated[
 Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Whether to kill a worker.")]
 
 
-def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> None:
+def demo(
+    files: Files = None,
+    fault: Fault = True,
+    as_json: AsJson = False,
+    with_page: WithPage = False,
+    stays: Stays = None,
+) -> None:
     """Count words on Ray, kill a worker during the run, and check that no line is missing.
 
     The text is the standard library of the running Python. Every task has its own process; after a

@@ -74,6 +74,7 @@ def run_inline(
     ends the topology, and ClusterError after `steps_max` slices.
     """
     clock = clock or SystemClock()
+    graph.begin_outputs()
     with _modules_of(graph):
         return _run(graph, seed, clock, steps_max, requests)
 
@@ -87,6 +88,7 @@ class InlineTopology:
     """
 
     def __init__(self, graph: Graph, *, seed: int = 0, clock: Clock | None = None) -> None:
+        graph.begin_outputs()
         self._clock = clock or SystemClock()
         self.since_s = self._clock.wall()  # when it began, in Unix time
         self._wakes = SimpleQueue[None]()
