@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,7 @@ def demo(
     from sunshower.cli.display import taken_in
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
+    from sunshower.cli.ui.page import RunPage, staying
     from sunshower.experiments.demo.corpus import Corpus, standard_library
     from sunshower.experiments.demo.nemesis import DemoNemesis
     from sunshower.experiments.demo.topology import make_topology
@@ -70,19 +72,21 @@ def demo(
     nemesis, results = DemoNemesis(corpus.lines, screen.say), TaskResults()
     graph = make_topology(corpus.files, corpus.lines).graph()
     look = nemesis.look if fault else None
-    run = TopologySession(screen).run(graph, Layout.ISOLATE, look=look, ended=results.collect)
-    if run.drained:
-        screen.say("Interrupted: there is no verdict about lines that were not read.")
-        raise typer.Exit(INTERRUPTED)
-    report, finding = make_report(
-        corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
-    )
-    if as_json:
-        echo_json(asdict(report))
-        screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
-    else:
-        taken = taken_in(graph, run.snapshot)
-        Terminal().print(render(report, finding, results.counted, corpus.words, taken))
+    with RunPage(screen, stays) if with_page else nullcontext() as page, staying(page):
+        session = TopologySession(screen)
+        run = session.run(graph, Layout.ISOLATE, look=look, ended=results.collect, page=page)
+        if run.drained:
+            screen.say("Interrupted: there is no verdict about lines that were not read.")
+            raise typer.Exit(INTERRUPTED)
+        report, finding = make_report(
+            corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
+        )
+        if as_json:
+            echo_json(asdict(report))
+            screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
+        else:
+            taken = taken_in(graph, run.snapshot)
+            Terminal().print(render(report, finding, results.counted, corpus.words, taken))
     raise typer.Exit(finding.verdict is not Verdict.HOLDS)
 
 
