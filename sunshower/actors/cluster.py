@@ -6,20 +6,21 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import ray
 
 from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of
-from sunshower.actors.run import RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
-from sunshower.actors.store import RayStore, remove_leftovers
 from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Look
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
+
+if TYPE_CHECKING:  # imported while Ray starts
+    from sunshower.actors.run import RayRun
 
 
 class RayCluster:
@@ -75,6 +76,9 @@ class RayCluster:
         to the wait for one that Ray's autoscaler may add. ExperimentError for a sample below 1;
         LifecycleError for a savepoint that does not fit.
         """
+        from sunshower.actors.run import RayRun
+        from sunshower.actors.store import remove_leftovers
+
         warn_of_other_settings()
         plan = make_plan(graph, layout)
         plan = plan if resume is None else resume.resumed(plan)
@@ -102,6 +106,9 @@ class RayCluster:
     def find(self, topology: str) -> RayRun:
         """A topology that any client has submitted. Its plan has no user code. Raises ClusterError
         if it does not exist, VersionMismatch if a client of another release submitted it."""
+        from sunshower.actors.run import RayRun
+        from sunshower.actors.store import RayStore
+
         runs = self.runs()
         if topology not in runs:
             there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"

@@ -19,7 +19,7 @@ from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 
@@ -103,14 +103,14 @@ class TopologySession:
                 screen.doing(f"Looking for Ray at {self._address} …")
                 check_address(self._address)
             else:
-                screen.doing("Starting Ray …")
+                screen.doing("Starting Ray: its head, and a node on this machine …")
             cluster = RayCluster(self._address, quiet=False)
             try:
                 with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
                     delimited = with_delimited_lines(graph)
-                    run = cluster.submit(delimited, layout, look=node_news(screen.console))
+                    run = cluster.submit(delimited, layout, look=self._start_news(graph, layout))
                     try:
                         interrupts.defer()
                         result = self._watch(run, _all_of(look, page), interrupts.wait)
@@ -127,6 +127,19 @@ class TopologySession:
             finally:
                 cluster.close()
         return result
+
+    def _start_news(self, graph: Graph, layout: Layout) -> Callable[[Snapshot], None]:
+        """Return a function that shows what the start waits for, whenever that changes."""
+        of_nodes, count = node_news(self._screen.console), len(make_plan(graph, layout).workers)
+        shown: list[int] = []
+
+        def look(snapshot: Snapshot) -> None:
+            of_nodes(snapshot)
+            if shown != [joined := len(snapshot.workers)] and joined < count:
+                shown[:] = [joined]
+                self._screen.doing(f"Waiting for processes: {joined} of {count} workers run …")
+
+        return look
 
     def _close(self, run: RayRun, output: WorkerOutput, page: RunPage | None) -> None:
         if page:
