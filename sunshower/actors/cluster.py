@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -47,6 +48,7 @@ class RayCluster:
         self._detached = detached
         self._runs: list[RayRun] = []
         if self._owned:
+            threading.Thread(target=_load_meanwhile, name="loading", daemon=True).start()
             start_ray(address, quiet, working_dir)
             return
         if address is not None:
@@ -131,6 +133,16 @@ class RayCluster:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _load_meanwhile() -> None:
+    """Import what the first topology needs: a start of Ray mostly waits for other processes."""
+    import ray.util.serialization_addons
+
+    import sunshower.actors.run  # noqa: F401
+
+    with suppress(ImportError):  # no public API: see the pin of ray
+        import ray._common.pydantic_compat  # noqa: F401
 
 
 class Claim:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -10,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -56,7 +55,6 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     _print_notices_apart()
     if address:
         _check_is_ray(address)
-    threading.Thread(target=_load_meanwhile, name="loading", daemon=True).start()
     try:
         with nullcontext() if address else _interrupt_at_the_end():
             ray.init(
@@ -78,14 +76,6 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` shows what this machine lacks"
         ) from error
-
-
-def _load_meanwhile() -> None:
-    """Import what the first topology needs: a start of Ray mostly waits for other processes."""
-    for name in ("ray.util.serialization_addons", "ray._common.pydantic_compat", "pyarrow"):
-        with suppress(ImportError):
-            importlib.import_module(name)
-    importlib.import_module("sunshower.actors.run")
 
 
 def set_ray_variables() -> None:
