@@ -23,7 +23,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.inline import InlineTopology
-from sunshower.trident import FixedBatchSpout, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 CLOCK_S = 1_000_000.0
 
@@ -127,7 +127,7 @@ def test_windows_by_event_time_send_their_results_before_the_end() -> None:
 def test_exactly_once_batches_are_all_committed() -> None:
     topology = Topology("batches")
     spout = FixedBatchSpout([("a",), ("b",), ("a",)], 2, fields=["word"])
-    words = batches(topology, "words", spout)
+    words = batches(topology, "words", spout, store=InMemory())
     words.group_by("word").aggregate(number_of())
     snapshot = finished(topology, ManualClock())
     assert snapshot.state == "finished"
