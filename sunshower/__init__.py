@@ -44,11 +44,15 @@ from sunshower.topologies.topology import Topology
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
+    from sunshower.kafka import Json, KafkaBolt, KafkaSpout, KafkaTransactional
     from sunshower.runtime.inline import run_inline
+    from sunshower.spark_integration import BatchInfo, LocalSpark, RayDPSpark, spark, table
+    from sunshower.trident import SqliteState, batches
 
 __version__ = "0.1.0"
 __all__ = [
     "BatchBolt",
+    "BatchInfo",
     "Bolt",
     "Cause",
     "Collector",
@@ -60,15 +64,21 @@ __all__ = [
     "Derived",
     "DirectStream",
     "Failure",
+    "Json",
     "JsonLines",
+    "KafkaBolt",
+    "KafkaSpout",
+    "KafkaTransactional",
     "KeyState",
     "KeyValueState",
     "Line",
+    "LocalSpark",
     "LogSpout",
     "Number",
     "OnStream",
     "Polled",
     "RayCluster",
+    "RayDPSpark",
     "Records",
     "ReducerAggregator",
     "Resources",
@@ -76,6 +86,7 @@ __all__ = [
     "Secret",
     "Spout",
     "SpoutCollector",
+    "SqliteState",
     "Stdout",
     "TextFiles",
     "Topology",
@@ -85,6 +96,7 @@ __all__ = [
     "asynchronous",
     "average",
     "batch",
+    "batches",
     "collect",
     "count",
     "max_",
@@ -93,12 +105,21 @@ __all__ = [
     "run_inline",
     "sessions",
     "sliding",
+    "spark",
     "sum_",
+    "table",
     "top",
     "tumbling",
 ]
 
-if not TYPE_CHECKING:  # importing Ray takes a second, NumPy a tenth
+if not TYPE_CHECKING:  # Ray takes a second, NumPy a tenth, and Kafka and Spark need their extras
     __getattr__ = lazy_exports(
-        __name__, {"actors.cluster": "RayCluster", "runtime.inline": "run_inline"}
+        __name__,
+        {
+            "actors.cluster": "RayCluster",
+            "kafka": "Json KafkaBolt KafkaSpout KafkaTransactional",
+            "runtime.inline": "run_inline",
+            "spark_integration": "BatchInfo LocalSpark RayDPSpark spark table",
+            "trident": "SqliteState batches",
+        },
     )

@@ -21,7 +21,6 @@ from sunshower.errors import ClusterError
 
 _MARK = "_SUNSHOWER_RAY_HEAD"  # a variable that the processes of a head inherit, and no other has
 _START_S, _END_S = 90.0, 5.0
-_ADDRESS_FILE = Path("/tmp/ray/ray_current_cluster")  # where Ray looks for `auto`  # noqa: S108
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def start(folder: Path, port: int, cpus: int | None = None) -> LocalHead:
     else:
         if status == 0:
             with suppress(OSError):  # of this machine, and not of its loopback
-                if (address := _ADDRESS_FILE.read_text().strip()).endswith(f":{port}"):
+                if (address := _address_file().read_text().strip()).endswith(f":{port}"):
                     head = replace(head, address=address)
             _write(folder, head)
             return head
@@ -137,8 +136,8 @@ def end(folder: Path, head: LocalHead) -> None:
                 ended = select.select(processes, [], [], left_s)[0]
                 processes = [process for process in processes if process not in ended]
     with suppress(OSError):
-        if _ADDRESS_FILE.read_text(encoding="utf-8").strip() == head.address:
-            _ADDRESS_FILE.unlink()
+        if (file := _address_file()).read_text(encoding="utf-8").strip() == head.address:
+            file.unlink()
     (folder / "head.json").unlink(missing_ok=True)
 
 
@@ -154,6 +153,12 @@ def _opened(pid: int) -> Iterator[int]:
 
 def _write(folder: Path, head: LocalHead) -> None:
     (folder / "head.json").write_text(json.dumps(asdict(head)), encoding="utf-8")
+
+
+def _address_file() -> Path:
+    """Where Ray looks for the address `auto`."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108
+    return Path(folder) / "ray" / "ray_current_cluster"
 
 
 def _pid(folder: Path) -> int:
