@@ -131,7 +131,7 @@ def test_exactly_once_batches_are_all_committed() -> None:
     words.group_by("word").aggregate(number_of())
     snapshot = finished(topology, ManualClock())
     assert snapshot.state == "finished"
-    assert snapshot.figures("$mastercoord-words")["batches committed"] == 1
+    assert snapshot.figures("$mastercoord-words")["batches committed"] == 2
 
 
 def test_tasks_are_closed_once_also_after_an_error() -> None:
