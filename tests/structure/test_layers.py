@@ -238,7 +238,7 @@ def library_mistakes(path: Path) -> Iterator[str]:
             continue
         if found.module == "?":
             imports_users = module_name(path) in IMPORT_USER_MODULES
-            if package not in {"cli", "__init__", "testing", "connectors"} and not imports_users:
+            if package not in {"cli", "installed", "connectors"} and not imports_users:
                 yield report(path, found, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
             yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")

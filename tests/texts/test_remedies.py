@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from sunshower import Records, Spout, Topology
-from sunshower.cli import app
+from sunshower.cli import make_app
 from sunshower.config import LIMITS
 from sunshower.errors import SunshowerError
 from sunshower.kafka import KafkaOpaque, KafkaSpout, KafkaTransactional, Received
@@ -178,7 +178,7 @@ def all_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
         yield from all_commands(one, (*path, name))
 
 
-COMMANDS = dict(all_commands(typer.main.get_command(app)))
+COMMANDS = dict(all_commands(typer.main.get_command(make_app())))
 
 
 def why_no_command(code: str) -> str | None:

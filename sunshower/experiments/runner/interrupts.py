@@ -27,6 +27,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._deferred = False
         self.requested = False  # an orderly end was requested
+        self.signal: int | None = None  # by this signal
         # Not a threading.Event: `set` in a signal handler blocks for ever if it interrupts `wait`
         # while that holds the Event's lock. SimpleQueue.put is reentrant (Python's queue module).
         self._wakes = SimpleQueue[None]()
@@ -74,5 +75,5 @@ class Interrupts:
             return
         if not self._deferred or self.requested or number == signal.SIGQUIT:
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self.signal = True, number
         self._wakes.put(None)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
@@ -18,6 +17,9 @@ from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.components import DEFAULT, Context, Derived
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class BatchBoltTask(BoltTask):
@@ -61,6 +63,8 @@ class BatchBoltTask(BoltTask):
     def tick(self) -> None:
         rows: pa.Table | None = self.bolt.tick()
         if rows is not None:
+            import pyarrow as pa
+
             if not isinstance(rows, pa.Table):
                 kind = type(rows).__name__
                 raise BadEmit(

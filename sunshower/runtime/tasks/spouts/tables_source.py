@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -15,6 +14,9 @@ from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn
 from sunshower.topologies.components import DEFAULT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +96,8 @@ class TablesSource(RecordsSource):
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         if not isinstance(replays[0].payload, Piece):  # dead letters
             return super()._records_of(replays)
+        import pyarrow as pa
+
         return pa.concat_tables([replay.payload.row(replay.number) for replay in replays])
 
     def _stop_at_end(self) -> None:
@@ -106,6 +110,8 @@ class TablesSource(RecordsSource):
         table = None if self._host.exhausted else next(self._source, None)
         if table is None or not len(table):
             return None
+        import pyarrow as pa
+
         fields = self._host.output.schema(DEFAULT).fields
         if not isinstance(table, pa.Table) or tuple(table.column_names) != fields:
             names = getattr(table, "column_names", type(table).__name__)

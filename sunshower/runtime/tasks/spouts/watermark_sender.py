@@ -13,13 +13,12 @@ from math import inf
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.clock import SystemClock
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
-from sunshower.records import Schema
+from sunshower.records import Schema, is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
@@ -179,7 +178,7 @@ class WatermarkSender:
         if stream not in self._fields:
             return MessageTimes([inf] * len(records))
         reader, limit = self._reader(stream, schema)
-        if isinstance(records, pa.Table):
+        if is_table(records):
             if self.function is None:
                 values = records.column(self._fields[stream].name).to_pylist()
             else:
