@@ -21,7 +21,7 @@ from sunshower.cli.doctor.checks import (
     Check,
     Machine,
     Severity,
-    check_python,
+    python_checks,
     machine_checks,
     machine_facts,
     package_check,
@@ -142,7 +142,7 @@ def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
 
 @pytest.mark.parametrize("version", [(3, 10, 4), (3, 13, 0)])
 def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
-    assert check_python(version).level is Severity.BROKEN
+    assert python_checks(version)[0].level is Severity.BROKEN
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -198,7 +199,7 @@ def test_a_map_is_a_dictionary_whatever_its_keys(
         (pa.array([[["a"]]], pa.large_list(pa.list_view(pa.string()))), [["a"]]),
         (pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [1, 2]),
         (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
-        (pa.array([1.5], pa.float16()), 1.5),
+        (pa.array([np.float16(1.5)], pa.float16()), 1.5),
         (pa.array([Decimal("9" * 60)], pa.decimal256(60, 0)), Decimal("9" * 60)),
         (pa.nulls(1), None),
         (pa.array([UUID(int=5)], pa.uuid()), UUID(int=5)),
