@@ -11,7 +11,9 @@ from typing import Any
 from sunshower.errors import ConfigError, SunshowerError
 
 ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code runs from one
-_LAST_PYTHON: dict[str | None, tuple[int, int]] = {"spark": (3, 12)}  # of an extra; its packages have no later one (pyproject.toml)
+_LAST_PYTHON: dict[str | None, tuple[int, int]] = {
+    "spark": (3, 12)
+}  # of an extra; its packages have no later one (pyproject.toml)
 
 
 def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = ConfigError) -> None:

@@ -21,10 +21,10 @@ from sunshower.cli.doctor.checks import (
     Check,
     Machine,
     Severity,
-    python_checks,
     machine_checks,
     machine_facts,
     package_check,
+    python_checks,
 )
 from sunshower.cli.doctor.command import conclusion, show
 from sunshower.cli.doctor.packages import Package
