@@ -6,21 +6,20 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from sunshower.errors import ConfigError, SunshowerError
 
 ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code runs from one
-_LAST_PYTHON: dict[str | None, tuple[int, int]] = {
-    "spark": (3, 12)
-}  # of an extra; its packages have no later one (pyproject.toml)
+PYTHON: tuple[int, ...] = sys.version_info[:3]
+# The newest Python for which the packages of an extra have releases.
+_LAST_PYTHON: dict[str | None, tuple[int, ...]] = {"spark": (3, 12)}
 
 
 def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = ConfigError) -> None:
     """Raise `error`, with the remedy, if an extra has no packages for this Python. `purpose` is
     what needs it: `a Spark step`."""
-    if not runs_on(sys.version_info, extra):
-        this = ".".join(map(str, sys.version_info[:3]))
+    if not runs_on(PYTHON, extra):
+        this = ".".join(map(str, PYTHON))
         raise error(
             f"{purpose} needs Python 3.11 or 3.12, and this is Python {this}, for which the extra "
             f"{extra} has no packages. Run the program with another Python: "
@@ -28,7 +27,7 @@ def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = Conf
         )
 
 
-def runs_on(version: tuple[Any, ...], extra: str | None) -> bool:
+def runs_on(version: tuple[int, ...], extra: str | None) -> bool:
     """Whether the packages of an extra, or of the core, run on a version of Python."""
     return version[:2] <= _LAST_PYTHON.get(extra, version)
 
@@ -54,10 +53,10 @@ def install_command(extra: str | None) -> str:
     name = f"[{extra}]" if extra else ""
     if extra and Path(sys.prefix) == ROOT / ".venv":
         make = "make" if Path.cwd() == ROOT else f"make -C {ROOT}"
-        if runs_on(sys.version_info, extra):
+        if runs_on(PYTHON, extra):
             return f"{make} setup EXTRAS={extra}"
         return f"{make} clean && {make} setup EXTRAS={extra} PYTHON=python3.12"
-    if not runs_on(sys.version_info, extra):
+    if not runs_on(PYTHON, extra):
         new, python = "python3.12 -m venv .venv-3.12 && ", ".venv-3.12/bin/python"
     if in_repository():
         pins, folder = _short(ROOT / "constraints.txt"), _short(ROOT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from sunshower.cli.doctor.packages import Package, packages
 from sunshower.errors import ClusterError, SparkMissing
-from sunshower.installed import install_command, java_home, runs_on
+from sunshower.installed import PYTHON, install_command, java_home, runs_on
 
 GIB = 1 << 30
 _PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
@@ -57,7 +56,7 @@ class Machine:
 
 def all_checks(*, start: bool = False) -> list[Check]:
     """Make all checks; with `start`, start a local Ray, too."""
-    checks = python_checks(sys.version_info[:3])
+    checks = python_checks(PYTHON)
     checks += [package_check(package) for package in packages()]
     checks += machine_checks(machine_facts())
     return [*checks, start_check()] if start else checks
