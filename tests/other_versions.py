@@ -26,7 +26,7 @@ LEFT_OUT = (
     *("structure", "docs", "packaging", "benchmarks", "mutants"),
     *("simulation", "experiments", "guarantee", "fidelity", "contract"),
 )
-_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--sunshower-seeds", "0", "-m", MARKED)
+_PYTEST = ("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1", "-m", MARKED)
 _SHOWN_LINES = 200  # of a job that fails
 
 
