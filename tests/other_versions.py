@@ -26,8 +26,12 @@ LEFT_OUT = (
     *("structure", "docs", "packaging", "benchmarks", "mutants"),
     *("simulation", "experiments", "guarantee", "fidelity", "contract"),
 )
-_PYTEST = ("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1", "-m", MARKED)
-_SHOWN_LINES = 200  # of a job that fails
+_PYTEST = (
+    *("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1"),
+    *("-m", MARKED),
+    *(f"--ignore=tests/{name}" for name in LEFT_OUT),
+)
+_SHOWN_LINES, _END_LINES = 200, 40  # of a job that fails, of one that passes
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def commands(job: Job) -> Iterator[Sequence[str | Path]]:
     pins = ("-c", ROOT / job.pins, "--build-constraints", ROOT / "constraints.txt")
     yield (uv(), "pip", "install", "-q", "--python", python, *pins, "-e", f"{ROOT}[test]")
     yield (python, "--version")
-    yield (python, *_PYTEST, *(f"--ignore=tests/{name}" for name in LEFT_OUT))
+    yield (python, *_PYTEST)
     for command in job.commands:
         yield (place / "bin" / "sunshower", command)
 
@@ -97,7 +101,7 @@ def run(job: Job) -> bool:
                 file.write(f"\n{' '.join(map(str, command))} exits with {done.returncode}\n")
                 break
     lines = log.read_text(encoding="utf-8").splitlines()
-    shown = lines[-_SHOWN_LINES:] if done.returncode else [*lines[:1], *lines[-6:]]
+    shown = lines[-_SHOWN_LINES:] if done.returncode else [*lines[:1], *lines[-_END_LINES:]]
     result = "FAILED" if done.returncode else "passed"
     print(f"\n{job.name}: {result} in {time.monotonic() - begin_s:.0f} s ({log})", *shown, sep="\n")
     return not done.returncode

@@ -148,9 +148,9 @@ def _with_dictionaries(kind: Any) -> Callable[[Any], Any] | None:
         parts = {one.name: convert for one in kind if (convert := _with_dictionaries(one.type))}
         if not parts:
             return None
-        return lambda record: record and {
-            name: parts[name](value) if name in parts else value for name, value in record.items()
-        }
+        return lambda record: (
+            record and {name: parts.get(name, _same)(value) for name, value in record.items()}
+        )
     if hasattr(kind, "value_field") and (element := _with_dictionaries(kind.value_type)):
         return lambda values: values and [*map(element, values)]
     return None
