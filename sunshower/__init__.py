@@ -44,11 +44,15 @@ from sunshower.topologies.topology import Topology
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
+    from sunshower.kafka import Json, KafkaBolt, KafkaSpout, KafkaTransactional
     from sunshower.runtime.inline import run_inline
+    from sunshower.spark_integration import BatchInfo, LocalSpark, RayDPSpark, spark, table
+    from sunshower.trident import SqliteState, batches
 
 __version__ = "0.1.0"
 __all__ = [
     "BatchBolt",
+    "BatchInfo",
     "Bolt",
     "Cause",
     "Collector",
@@ -60,15 +64,21 @@ __all__ = [
     "Derived",
     "DirectStream",
     "Failure",
+    "Json",
     "JsonLines",
+    "KafkaBolt",
+    "KafkaSpout",
+    "KafkaTransactional",
     "KeyState",
     "KeyValueState",
     "Line",
+    "LocalSpark",
     "LogSpout",
     "Number",
     "OnStream",
     "Polled",
     "RayCluster",
+    "RayDPSpark",
     "Records",
     "ReducerAggregator",
     "Resources",
@@ -76,6 +86,7 @@ __all__ = [
     "Secret",
     "Spout",
     "SpoutCollector",
+    "SqliteState",
     "Stdout",
     "TextFiles",
     "Topology",
@@ -85,6 +96,7 @@ __all__ = [
     "asynchronous",
     "average",
     "batch",
+    "batches",
     "collect",
     "count",
     "max_",
@@ -93,13 +105,22 @@ __all__ = [
     "run_inline",
     "sessions",
     "sliding",
+    "spark",
     "sum_",
+    "table",
     "top",
     "tumbling",
 ]
 
-# Loaded on first use: importing Ray takes a second.
-_WHERE = {"RayCluster": "sunshower.actors.cluster", "run_inline": "sunshower.runtime.inline"}
+# Loaded on first use: Ray takes a second, and Kafka and Spark need their extras.
+_LAZY = {
+    "sunshower.actors.cluster": ("RayCluster",),
+    "sunshower.kafka": ("Json", "KafkaBolt", "KafkaSpout", "KafkaTransactional"),
+    "sunshower.runtime.inline": ("run_inline",),
+    "sunshower.spark_integration": ("BatchInfo", "LocalSpark", "RayDPSpark", "spark", "table"),
+    "sunshower.trident": ("SqliteState", "batches"),
+}
+_WHERE = {name: module for module, names in _LAZY.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -42,12 +42,13 @@ def is_record(kind: Any) -> bool:
 def record_fields(record_type: Any) -> tuple[str, ...]:
     """The fields of a NamedTuple class or a dataclass.
 
-    Raises RecordMismatch for others, and for a dataclass that has content besides its fields: a
-    subclass of list, dict, Exception or another class that is not written in Python.
+    Raises RecordMismatch for others, for a NamedTuple without fields, and for a dataclass that has
+    content besides its fields: a subclass of list, dict, Exception or another class that is not
+    written in Python.
     """
     fields = getattr(record_type, "_fields", None)
-    if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
-        return tuple(fields)
+    if isinstance(record_type, type) and issubclass(record_type, tuple) and fields is not None:
+        return with_fields(record_type, tuple(fields))
     if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
         for base in record_type.__mro__[:-1]:
             if isinstance(vars(base).get("__new__"), BuiltinFunctionType):
@@ -61,6 +62,17 @@ def record_fields(record_type: Any) -> tuple[str, ...]:
         f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
         'tuples with declared fields, as in fields=("word", "count")'
     )
+
+
+def with_fields(record_type: type[Any], fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields. Raises RecordMismatch if there are none."""
+    if not fields:
+        raise RecordMismatch(
+            f"{record_type.__name__} has no fields, so its records would have no values: declare "
+            "one, as in `number: int`. A ClassVar, an InitVar or a name without an annotation "
+            "is not a field"
+        )
+    return fields
 
 
 def constructor_fields(record_type: type[Any]) -> dict[str, tuple[Any, bool]]:

@@ -28,7 +28,7 @@ from types import FunctionType, MemberDescriptorType, NoneType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField
-from sunshower.field_types import classes_in, hints_of, is_record, record_fields
+from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
 from sunshower.scalars import SCALARS
 
 RecordType: TypeAlias = type[Any]
@@ -167,10 +167,11 @@ class Schema:
     def of(cls, record_type: RecordType) -> Schema:
         """Return the schema of a NamedTuple class or a dataclass.
 
-        Raises RecordMismatch for others, for a dataclass that cannot be rebuilt (see
-        `record_fields`), and for a field whose values cannot travel to another process.
+        Raises RecordMismatch for others, for a class without fields, for a dataclass that cannot
+        be rebuilt (see `record_fields`), and for a field whose values cannot travel to another
+        process.
         """
-        fields = record_fields(record_type)
+        fields = with_fields(record_type, record_fields(record_type))
         return cls(fields, record_type, classes_in(record_type, record_type.__name__))
 
     @property

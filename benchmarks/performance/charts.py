@@ -11,6 +11,18 @@ from benchmarks.figures import Target
 from benchmarks.performance.plots import Bar, Point, bars, lines
 
 _TOTALS = ("classes", "stateful_map", "total")  # in names of variants with a total for each word
+_SYSTEMS = {  # the rows of the chart in the README, with their labels
+    ("word_count", "flink", "silent"): "Flink",
+    ("word_count", "sunshower", "operators-columns"): "Sunshower, Arrow tables",
+    ("word_count", "sunshower", "operators-rows"): "Sunshower",
+    ("word_count", "spark", "local[2], 40 files a batch"): "Spark Structured Streaming",
+    ("word_count", "bytewax", "count_final"): "Bytewax",
+    ("word_count", "storm", "silent"): "Storm",
+    ("word_count", "pathway", "silent"): "Pathway",
+    ("kafka_words", "sunshower", "operators"): "Sunshower, from Kafka",
+    ("kafka_words", "quix", "expand"): "Quix Streams, from Kafka",
+    ("kafka_words", "faust", "agent"): "Faust, from Kafka",
+}
 _PERCENTILE = re.compile(r"(?P<line>.+)-(?P<number>\d+)-(?P<percent>p\d+)")
 _LOAD = re.compile(r"(?P<line>.+)-load-(?P<number>\d+)")
 _RANGE = re.compile(r"(?P<line>.+)-(?P<number>\d+)")
@@ -40,11 +52,26 @@ def plots(found: Mapping[str, Any], targets: Iterable[Target]) -> list[Plot]:
     """All plots for which the results have figures."""
     rows = found["results"]
     return [
+        *_systems(rows),
         *_words(rows),
         *_to_loop(found, {one.figure: one.at_least for one in targets}),
         *_latency(rows),
         *_ranges(rows),
     ]
+
+
+def _systems(rows: Iterable[Row]) -> list[Plot]:
+    """One bar for each system: files first, then Kafka, each from fast to slow."""
+    chosen = [row for row in rows if (row["workload"], row["system"], row["variant"]) in _SYSTEMS]
+    if not chosen:
+        return []
+    chosen.sort(key=lambda row: (row["workload"] == "kafka_words", -row["median"]))
+    shown = []
+    for row in chosen:
+        label = _SYSTEMS[row["workload"], row["system"], row["variant"]]
+        shown.append(Bar(label, row["median"], row["spread"], row["system"] == "sunshower"))
+    title = "Words counted per second on two cores"
+    return [Plot("Word count", "systems", title, bars(title, "millions of words a second", shown))]
 
 
 def _words(rows: Iterable[Row]) -> list[Plot]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
+import select
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -35,9 +40,15 @@ SYSTEM_CONFIG: dict[str, int] = {
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
 }
+# In its temporary folder a local Ray makes sockets, whose paths the kernel limits.
+_SOCKET = "/ray/session_2026-01-02_03-04-05_000006_1234567/sockets/plasma_store"
+_SOCKET_BYTES = 107
+_PROBE_BYTES = 1 << 20
+_TEMPORARY = "/tmp"  # noqa: S108 (Ray's default)
 # A head that can be restarted, with its tables in Redis, needs a longer one.
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 _log = logging.getLogger(__name__)
+_watches: list[subprocess.Popen[bytes]] = []  # of the local Ray that was started last
 
 
 def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None) -> None:
@@ -56,6 +67,8 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     _print_notices_apart()
     if address:
         _check_is_ray(address)
+    else:
+        _check_temporary_folder()
     try:
         with nullcontext() if address else _interrupt_at_the_end():
             ray.init(
@@ -66,6 +79,8 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
                 runtime_env={"working_dir": str(working_dir)} if working_dir else None,
                 **({} if address else local),
             )
+        if not address:
+            _end_agents_with_this_process()
     except Exception as error:
         if address:
             raise ClusterError(
@@ -77,6 +92,55 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` shows what this machine lacks"
         ) from error
+
+
+def _kill_at_end_of_input(fds: set[int]) -> None:
+    """Kill the processes behind these file descriptors when the standard input ends; return then,
+    or when all of them have ended."""
+    while fds:
+        ready = select.select([0, *fds], [], [])[0]
+        for fd in fds if 0 in ready else ():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        fds.difference_update(fds if 0 in ready else ready)
+
+
+def _end_agents_with_this_process() -> None:
+    """Start a process that kills the agents of the local Ray when this process has been killed.
+
+    The kernel kills what `ray.init` has started, such as the raylet. The raylet's agents notice
+    that after two seconds, and then try for a minute to report it to the head, which is gone.
+    """
+    from ray._private.worker import _global_node  # no public API: see the pin of ray
+
+    raylets = _global_node.all_processes.get("raylet", ()) if _global_node else ()
+    fds = []
+    for raylet in raylets if hasattr(os, "pidfd_open") else ():
+        for thread in Path(f"/proc/{raylet.process.pid}/task").glob("*/children"):
+            with suppress(OSError):  # the thread, or the agent, has just ended
+                fds += [os.pidfd_open(int(agent)) for agent in thread.read_text().split()]
+    if not fds:
+        return
+    watch_code = "\n".join(
+        [
+            "import select, signal",
+            "from contextlib import suppress",
+            inspect.getsource(_kill_at_end_of_input),
+            f"{_kill_at_end_of_input.__name__}({ {*fds} })",
+        ]
+    )
+    watch = subprocess.Popen(  # noqa: S603 (this interpreter)
+        [sys.executable, "-I", "-S", "-c", watch_code],
+        stdin=subprocess.PIPE,  # the end of this process closes it
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        pass_fds=fds,
+        start_new_session=True,  # the signals of a terminal do not reach it
+    )
+    for fd in fds:
+        os.close(fd)
+    _watches[:] = [watch]
 
 
 def _check_is_ray(address: str) -> None:
@@ -103,6 +167,33 @@ def _check_is_ray(address: str) -> None:
             "Give the address that `ray start --head` prints, by default port 6379, with "
             "--address HOST:PORT or RAY_ADDRESS"
         )
+
+
+def _check_temporary_folder() -> None:
+    """Raise ClusterError if the temporary folder of a local Ray cannot be used. Where it is:
+    ray._common.utils.get_default_system_temp_dir."""
+    name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+    folder = os.environ.get(name, _TEMPORARY)
+    example = "/var/tmp" if folder.rstrip("/") == _TEMPORARY else _TEMPORARY  # noqa: S108
+    remedy = f"Set {name} to a folder that you may write to, such as {name}={example}"
+    if not os.path.isabs(folder):
+        raise ClusterError(f"{name} is {folder!r}, which is not an absolute path. {remedy}")
+    if (excess := len(os.fsencode(folder.rstrip("/") + _SOCKET)) - _SOCKET_BYTES) > 0:
+        raise ClusterError(
+            f"{name} is {folder!r}, and Ray's sockets in it would have paths that are {excess} "
+            f"bytes longer than the {_SOCKET_BYTES} that are possible. Set {name} to a folder with "
+            f"a shorter path, such as {name}={example}"
+        )
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ClusterError(
+            f"Ray cannot write its files in the temporary folder {folder!r} ({why}). {remedy}, or "
+            "make room there"
+        ) from error
 
 
 @contextmanager

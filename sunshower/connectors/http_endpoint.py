@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,10 +23,14 @@ from sunshower.errors import ConfigError, Unavailable, UnreadableRecord
 from sunshower.texts import clip, message_of
 
 _CLOSE_S = 5.0
-_RETRY_AFTER = {"retry-after": "1"}
+_HEADERS = {415: {"accept-encoding": "gzip, deflate"}, 503: {"retry-after": "1"}}
 # Browsers add these to a POST. A page of another site could send one, if its name leads here.
 _OF_BROWSERS = ("origin", "sec-fetch-site")
 _ERROR_BYTES = 500
+# Content-Encoding → the `wbits` of zlib: 16 + 15 is gzip's format, 15 zlib's.
+_ENCODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_RAW_DEFLATE = -15
+_PIECE_BYTES = 4096  # unpacked at a time: what follows the end of a part of gzip is copied
 _CONNECTIONS = 1_000  # at a time; more only if as many records may be unsettled
 _FURTHER = 100  # connections that get an answer while each of those waits for one record
 
@@ -145,7 +150,7 @@ class HttpEndpoint:
         answer = await self._answer(request)
         if answer.status == 200:
             return JSONResponse({"status": "processed"})
-        headers = _RETRY_AFTER if answer.status == 503 else None
+        headers = _HEADERS.get(answer.status)
         return JSONResponse({"error": answer.error}, answer.status, headers)
 
     async def _answer(self, request: Request) -> HttpAnswer:
@@ -161,8 +166,12 @@ class HttpEndpoint:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return HttpAnswer(415, "the content-type is not application/json")
+        encoding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
+        if encoding not in ("", "identity", *_ENCODINGS):
+            text = f"the content-encoding is {encoding}: send gzip, deflate or identity"
+            return HttpAnswer(415, clip(text, _ERROR_BYTES))
         try:
-            body = await asyncio.wait_for(self._body(request), self._limits.body_s)
+            body = await asyncio.wait_for(self._body(request, encoding), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
             found = self._read(body)
@@ -179,15 +188,17 @@ class HttpEndpoint:
             return HttpAnswer(413, f"a request may have {self._limits.pending_max:,} records")
         return await self._wait(request, records)
 
-    async def _body(self, request: Request) -> bytes | None:
-        """The body; None if it is too large."""
+    async def _body(self, request: Request, encoding: str) -> bytes | None:
+        """The decompressed body; None if it is too large. Raises UnreadableRecord."""
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
             if size > self._limits.body_bytes_max:
                 return None
             parts.append(part)
-        return b"".join(parts)
+        body = b"".join(parts)
+        is_packed = encoding in _ENCODINGS
+        return _unpacked(body, encoding, self._limits.body_bytes_max) if is_packed else body
 
     async def _wait(self, request: Request, records: list[Any]) -> HttpAnswer:
         """Queue the records, and wait until they are settled, or the client is gone."""
@@ -228,6 +239,41 @@ class HttpEndpoint:
 
 _CLOSED = HttpAnswer(400, "the connection was closed")
 _ENDS = HttpAnswer(503, "the topology takes no records at the moment")
+
+
+def _unpacked(data: bytes, encoding: str, bytes_max: int) -> bytes | None:
+    """Decompress a body; None if it becomes too large. Raises UnreadableRecord.
+
+    A body of gzip may have several parts, as from a client that appends to it. `deflate` is zlib's
+    format (RFC 9110), but some clients send it without zlib's header.
+    """
+    bits = _ENCODINGS[encoding]
+    try:
+        return _inflated(data, bits, bytes_max)
+    except (zlib.error, EOFError) as error:
+        if encoding == "deflate":
+            with suppress(zlib.error, EOFError):
+                return _inflated(data, _RAW_DEFLATE, bytes_max)
+        raise UnreadableRecord(f"the body is not {encoding}: {error}") from error
+
+
+def _inflated(data: bytes, bits: int, bytes_max: int) -> bytes | None:
+    """As `_unpacked`. Raises zlib.error, and EOFError if the end is missing."""
+    inflater, parts, size, at = zlib.decompressobj(bits), list[bytes](), 0, 0
+    while at < len(data):
+        if inflater.eof:
+            if bits != _ENCODINGS["gzip"]:
+                raise zlib.error("there is something after its end")
+            inflater = zlib.decompressobj(bits)
+        piece = data[at : at + _PIECE_BYTES]
+        parts.append(inflater.decompress(piece, bytes_max - size + 1))
+        size += len(parts[-1])
+        if size > bytes_max:
+            return None
+        at += len(piece) - len(inflater.unused_data)
+    if not inflater.eof:
+        raise EOFError("its end is missing")
+    return b"".join(parts)
 
 
 def _resolve(future: asyncio.Future[HttpAnswer], answer: HttpAnswer) -> None:

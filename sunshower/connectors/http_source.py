@@ -36,8 +36,9 @@ class HttpSource(Spout[Any]):
     request until the answer is 200.
 
     Task i listens on `port` + i of its machine. With a `token`, requests need the header
-    `Authorization: Bearer TOKEN`. A body above `body_bytes_max` is refused with 413, one that is no
-    record of the type with 400, any content-type but application/json with 415.
+    `Authorization: Bearer TOKEN`. A body may be compressed (`Content-Encoding: gzip` or `deflate`).
+    One above `body_bytes_max`, also after it was decompressed, is refused with 413, one that is no
+    record of the type with 400, any other encoding, or content-type but application/json, with 415.
 
     Raises ConfigError and RecordMismatch when it is declared.
     """

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
 
 from sunshower.arrow.field_kinds import PARQUET
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.errors import RecordMismatch, Unserialisable
+from sunshower.errors import RecordMismatch, Unserialisable, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
@@ -48,7 +48,7 @@ def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[A
             try:
                 found = read(line)
                 records += found if type(found) is list else [found]
-            except Exception as error:  # a record type may raise anything for wrong values
+            except user_errors() as error:  # a record type may raise anything for wrong values
                 records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
     return records
 
@@ -62,7 +62,7 @@ def parquet_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[
             if isinstance(row, Exception):
                 raise row
             records.append(read(row))
-        except Exception as error:  # as above
+        except user_errors() as error:  # as above
             stored = ObjectRecord(name, number + 1, table.slice(number, 1))
             records.append(Misread(stored, message_of(error)))
     return records

@@ -13,7 +13,7 @@ import numpy as np
 
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
-from sunshower.errors import ClusterError, TopologyError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
@@ -58,7 +58,8 @@ def run_inline(
     ends the topology, and ClusterError after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
-    with nullcontext() if graph.modules is None else graph.modules.in_force():
+    modules = nullcontext() if graph.modules is None else graph.modules.in_force()
+    with interruptible(), modules:
         return _run(graph, seed, clock, steps_max, requests)
 
 

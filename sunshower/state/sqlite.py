@@ -86,12 +86,12 @@ def errors(file: Path) -> Iterator[None]:
         ) from error
 
 
-def is_of_statement(error: Exception) -> bool:
+def is_of_statement(error: BaseException) -> bool:
     """Whether the statement caused the error, not the file."""
     return _code(error) is None or _code(error) in _WRONG
 
 
-def _code(error: Exception) -> int | None:
+def _code(error: BaseException) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     return code if code is None else code & 0xFF
 

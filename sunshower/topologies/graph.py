@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 from sunshower.config import NOTHING, Config, Resources
-from sunshower.errors import ConfigError, TopologyError
+from sunshower.errors import ConfigError, TopologyError, user_errors
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
@@ -74,7 +74,7 @@ def own_copy(code: Any, where: str) -> Any:
         return code
     try:
         return deepcopy(code)
-    except Exception as error:
+    except user_errors() as error:
         raise TopologyError(
             f"{where}: {type(code).__name__} cannot be copied, and each task needs a copy of its "
             f"own ({type(error).__name__}: {error}). Open files, locks and connections in prepare, "

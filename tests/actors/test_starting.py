@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,3 +158,71 @@ def test_a_master_that_is_paused_is_not_reported_as_gone(
         by("words", called, *more)
     assert says in str(failed.value)
     assert advises in str(failed.value)
+
+
+# ---- the temporary folder of a local Ray --------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    return Starts(0, monkeypatch)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files of this process cannot become large: as on a full disk, `write` fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("/proc", "Ray cannot write its files in the temporary folder '/proc'"),
+        ("/proc/none/there", "Ray cannot write its files in the temporary folder"),
+        ("{0}/file", r"Ray cannot write its files in the temporary folder .*File exists"),
+        ("{0}/file/below", r"Ray cannot write its files in the temporary folder .*Not a directory"),
+        ("{0}/" + "x" * 90, "longer than the 107 that are possible"),
+        ("{0}/" + "ü" * 30, "longer than the 107 that are possible"),
+        ("", "is '', which is not an absolute path"),
+        ("there", "is 'there', which is not an absolute path"),
+    ],
+)
+def test_a_temporary_folder_that_ray_cannot_use_is_named(
+    folder: str,
+    why: str,
+    variable: str,
+    started: Starts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with TemporaryDirectory(dir="/tmp") as short:
+        Path(short, "file").touch()
+        monkeypatch.setenv(variable, folder.format(short))
+        with pytest.raises(ClusterError, match=why) as raised:
+            start_ray(None, quiet=True)
+    assert started.steps == []
+    assert f"such as {variable}=/tmp" in str(raised.value)
+    monkeypatch.setenv(variable, "/tmp")
+    start_ray(None, quiet=True)
+    assert started.steps == ["begin", "end"]
+
+
+def test_a_full_disk_is_named(started: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with full_disk(), pytest.raises(ClusterError, match=r"such as TMPDIR=/var/tmp, or make room"):
+        start_ray(None, quiet=True)
+
+
+def test_the_temporary_folder_does_not_matter_for_a_ray_that_runs(
+    started: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/proc")
+    monkeypatch.setattr("sunshower.actors.starting._check_is_ray", lambda _: None)
+    start_ray("127.0.0.1:1", quiet=True)
+    assert started.steps == ["begin", "end"]

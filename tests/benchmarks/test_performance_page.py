@@ -81,7 +81,7 @@ def test_the_page_shows_rows_ratios_targets_and_plots() -> None:
     made = files(results())
     assert set(made) == {
         "PERFORMANCE.md",
-        *(f"performance/{name}.svg" for name in ("words", "loop", "load", "keys")),
+        *(f"performance/{name}.svg" for name in ("systems", "words", "loop", "load", "keys")),
         *(f"performance/latency-{percent}.svg" for percent in ("p50", "p99")),
     }
     page = made["PERFORMANCE.md"]

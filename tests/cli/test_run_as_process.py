@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
+from tests.structure.reading import ROOT
 
 pytestmark = pytest.mark.ray
 
@@ -97,6 +101,57 @@ def test_other_signals_end_a_run_and_leave_nothing(
         _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
     assert text in errors
+
+
+SCRIPT = """
+import sys
+from sunshower import Counter, RayCluster, Stdout, Topology
+
+topology = Topology("endless", workers=1)
+topology.spout("numbers", Counter()).shuffle().bolt("out", Stdout)
+with RayCluster() as cluster:
+    run = cluster.submit(topology.graph())
+    print("pending", file=sys.stderr, flush=True)
+    run.wait(600)
+"""
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Process → its command, of all below a process."""
+    found: dict[int, str] = {}
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, file.read_text().split()):
+            command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip()
+            found |= {child: command, **descendants(child)}
+    return found
+
+
+@pytest.mark.parametrize("started_by", ["run", pytest.param("a script", marks=pytest.mark.long)])
+def test_a_killed_process_leaves_nothing_of_its_ray(
+    started_by: str, start: Start, write: Write, tmp_path: Path
+) -> None:
+    with (tmp_path / "lines").open("w+") as out:
+        if started_by == "run":
+            process = start("run", write(ENDLESS), out=out)
+        else:
+            (tmp_path / "script.py").write_text(SCRIPT)
+            process = subprocess.Popen(
+                [sys.executable, tmp_path / "script.py"],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=out, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+        read_until(process.stderr, "pending")
+        commands = descendants(process.pid)
+        files = {os.pidfd_open(pid): command for pid, command in commands.items()}
+        assert any("raylet" in command for command in commands.values())
+        assert any("RuntimeEnvAgent" in command for command in commands.values())
+        process.kill()
+        process.communicate(timeout=60)
+        end_s = time.monotonic() + 30  # without the watch it takes a minute
+        for file, command in files.items():
+            left_s = max(end_s - time.monotonic(), 0)
+            assert select.select([file], [], [], left_s)[0], command
+            os.close(file)
 
 
 @pytest.mark.long

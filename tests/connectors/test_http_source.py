@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date
@@ -212,6 +214,66 @@ def test_other_methods_paths_and_content_types_are_refused(client: Client) -> No
     assert client.post(order, method="GET").status_code == 405
     assert client.post(order, url=f"{client.url}/other").status_code == 404
     assert client.post(order, headers={"content-type": "text/plain"}).status_code == 415
+
+
+def packed(data: bytes, wbits: int) -> bytes:
+    compressor = zlib.compressobj(wbits=wbits)
+    return compressor.compress(data) + compressor.flush()
+
+
+TEA = b'{"id": 1, "item": "tea"}'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(TEA)),
+        ("X-GZIP", gzip.compress(TEA)),
+        ("gzip", gzip.compress(TEA[:9]) + gzip.compress(b"") + gzip.compress(TEA[9:])),
+        ("deflate", packed(TEA, 15)),
+        ("deflate", packed(TEA, -15)),
+        ("identity", TEA),
+        ("gzip", gzip.compress(TEA + b" " * 900_000)),
+    ],
+    ids=range(7),
+)
+def test_a_compressed_body_is_read(client: Client, encoding: str, body: bytes) -> None:
+    pending = client.begin(body, headers={"content-encoding": encoding})
+    ((tuple, out),) = client.until_held(1)
+    assert tuple.record == Order(1, "tea")
+    out.ack(tuple)
+    assert client.answer(pending).status_code == 200
+
+
+@pytest.mark.parametrize("client", [{"body_bytes_max": 50_000}], indirect=True)
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "expected"),
+    [
+        ("gzip", gzip.compress(b" " * 10_000_000), 413, "above 50,000 bytes"),
+        ("deflate", packed(b" " * 10_000_000, 15), 413, "above 50,000 bytes"),
+        ("deflate", packed(b" " * 10_000_000, -15), 413, "above 50,000 bytes"),
+        ("gzip", b"".join([gzip.compress(b" " * 30_000)] * 2), 413, "above 50,000 bytes"),
+        ("gzip", gzip.compress(TEA)[:-1], 400, "the body is not gzip: its end is missing"),
+        ("gzip", gzip.compress(TEA) + b"more", 400, "the body is not gzip"),
+        ("gzip", gzip.compress(TEA)[:-5] + b"\0\0\0\0\0", 400, "incorrect data check"),
+        ("gzip", TEA, 400, "incorrect header check"),
+        ("gzip", b"", 400, "its end is missing"),
+        ("deflate", packed(TEA, 15) + b"more", 400, "the body is not deflate"),
+        ("deflate", TEA, 400, "the body is not deflate"),
+        ("gzip", gzip.compress(b"[") * 2_000, 400, "Order"),
+        ("br", TEA, 415, "the content-encoding is br: send gzip, deflate or identity"),
+        ("gzip, gzip", gzip.compress(gzip.compress(TEA)), 415, "send gzip, deflate or identity"),
+    ],
+    ids=range(14),
+)
+def test_a_body_that_cannot_be_decompressed_is_refused(
+    client: Client, encoding: str, body: bytes, status: int, expected: str
+) -> None:
+    answer = client.post(body, headers={"content-encoding": encoding})
+    assert answer.status_code == status
+    assert expected in answer.json()["error"]
+    wanted = "gzip, deflate" if status == 415 else None
+    assert answer.headers.get("accept-encoding") == wanted
 
 
 @pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site"])

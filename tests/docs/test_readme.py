@@ -8,10 +8,13 @@ import runpy
 import shlex
 import shutil
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sunshower import JsonLines, Line, testing
 from sunshower.runtime.inline import run_inline
 from tests.conftest import Sunshower
 
@@ -107,22 +110,79 @@ def test_the_bolt_program_counts_every_word(clone: Path) -> None:
     assert last == {"rain": 1, "and": 2, "sun": 1, "wind": 1}
 
 
-@pytest.mark.parametrize(
-    ("system", "figure"),
-    [
-        ("Storm", "word_count/operators-rows/storm"),
-        ("Flink", "word_count/operators-rows/flink"),
-        ("Spark Structured Streaming", "word_count/operators-rows/spark"),
-        ("Bytewax `count_final`", "word_count/operators-rows/bytewax"),
-        ("Pathway", "word_count/operators-rows/pathway"),
-        ("Quix Streams", "kafka_words/operators/quix"),
-        ("Faust", "kafka_words/operators/faust"),
-    ],
-)
-def test_ratios_of_the_readme_are_near_the_measured_ones(system: str, figure: str) -> None:
-    (shown,) = re.findall(rf"^\| {re.escape(system)} \|[^|]*\| ([\d.]+) \|", README, re.MULTILINE)
-    (measured,) = re.findall(rf"^\| `{figure}` \| ([\d.]+) ", PERFORMANCE, re.MULTILINE)
-    assert float(shown) == pytest.approx(float(measured), rel=0.25)
+def test_shuffled_tasks_count_wrong_and_the_repair_counts_right(
+    tmp_path: Path, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = TOPOLOGIES.partition("### State and several tasks")[2].partition("## ")[0]
+    wrong, right = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    path, text = tmp_path / "words.py", program(TOPOLOGIES)
+    (line,) = re.findall(r"^totals = .*\n", text, re.MULTILINE)
+    for declaration, is_right in ((wrong, False), (right, True)):
+        path.write_text(text.replace(line, declaration), encoding="utf-8")
+        names = runpy.run_path(str(path))
+        sources = {"lines": [Line("sun and rain")] * 50, "store": JsonLines(tmp_path / "totals")}
+        done = testing.run(names["topology"], sources)
+        testing.assert_lossless(done)
+        totals = {total.word: total.times for total in done.emitted("count")}
+        assert (totals == {"sun": 50, "and": 50, "rain": 50}) == is_right
+        assert sunshower("describe", path) == 0
+        assert (shown in capsys.readouterr().out) != is_right
+
+
+def measured(figure: str) -> float:
+    (shown,) = re.findall(rf"^\| `{figure}` \| ([\d.]+) ", PERFORMANCE, re.MULTILINE)
+    return float(shown)
+
+
+def test_the_comparison_of_the_readme_is_the_measured_one() -> None:
+    assert "Flink's Java operators are twice as fast" in README
+    assert measured("word_count/operators-rows/flink") == pytest.approx(0.5, rel=0.25)
+    text = " ".join(README.split())
+    assert "reach half to nine tenths of Storm's rate" in text
+    assert measured("word_count/pack-classes/storm") == pytest.approx(0.5, rel=0.25)
+    assert measured("word_count/pack-rows/storm") == pytest.approx(0.9, rel=0.25)
+    assert "durable state (SQLite) halves the rate of operators" in text
+    ratio = measured("word_count/operators-rows-sqlite/operators-rows")
+    assert ratio == pytest.approx(0.5, rel=0.25)
+
+
+def named(name: str) -> str:
+    """The program of the README that begins with a comment of its file name."""
+    (shown,) = re.findall(rf"^```python\n(# {name}\n.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return str(shown)
+
+
+def test_the_program_with_a_window_counts_the_sales_of_each_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("minutes.py").write_text(named("minutes.py"), encoding="utf-8")
+    names = runpy.run_path("minutes.py")
+    sale, minute = names["Sale"], names["Minute"]
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    sales = [sale("north", noon + timedelta(seconds=at), 100) for at in (0, 59, 60, 200)]
+
+    def ignore(record: Any) -> None: ...
+
+    replaced = {"sales": sales, "minutes": ignore, "late": ignore}
+    done = testing.run(names["topology"], replaced)
+    testing.assert_lossless(done)
+    ends = [noon + timedelta(minutes=minutes) for minutes in (1, 2, 4)]
+    assert done.emitted("windows", "windows") == [
+        minute("north", end, number, number * 100)
+        for end, number in zip(ends, (2, 1, 1), strict=True)
+    ]
+
+
+@pytest.mark.spark
+def test_the_program_with_spark_is_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("revenue.py").write_text(named("revenue.py"), encoding="utf-8")
+    graph = runpy.run_path("revenue.py")["topology"].graph()
+    assert {"sales", "sales-2"} <= graph.components.keys()
 
 
 @pytest.mark.parametrize(("page", "line"), commands())

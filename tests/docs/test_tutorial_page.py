@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower import JsonLines, Line, testing
+from sunshower import testing
 from sunshower.cli.new.command import make_project
 from tests.conftest import Sunshower
 from tests.structure.reading import ROOT
@@ -67,7 +67,7 @@ def test_the_change_of_the_page_needs_the_change_of_the_test(
         r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL
     )
     program = (tmp_path / "my-words/words.py").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^totals = .*\n", program, re.MULTILINE)
+    (line,) = re.findall(r"^words = .*\n", program, re.MULTILINE)
     changed = program.replace(line, declaration).replace(
         "topology = ", f"{function}\n\ntopology = "
     )
@@ -84,28 +84,6 @@ def test_the_change_of_the_page_needs_the_change_of_the_test(
     Path("test_words.py").write_text(tests.replace(expected, corrected), encoding="utf-8")
     runpy.run_path("test_words.py")["test_each_word_is_counted"]()
     monkeypatch.delitem(sys.modules, "words")
-
-
-def test_shuffled_tasks_count_wrong_and_the_repair_counts_right(
-    tmp_path: Path, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_project(tmp_path / "my-words", "0.1.0")
-    section = PAGE.partition("## Several tasks")[2].partition("## ")[0]
-    wrong, right = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    (shown,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    path = tmp_path / "my-words/words.py"
-    program = path.read_text(encoding="utf-8")
-    (line,) = re.findall(r"^totals = .*\n", program, re.MULTILINE)
-    for declaration, is_right in ((wrong, False), (right, True)):
-        path.write_text(program.replace(line, declaration), encoding="utf-8")
-        names = runpy.run_path(str(path))
-        sources = {"lines": [Line("sun and rain")] * 50, "store": JsonLines(tmp_path / "totals")}
-        done = testing.run(names["topology"], sources)
-        testing.assert_lossless(done)
-        totals = {total.word: total.times for total in done.emitted("count")}
-        assert (totals == {"sun": 50, "and": 50, "rain": 50}) == is_right
-        assert sunshower("describe", path) == 0
-        assert (shown in capsys.readouterr().out) != is_right
 
 
 def test_every_public_name_is_on_the_page() -> None:

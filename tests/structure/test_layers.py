@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 1: shared foundations
     "errors": set(),
     "clock": set(),
-    "texts": set(),
+    "texts": {"errors"},
     "failures": {"errors", "texts"},
     "outages": {"errors"},
     "versions": {"errors"},
@@ -159,6 +159,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.installed": {"os"},
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
+    "sunshower.errors": {"signal", "threading"},  # Ctrl-C, in the main thread
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
     "sunshower.simulation.world": {"random"},  # its only generator, which has the seed

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from sunshower import BatchBolt, Bolt, Counter, Derived, Records, Spout, batch
+from sunshower import (
+    BatchBolt,
+    Bolt,
+    Counter,
+    Derived,
+    Records,
+    Spout,
+    Topology,
+    batch,
+    run_inline,
+)
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.topologies.graph import Level
+from sunshower.trident import FixedBatchSpout, batches
 from tests.topologies.conftest import refused
 from tests.topologies.examples import (
     Count,
@@ -298,3 +309,67 @@ def test_records_without_a_type_are_refused(topology: Any) -> None:
         "'words'",
         "fields=Word",
     )
+
+
+# ---- record types without fields ----------------------------------------------------------------
+
+
+@dataclass
+class Marker:
+    pass
+
+
+@dataclass
+class OfItsClass:
+    version: ClassVar[int] = 1
+    name = "no annotation"
+
+
+@dataclass
+class OfItsConstructor:
+    given: InitVar[int]
+
+
+class NamedMarker(NamedTuple):
+    pass
+
+
+@dataclass
+class Holder:
+    marker: Marker | None  # within a record it says which of several it is
+
+
+NO_FIELDS = "has no fields, so its records would have no values: declare one, as in `number: int`"
+
+
+@pytest.mark.parametrize("kind", [Marker, OfItsClass, OfItsConstructor, NamedMarker])
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda topology, kind: topology.spout("in", Records([], type=kind)),
+        lambda topology, kind: (
+            topology.spout("in", Counter(1)).map(lambda number: number, fields=kind).keyed("number")
+        ),
+        lambda topology, kind: (
+            topology.spout("in", Counter(1)).shuffle().bolt("out", Manual(), streams={"x": kind})
+        ),
+        lambda topology, kind: batches(topology, "in", FixedBatchSpout([], 1, type=kind)),
+    ],
+    ids=["spout", "operator", "stream", "batches"],
+)
+def test_a_record_type_without_fields_is_refused(kind: Any, declare: Any) -> None:
+    with pytest.raises(RecordMismatch, match=f"{kind.__name__} {NO_FIELDS}"):
+        declare(Topology("t"), kind)
+
+
+def test_a_record_within_a_record_may_have_no_fields() -> None:
+    topology = Topology("t")
+    topology.spout("in", Records([Holder(Marker()), Holder(None)], type=Holder)).shuffle().bolt(
+        "out", Held()
+    )
+    assert run_inline(topology.graph()).snapshot.component("out").executed == 2
+
+
+class Held(Bolt[Holder, None]):
+    def process(self, record: Holder) -> None:
+        assert record in (Holder(Marker()), Holder(None))

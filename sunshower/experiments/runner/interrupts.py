@@ -13,6 +13,8 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
+from sunshower.errors import forget_signals, noting
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -60,10 +62,12 @@ class Interrupts:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        forget_signals()
 
     def _install(self) -> None:
+        handle = noting(self._handle)  # what it raises is no error of user code
         for number in self._before:
-            signal.signal(number, self._handle)
+            signal.signal(number, handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self.requested:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, metadata
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
 from sunshower.experiments.experiment import Experiment
+from sunshower.topologies.programs.program_modules import is_library
 from sunshower.topologies.topology import Topology
 
 T = TypeVar("T")
@@ -43,8 +49,8 @@ def load(target: str, command: str = "run word_count.py", folder: Path | None = 
 
     The file's folder is put first on `sys.path`, as Python does for a script. `modules` are the
     file's, and those below its folder, and below `folder` if that is given. Each call imports them
-    again; a topology that was loaded before keeps its modules. Raises LoadError, and the
-    SunshowerErrors of the declaration.
+    again; a topology that was loaded before keeps its modules. Raises LoadError, also for a file in
+    these folders that hides a module which a run needs, and the SunshowerErrors of the declaration.
     """
     example = 'topology = Topology("…")'
     kind = LoadKind(Topology, "topology", "topologies", command, example)
@@ -69,11 +75,12 @@ def _load(
     for former, module in _loaded.items():
         if sys.modules.get(former) is module:
             del sys.modules[former]
+    folders = [path.parent] if folder is None else [path.parent, folder]
+    _check_names(folders, path)
     before = set(sys.modules)
     if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times
         sys.path.insert(0, str(path.parent))
     module = _import(path)
-    folders = [path.parent] if folder is None else [path.parent, folder]
     _loaded.clear()
     modules = (module, *_neighbours(folders, before | {module.__name__}))
     _loaded.update({one.__name__: one for one in modules})
@@ -86,6 +93,65 @@ def split_target(target: str) -> tuple[Path, str | None]:
     if not colon or Path(target).is_file():
         file, name = target, ""
     return Path(file).absolute(), name or None
+
+
+def _check_names(folders: Sequence[Path], target: Path) -> None:
+    """Raise LoadError if a file or package in these folders would be imported instead of a module
+    that the commands or the workers need. Ray adds the working directory to the paths of workers,
+    which have imported the modules of Python by then."""
+    places = [(one, True) for one in folders]
+    if Path.cwd() not in folders:
+        places.append((Path.cwd(), False))
+    hiding = [
+        (name, entry)
+        for folder, is_first in places
+        for name, entry in _modules_in(folder)
+        if _is_hidden(name, entry, folders, of_python=is_first)
+    ]
+    if any(name not in sys.modules for name, _ in hiding):
+        import_module("sunshower.actors.cluster")  # all that a run needs, before they hide it
+    for name, entry in hiding:
+        is_ours = entry == target and name in sys.stdlib_module_names  # it has another name here
+        if (name in sys.modules and not is_ours) or name in _requirements():
+            kind = "of Python" if name in sys.stdlib_module_names else "that Sunshower needs"
+            what = "folder" if entry.is_dir() else "file"
+            raise LoadError(
+                f"{entry} has the name of the module {name!r} {kind}, and would be imported "
+                f"instead of it: rename the {what}"
+            )
+
+
+def _modules_in(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the modules and packages in a folder: name and path."""
+    entries = list[Path]()
+    with suppress(OSError):  # a folder that may be passed through, and not listed
+        entries = sorted(folder.iterdir())
+    for entry in entries:
+        is_module = entry.name.endswith((".py", *EXTENSION_SUFFIXES))
+        if is_module or (entry / "__init__.py").is_file():
+            yield entry.name.partition(".")[0], entry
+
+
+def _is_hidden(name: str, entry: Path, folders: Sequence[Path], *, of_python: bool) -> bool:
+    """Whether there is another module of that name, of an installed package or of Python."""
+    if name == "sunshower":
+        return entry.resolve() != Path(__file__).resolve().parents[2]
+    if name in sys.stdlib_module_names:
+        return of_python
+    others = [one for one in sys.path if Path(one).absolute() not in (*folders, entry.parent)]
+    spec = PathFinder.find_spec(name, others)
+    return spec is not None and spec.origin is not None and is_library(spec.origin)
+
+
+@cache
+def _requirements() -> frozenset[str]:
+    """The packages that Sunshower requires, also for its extras, as they are imported."""
+    try:
+        lines = metadata.requires("sunshower") or []
+    except metadata.PackageNotFoundError:  # a copy that is not installed
+        lines = []
+    of_users = (line for line in lines if "extra == 'dev'" not in line.replace('"', "'"))
+    return frozenset(re.split(r"[^\w-]", line)[0].replace("-", "_") for line in of_users)
 
 
 def _import(path: Path) -> ModuleType:

@@ -26,10 +26,13 @@ from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.record_batch import MessageBatch, OffsetRun
 from sunshower.kafka.consuming.start_position import (
+    IgnoredPosition,
     Start,
     StartPosition,
     check_start,
     find_start,
+    ignored_position,
+    report_ignored,
     within,
     writer,
 )
@@ -84,6 +87,8 @@ class PartitionReader(RebalanceListener):
         self._fetched: list[Message] = []  # not asked for yet
         self._asked: list[Message] = []  # held until there is an answer
         self._has_warned = False  # that the brokers give no ids
+        self._ignored: list[IgnoredPosition] = []  # not reported yet
+        self._reported = set[Partition]()  # whose stored position was ignored
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self.all_new = False  # partitions assigned from now on were created after the first look
         self._full: set[Partition] = set()  # paused: too many uncommitted offsets
@@ -128,6 +133,8 @@ class PartitionReader(RebalanceListener):
         ids: Mapping[str, str],
     ) -> None:
         """Read these partitions from their start positions."""
+        report_ignored(self._options.first, self._ignored)
+        self._ignored.clear()
         for partition, start in starts.items():
             kept = stored.get(partition)
             id = ids.get(partition.topic, "") or (kept.topic_id if kept else "")
@@ -250,9 +257,15 @@ class PartitionReader(RebalanceListener):
         retained = self._consumer.retained(partition)
         stamped = self._consumer.since(partition, where)
         check_start(where, partition, stored and stored.offset, retained)
-        return find_start(
+        start = find_start(
             where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max
         )
+        if stored is not None and not where.by_anyone and writer(stored) != self._deployment:
+            found = ignored_position(partition, stored.offset, start.first, retained)
+            if found is not None and partition not in self._reported:
+                self._ignored.append(found)
+                self._reported.add(partition)
+        return start
 
     def _begin_anew(self, partition: Partition, former: int, new: bool = False) -> Start:
         """Where to read a topic that was created again; `former`: where the former one was read."""

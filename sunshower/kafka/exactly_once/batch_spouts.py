@@ -43,6 +43,8 @@ from sunshower.kafka.consuming.start_position import (
     Where,
     check_start,
     find_start,
+    ignored_position,
+    report_ignored,
 )
 from sunshower.kafka.consuming.topic_watch import EVERY_S
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
@@ -393,6 +395,27 @@ class KafkaBatches(Partitioned):
         return Extent(at, at, self._topology, until=until, run=self._bounded, topic_id=id)
 
     # ---- start positions ------------------------------------------------------------------------
+
+    def begins_anew(self, stored: Mapping[str, Any]) -> None:
+        """Log one warning if this start does not continue at the stored positions."""
+        ignored = []
+        for name, kept in stored.items():
+            extent, partition = Extent.of(kept, name), partition_of(name)
+            if extent.deployment == self._topology:
+                continue
+            try:
+                id = self._topic_ids({partition.topic}).get(partition.topic)
+                if id == "" or (id and extent.topic_id in (None, id)):  # else it was created again
+                    retained = self._connect().retained(partition)
+                    at = self._connect().since(partition, self.options.first)
+                    start = find_start(
+                        self.options.first, None, self._topology, retained, stamped=at
+                    )
+                    found = ignored_position(partition, extent.end, start.offset, retained)
+                    ignored += [found] if found else []
+            except KafkaUnreachable as error:
+                _LOG.warning("it is not known where %s begins: %s", name, error)
+        report_ignored(self.options.first, ignored)
 
     def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
         """The start position of each partition, as an extent that ends there.

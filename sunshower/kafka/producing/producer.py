@@ -29,6 +29,7 @@ Delivered: TypeAlias = Callable[["Refusal | None", "Sent"], None]
 # idempotence the client retries in order and without duplicates until message.timeout.ms expires.
 _USUAL = {
     "enable.idempotence": True,
+    "partitioner": "murmur2_random",  # the partition of a key is that of Java's producer
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 128 << 10,
     "topic.metadata.propagation.max.ms": 5_000,

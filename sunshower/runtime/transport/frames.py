@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.codec import Codec
-from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
@@ -111,7 +111,7 @@ def decode(
             alone = (batch.only(index).roots for index in count())
             note = partial(notes.note, target)
             batch.records = _decode_records(kind, records, stream, map(note, alone))
-    except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
+    except user_errors() as error:  # whatever the constructor of a record, or a dict's key, raises
         return Frame(target, seq, batch, describe_error(error))
     if not _fits(batch):
         raise CorruptPacket("the records of a frame do not fit its roots")
@@ -182,7 +182,7 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
         if len(values) != len(schema.fields) * len(batch):
             raise ValueError(f"a record has not the fields {schema.name}")
         return _ROWS, codec.encode(values)
-    except Exception as error:  # whatever a property of a record raises
+    except user_errors() as error:  # whatever a property of a record raises
         where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "

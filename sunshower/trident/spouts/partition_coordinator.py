@@ -90,8 +90,18 @@ class PartitionsCoordinator(Coordinator):
             made["run"] = self._run(before or {}, begun=current is not None)
         if self._spout.origin is not None:
             made |= {"origin": self._spout.origin, "added": self._added(before, kept)}
+            if self._spout.origin and before and before.get("origin", "") != self._spout.origin:
+                self._begin_anew(txid, kept)
         self._is_new = self._is_new and current is not None
         return made
+
+    def _begin_anew(self, txid: int, names: Sequence[str | None]) -> None:
+        """Tell the spout what the store has of its partitions."""
+        logs = {one: PartitionLog(self._tree, self._emitters, one) for one in names if one}
+        known = {name: log.before(txid) for name, log in logs.items()}
+        self._spout.begins_anew(
+            {name: one for name, one in known.items() if one is not NOTHING and one is not None}
+        )
 
     def _added(self, before: Any, names: Sequence[str | None]) -> list[str]:
         """Partitions that were added after the origin: all their records count."""

@@ -43,6 +43,10 @@ class Partitioned:
         batch belongs to ("" without `declared`), `added` are the partitions added since `origin`.
         """
 
+    def begins_anew(self, stored: Mapping[str, Any]) -> None:
+        """Called in the coordinator if an `origin` has its first batch, and the store has metadata
+        of partitions from before: the last ones of each. It may log what that means."""
+
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         """Emit what follows `last` (None: the start), as far as `room` allows. Returns the metadata
         of the emitted part; `last` again, or an equal value, if nothing was emitted: then the batch

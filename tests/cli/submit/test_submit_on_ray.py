@@ -90,6 +90,22 @@ BROKEN = {
         """,
         "records of odd[0] raised TypeError",
     ),
+    "the open of the source": (
+        """
+        from sunshower import Spout
+
+        class Odd(Spout[Number]):
+            def open(self, context: Context) -> None:
+                open("/no/such/file")
+
+            def records(self) -> Iterator[Number]:
+                yield Number(1)
+
+        topology = Topology("broken", workers=1)
+        topology.spout("odd", Odd).shuffle().bolt("out", Stdout)
+        """,
+        "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'",
+    ),
     "a file of a state that cannot be written": (
         BATCHES
         + """
@@ -223,3 +239,13 @@ def test_a_store_of_another_topology_is_named(
     output = submit(code)
     assert "is of topology 'earlier', and here is 'broken'" in output.stderr
     assert "broken has failed. `sunshower kill broken` removes it." in output.stderr
+
+
+@long
+@pytest.mark.servers
+def test_a_table_that_is_missing_is_named(submit: Command, postgres: str) -> None:
+    sink = f"PostgresTable({postgres!r}, 'absent', key='value')"
+    code = SINK.replace("sunshower.kafka import KafkaBolt, TransactionalKafkaBolt",
+                        "sunshower.connectors import PostgresTable")  # fmt: skip
+    output = submit(code.format(sink=sink))
+    assert "'absent'" in output.stderr

@@ -158,3 +158,82 @@ def test_an_unknown_name_or_none_lists_the_topologies(
     assert problem in text
     assert "first, second" in text
     assert "some_topology.py:first" in text
+
+
+# ---- names of modules that a run needs ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "remedy"),
+    [
+        ("ray.py", "ray", "rename the file"),
+        ("numpy.py", "numpy", "rename the file"),
+        ("sunshower.py", "sunshower", "rename the file"),
+        ("redis.py", "redis", "rename the file"),
+        ("asyncio.py", "asyncio", "rename the file"),
+        ("typing.py", "typing", "rename the file"),
+        ("json.so", "json", "rename the file"),
+        ("ray/__init__.py", "ray", "rename the folder"),
+        ("json/__init__.py", "json", "rename the folder"),
+        ("sunshower/__init__.py", "sunshower", "rename the folder"),
+    ],
+)
+def test_a_file_that_hides_a_module_is_named(
+    write: Write, tmp_path: Path, file: str, module: str, remedy: str
+) -> None:
+    path = write(ONE)
+    hiding = tmp_path / file
+    hiding.parent.mkdir(exist_ok=True)
+    hiding.touch()
+    with pytest.raises(LoadError) as raised:
+        load(str(path))
+    assert str(tmp_path / file.partition("/")[0]) in str(raised.value)
+    assert f"has the name of the module {module!r}" in str(raised.value)
+    assert str(raised.value).endswith(remedy)
+
+
+def test_the_remedy_for_a_file_that_hides_a_module_works(write: Write, tmp_path: Path) -> None:
+    path = write("    from numbers_of_it import N\n    topology = Topology(str(N))")
+    (tmp_path / "ray.py").write_text("N = 3")
+    with pytest.raises(LoadError):
+        load(str(path))
+    (tmp_path / "ray.py").rename(tmp_path / "numbers_of_it.py")
+    assert load(str(path)).topology.id == "3"
+
+
+def test_files_and_folders_that_hide_nothing_are_no_clash(write: Write, tmp_path: Path) -> None:
+    path = write(ONE)
+    (tmp_path / "ray").mkdir()  # without __init__.py the installed package comes first
+    (tmp_path / "turtle.py").touch()  # of Python, and nothing of a run imports it
+    (tmp_path / "numpy.txt").touch()
+    assert load(str(path)).topology.id == "one"
+
+
+def test_a_topology_in_a_file_with_the_name_of_a_package_is_refused(write: Write) -> None:
+    with pytest.raises(LoadError, match=r"numpy\.py has the name of the module 'numpy'"):
+        load(str(write(ONE, "numpy.py")))
+
+
+@pytest.mark.parametrize(("file", "is_refused"), [("numpy.py", True), ("json.py", False)])
+def test_a_file_in_the_working_directory_may_hide_a_package_in_workers(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, is_refused: bool
+) -> None:
+    (tmp_path / "folder").mkdir()
+    path = write(ONE, "folder/topology.py")
+    (tmp_path / file).touch()
+    monkeypatch.chdir(tmp_path)
+    if is_refused:
+        with pytest.raises(LoadError, match=f"{file} has the name"):
+            load(str(path))
+    else:
+        assert load(str(path)).topology.id == "one"
+
+
+def test_a_file_in_the_folder_that_is_sent_to_the_cluster_is_named(
+    write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "below").mkdir()
+    path = write(ONE, "below/topology.py")
+    (tmp_path / "pyarrow.py").touch()
+    with pytest.raises(LoadError, match=r"pyarrow\.py has the name"):
+        load(str(path), folder=tmp_path)

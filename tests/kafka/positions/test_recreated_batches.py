@@ -33,7 +33,7 @@ class Job:
         self, patch: pytest.MonkeyPatch, kind: Any, broker: Broker, **options: Any
     ) -> None:
         self.broker, self.clock, self.forest = broker, ManualClock(), MemoryForest()
-        self.kind, self.options = kind, options
+        self.kind, self.options, self.deployment = kind, options, "d"
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client())
         self.txid, self.attempt = 1, 0
         self.rows: Counter[Place] = Counter()
@@ -57,7 +57,9 @@ class Job:
             directory=lambda _: self.broker, bounds=Bounds(records=7), **usual | self.options
         )
         source = {} if self.kind is KafkaRanges else {"fields": FIELDS}
-        spout = self.kind(SETTINGS, topics=["a"], options=options, deployment="d", **source)
+        spout = self.kind(
+            SETTINGS, topics=["a"], options=options, deployment=self.deployment, **source
+        )
         self.drive = Drive(spout, 1, self.forest, self.clock)
         self.drive.metadata = self.metadata
 

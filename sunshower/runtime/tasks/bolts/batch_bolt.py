@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
@@ -48,7 +48,7 @@ class BatchBoltTask(BoltTask):
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self._call_flush()
-        except RAISED as error:  # a table succeeds or fails as a whole
+        except user_errors() as error:  # a table succeeds or fails as a whole
             failures = self._judge_all(error, batch)
             self.settle(batch, np.zeros(len(batch), np.uint64), failures)
             return

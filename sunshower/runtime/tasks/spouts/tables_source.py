@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.topologies.components import DEFAULT
 
 
@@ -74,7 +73,7 @@ class TablesSource(RecordsSource):
         """Up to `count` rows available now, all of one table."""
         try:
             table = self._rest if self._rest is not None else self._next_table()
-        except RAISED as error:
+        except user_errors() as error:
             self._fail_with(error)
             return []
         if table is None:
