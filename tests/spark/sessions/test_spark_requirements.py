@@ -117,7 +117,8 @@ def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert prepare()["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_a_process_has_one_local_session() -> None:
+def test_a_process_has_one_local_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
     one = LocalSpark(cores=1).open()
     same = LocalSpark(cores=1).open()
     with pytest.raises(ConfigError, match="one session alone"):
