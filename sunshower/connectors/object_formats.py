@@ -126,10 +126,46 @@ def _plain(table: Any, int96: Any) -> list[dict[str, Any]]:
         if not micros.equals(int96[column.name]):
             raise ValueError("it has nanoseconds, which would be lost")
     plain = _cast(table, _as_plain)
-    has_maps = any("map<" in str(column) for column in plain.schema.types)
-    # Without maps pyarrow converts four times as fast.
-    rows: list[dict[str, Any]] = plain.to_pylist(maps_as_pydicts="strict" if has_maps else None)
+    rows: list[dict[str, Any]] = plain.to_pylist()
+    for column in plain.schema:
+        if convert := _with_dictionaries(column.type):
+            for row in rows:
+                row[column.name] = convert(row[column.name])
     return rows
+
+
+def _with_dictionaries(kind: Any) -> Callable[[Any], Any] | None:
+    """A function that makes a dictionary of each map in a value of a type; None: it has no maps.
+    pyarrow before 20 does not make them."""
+    from pyarrow import types
+
+    if types.is_map(kind):
+        key, item = (_with_dictionaries(one) or _same for one in (kind.key_type, kind.item_type))
+        return lambda pairs: (
+            None if pairs is None else _dictionary([(key(k), item(v)) for k, v in pairs])
+        )
+    if types.is_struct(kind):
+        parts = {one.name: convert for one in kind if (convert := _with_dictionaries(one.type))}
+        if not parts:
+            return None
+        return lambda record: (
+            record and {name: parts.get(name, _same)(value) for name, value in record.items()}
+        )
+    if hasattr(kind, "value_field") and (element := _with_dictionaries(kind.value_type)):
+        return lambda values: values and [*map(element, values)]
+    return None
+
+
+def _dictionary(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The map of these pairs. Raises ValueError if a key is there twice, TypeError for a list."""
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("a key is in its map twice")
+    return whole
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _column_error(table: Any, int96: Any, error: Exception) -> Exception:

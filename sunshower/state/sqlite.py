@@ -99,7 +99,9 @@ def _code(error: BaseException) -> int | None:
 def connect(file: Path, answer_within_s: float) -> sqlite3.Connection:
     """A connection with explicit transactions that survive a power failure."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(file, answer_within_s, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        file, timeout=answer_within_s, isolation_level=None, check_same_thread=False
+    )
     write_ahead(db, answer_within_s)
     db.execute("PRAGMA synchronous = FULL")
     return db
