@@ -18,11 +18,10 @@ from typing import Any
 from benchmarks import results_file
 from benchmarks.figures import Target
 from benchmarks.measure import Comparison, Entry, Log, MissingRequirement
-from sunshower.actors.profiles.recording import record
-from sunshower.actors.profiles.stack_sampler import StackSampler
+from sunshower.actors.profile_recording import record
+from sunshower.actors.profiles import StackSampler
 from sunshower.actors.run import RayRun
-from sunshower.runtime.profiles.stacks import LOOP, Stacks, frames_of
-from sunshower.runtime.profiles.time_split import TimePart, part_of
+from sunshower.runtime.profiles import LOOP, Stacks, TimePart, frames_of, part_of
 
 PATH = results_file.PATH.with_name("profiles.json")
 _SECONDS = 3.0

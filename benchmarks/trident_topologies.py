@@ -14,7 +14,7 @@ from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Text
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InSqlite, InZooKeeper, SqliteState, batches, count
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.text import TextFileBatches

@@ -21,7 +21,7 @@ from sunshower import Number, Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.connectors import HttpSink, HttpSource, PostgresTable
-from sunshower.dev.ports import HOST, Ports
+from sunshower.dev.servers import HOST, Ports
 
 _PAUSE_S = 0.005
 

@@ -15,9 +15,9 @@ from multiprocessing.sharedctypes import Synchronized
 
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
-from sunshower.actors.niceness import step_back
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
+from sunshower.actors.worker import step_back
 from sunshower.errors import TopologyFailed
 
 Figures = dict[str, float | int | str]

@@ -19,19 +19,19 @@ import numpy as np
 
 from sunshower import Bolt, Collector, Context, DeadLetter, Retry, Topology, Tuple
 from sunshower.errors import Unavailable
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.delivery import AtLeastOnce
-from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
-from sunshower.experiments.checkers.recovery import Liveness
-from sunshower.experiments.checkers.tracking import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    Checker,
+    EachEdgeOnce,
+    Liveness,
+    NoneTimedOut,
+    NoPrematureAck,
+    NothingCharged,
+)
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.experiment import Experiment
-from sunshower.experiments.experiment_run import run_experiment
-from sunshower.experiments.faults.commands import rebalance
-from sunshower.experiments.faults.fault_kinds import away, kill, outage
-from sunshower.experiments.faults.fault_plan import Step
-from sunshower.experiments.faults.targets import component, master, worker
-from sunshower.experiments.workload import Item, numbers
+from sunshower.experiments.experiment import Experiment, Item, numbers, run_experiment
+from sunshower.experiments.faults.fault_kinds import away, component, kill, master, outage, worker
+from sunshower.experiments.faults.fault_plan import Step, rebalance
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 

@@ -8,8 +8,7 @@ from benchmarks.simulated.shapes import TIMEOUTS, Shape, draw_shape
 from sunshower.errors import SunshowerError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import SimWorker
 
 SPEED_MIN = 0.9  # of the speed of the slowest worker alone; a seed below this is slow

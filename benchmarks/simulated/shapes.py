@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.simulated.components import AGAIN, KEYS, Item, Source, bolt_of
 from sunshower import Topology
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.runtime.transport.routing import stable_hash
 
 FAMILIES = ("chain", "fan", "diamond", "join", "cycle", "any")
 KINDS = ("process", "execute", "batch", "function")

@@ -15,8 +15,7 @@ from pathlib import Path
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.flight_recorder import FlightRecorder, Recorder, read
+from sunshower.runtime.control.flight_recorder import CrashReport, FlightRecorder, Recorder, read
 from sunshower.runtime.plan import Plan
 
 _FILE_BYTES_MAX = 1 << 30  # of a file that is read

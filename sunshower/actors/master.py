@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import ray
+from ray import cloudpickle
+from ray.util.metrics import Counter, Gauge
 
 from sunshower.actors.names import NAMESPACE, silent, worker_name
-from sunshower.actors.nodes.cluster_nodes import NodeWatch
-from sunshower.actors.nodes.worker_options import why_refused, worker_options
+from sunshower.actors.nodes import NodeWatch, why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
-from sunshower.actors.programs.plan_check import check_plan
-from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
-from sunshower.actors.shipping import outline, with_tasks
+from sunshower.actors.shipping import outline, pickled, with_tasks
+from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
-from sunshower.errors import VersionMismatch
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.control.plan_changes import continued
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
@@ -36,6 +41,141 @@ from sunshower.runtime.plan import Plan, Task
 _WATCH_S = 1.0  # how often to look for silent workers
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
 _LOG = logging.getLogger("sunshower")
+
+
+# ---- ray metrics ---------------------------------------------------------------------------------
+
+EXPORT_S = 5.0  # how often: as often as Ray collects, and no call for each tuple
+_WINDOW = "1m"  # of the capacity
+_TAGS = ("topology", "component")
+_COUNTERS = {
+    "emitted": "calls of emit; of spouts: replays, too",
+    "executed": "bolts: tuples received",
+    "acked": "spouts: complete trees, and dead letters; bolts: acked inputs",
+    "failed": "spouts: failed trees; bolts: failed inputs",
+}
+
+
+# ---- plan check ----------------------------------------------------------------------------------
+# Loads the new code of an upgrade in a process of its own, because the master keeps no user code.
+#
+#   python -m sunshower.actors.master < the two pickled plans, each behind its length
+#
+# A process can have one version of a module at a time, and a master lives through several. Of the
+# running code, this process has the outline only.
+
+_LENGTH = struct.Struct("!Q")
+_CONTINUED, _REFUSED = b"+", b"-"
+
+
+def check_plan(before: bytes, given: bytes, within_s: float) -> bytes:
+    """The pickled plan of `given` code, whose spouts continue at the positions of those `before`.
+
+    Raises LifecycleError if the code does not load here within that time, or does not continue.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", __name__]
+    content = b"".join(_LENGTH.pack(len(one)) + one for one in (before, given))
+    try:
+        done = subprocess.run(  # noqa: S603 (this interpreter)
+            command,
+            input=content,
+            stdout=subprocess.PIPE,
+            env=environment,
+            timeout=within_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"it takes longer than {within_s:g} s"
+    else:
+        outcome, answer = done.stdout[:1], done.stdout[1:]
+        if outcome == _CONTINUED:
+            return answer
+        if outcome == _REFUSED:
+            raise LifecycleError(answer.decode())
+        why = f"the process that loads it ends with status {done.returncode}"
+    raise _unloadable(why)
+
+
+def _unloadable(why: str) -> LifecycleError:
+    return LifecycleError(
+        f"the new code does not load on the cluster: {why}. Nothing has been changed"
+    )
+
+
+def _check(before: bytes, given: bytes) -> bytes:
+    former = outline(before)
+    try:
+        plan: Plan = cloudpickle.loads(given)
+    except Exception as error:
+        raise _unloadable(first_line(error)) from error
+    graph = replace(plan.graph, components=continued(former, plan))
+    return pickled(replace(plan, graph=graph))
+
+
+def _read(file: BinaryIO) -> bytes:
+    (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+    return file.read(size)
+
+
+def _main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what user code prints is no answer
+    plans = [_read(sys.stdin.buffer) for _ in range(2)]
+    try:
+        answer = _CONTINUED + _check(*plans)
+    except SunshowerError as error:
+        answer = _REFUSED + str(error).encode()
+    with answers:
+        answers.write(answer)
+
+
+if __name__ == "__main__":
+    _main()
+
+
+# ---- master --------------------------------------------------------------------------------------
+
+
+class RayMetrics:
+    """The metrics of one topology, in the process of its master. A component has six at most, so
+    the number of time series follows from the declarations."""
+
+    def __init__(self, topology: str) -> None:
+        self._topology = topology
+        self._counters = {
+            name: Counter(f"sunshower_tuples_{name}", about, _TAGS)
+            for name, about in _COUNTERS.items()
+        }
+        self._pending = Gauge("sunshower_pending_tuples", "spouts: trees that are open now", _TAGS)
+        self._capacity = Gauge(
+            "sunshower_capacity", "the busy share of the tasks in the last minute, 0 to 1", _TAGS
+        )
+        self._exported: dict[tuple[str, str], int] = {}
+        self._components: set[str] = set()  # of the last export
+
+    def export(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Set all metrics to those of a snapshot with windows. Counters do not go back: one that is
+        lower, because a worker has not reported yet, stays. The gauges of components that are no
+        longer there become 0."""
+        before, self._components = self._components, {*plan.graph.components}
+        for id in before - self._components:
+            for gauge in (self._pending, self._capacity):
+                gauge.set(0, {"topology": self._topology, "component": id})
+        for component in plan.graph.components.values():
+            id, counts = component.id, snapshot.component(component.id)
+            tags = {"topology": self._topology, "component": id}
+            for name, counter in self._counters.items():
+                if (grown := getattr(counts, name) - self._exported.get((id, name), 0)) > 0:
+                    counter.inc(grown, tags)
+                    self._exported[id, name] = getattr(counts, name)
+            if component.level.is_spout:
+                self._pending.set(counts.pending, tags)
+            if (activity := snapshot.windows.get(_WINDOW, {}).get(id)) is not None:
+                self._capacity.set(activity.capacity(component.parallelism), tags)
+
+
+# ---- master --------------------------------------------------------------------------------------
 
 
 class MasterActor(MasterProcessBase):

@@ -24,7 +24,7 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
-from sunshower.actors.nodes.first_workers import START_S, create_workers, wait_for_workers
+from sunshower.actors.nodes import START_S, create_workers, wait_for_workers
 from sunshower.actors.processes import (
     RayProcess,
     actor_named,
@@ -46,7 +46,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.request_calls import Caller, send_until_answered, worker_of_requests
+from sunshower.runtime.queries import Caller, send_until_answered, worker_of_requests
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.requests import Request

@@ -30,9 +30,17 @@ from ray import cloudpickle
 from ray.cloudpickle import cloudpickle as internals  # no public API: see the pin of ray
 from ray.cloudpickle.cloudpickle import _should_pickle_by_reference
 
-from sunshower.actors.programs import program as programs
-from sunshower.actors.programs.outlines import EmptyObject, Outline, OutlineUnpickler, outline_of
-from sunshower.actors.programs.program import Modules, Program, modules_here, ship
+from sunshower.actors import programs
+from sunshower.actors.programs import (
+    EmptyObject,
+    Modules,
+    Outline,
+    OutlineUnpickler,
+    Program,
+    modules_here,
+    outline_of,
+    ship,
+)
 from sunshower.actors.starting import first_line
 from sunshower.errors import LifecycleError, TopologyError
 from sunshower.records import reduced

@@ -11,47 +11,57 @@ task is closed then, and the other workers treat it as any crash.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO, TypeVar, cast
 
 import ray
 
-from sunshower.actors import event_log_files, flight_recorder, niceness, watchdog
+from sunshower.actors import event_log_files, flight_recorder
 from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
 from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of
-from sunshower.actors.packets.sender import PacketSender
-from sunshower.actors.packets.sockets import Endpoint, PacketSockets
-from sunshower.actors.printing.printed_lines import PrintedLines
+from sunshower.actors.packets import Endpoint, PacketSender, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
-from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
+from sunshower.actors.profiles import PROFILER, WorkerProfile
 from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
-from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
-from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.flight_recorder import Recorder, Running
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
-from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LogCapture, Place
+from sunshower.runtime.events.log_lines import (
+    FAILURES_LOGGER,
+    LINE_BYTES,
+    LogCapture,
+    LogLine,
+    Place,
+)
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.user_code import TaskError, guard
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
 from sunshower.secret import without_secrets
+from sunshower.texts import clip
 from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
@@ -63,6 +73,248 @@ _LOG = logging.getLogger("sunshower")
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
 
 T = TypeVar("T")
+
+
+# ---- niceness ------------------------------------------------------------------------------------
+# Gives a worker that is starting more CPU time than running workers.
+#
+# A crash is recovered once the new process has said hello, which takes 0.7 s of CPU, mostly
+# imports. Its peers have a backlog meanwhile and use all CPU time: at 20,000 tuples/s on two cores
+# the hello took 1.9 to 2.9 s, and the next kill came before the recovery. With this it takes 1.0
+# to 1.2 s.
+
+_STEP = 10  # a tenth of the weight; with 5, a third of it, the hello came after 1.4 to 2.5 s
+_NICEST = 19
+_THREADS = Path("/proc/self/task")
+
+
+# ---- watchdog ------------------------------------------------------------------------------------
+# A thread that reports slow calls of user code, and kills the process if a call never returns.
+#
+# Ray restarts the process. Python cannot stop another thread, so there is no milder remedy. Code
+# that never releases the interpreter's lock (a C extension; a regular expression that backtracks)
+# blocks the watchdog, too.
+#
+# Time in which the process was stopped (SIGSTOP, a suspended machine) does not count.
+
+SLOW_S = 10.0  # a call is reported after this time, and at each doubling of it
+_LOOKS = 8  # checks within the shorter limit: an overrun is found at most an eighth late
+
+
+# ---- printed lines -------------------------------------------------------------------------------
+# Captures what Python code in a worker prints, as lines for the log of the topology.
+#
+# print ──PrintedStream──▶ PrintedLines ──take──▶ LogCapture (`runtime/events/log_lines.py`)
+
+_WAITING_MAX = 1000  # lines that were not taken yet; the oldest are dropped
+_STORED_MAX = 5  # lines of one source line until `take`; LogCapture admits no more
+# Functions that print for their callers, and those whose output is not that of user code: a record
+# of `logging` is captured before a handler prints it, and sinks have their own output.
+_PRINTERS = {"traceback", "warnings", "pprint"}
+_NOT_USER_CODE = {"logging", "sunshower.texts", "sunshower.actors.output"}
+
+
+class PrintedLines:
+    """The lines that a process prints, from `install` on."""
+
+    def __init__(self, worker: int, place: Callable[[int | None], Place]) -> None:
+        """`place`: the task whose user code runs in the thread with this id."""
+        self._worker, self._place = worker, place
+        self._printed: deque[tuple[str, LogLine | None]] = deque(maxlen=_WAITING_MAX)
+        self._unfinished: dict[tuple[str, int], str] = {}  # stream, thread → no newline yet
+        self._counts: dict[str, int] = {}  # source → lines printed since the last `take`
+        self._lock = threading.RLock()  # of _printed and _counts
+
+    def install(self) -> None:
+        """Note each line that Python code writes to the standard output and the standard error."""
+        sys.stdout = PrintedStream("stdout", sys.stdout, self)
+        sys.stderr = PrintedStream("stderr", sys.stderr, self)
+
+    def note(self, stream: str, text: str) -> None:
+        """Keep the complete lines of what the caller of the caller has written to `stream` until
+        `take`. Any thread may call it. Lines of one traceback are kept together."""
+        thread = threading.get_ident()
+        before = self._unfinished.get((stream, thread), "")
+        if "\n" not in text:
+            self._unfinished[stream, thread] = (before + text)[-LINE_BYTES:]
+            return
+        *lines, self._unfinished[stream, thread] = (before + text).split("\n")
+        frame = sys._getframe(2)
+        is_trace = False
+        while (module := frame.f_globals.get("__name__")) in _PRINTERS and frame.f_back is not None:
+            is_trace, frame = is_trace or module == "traceback", frame.f_back
+        if module in _NOT_USER_CODE:
+            return
+        source = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        with self._lock:
+            for line in lines:
+                if line and not line.isspace():
+                    self._keep(stream, source, line, is_trace, thread)
+
+    def _keep(self, stream: str, source: str, text: str, is_trace: bool, thread: int) -> None:
+        continues = is_trace and not text.startswith("Traceback ") and self._printed
+        if continues and self._printed[-1][0] == source:
+            if (last := self._printed[-1][1]) is not None:
+                together = clip(f"{last.text}\n{without_secrets(text)}", LINE_BYTES)
+                self._printed[-1] = source, replace(last, text=together)
+            return
+        self._counts[source] = count = self._counts.get(source, 0) + 1
+        if count > _STORED_MAX:  # it is counted only
+            self._printed.append((source, None))
+            return
+        component, task = self._place(thread) or ("", None)
+        level = "info" if stream == "stdout" else "warning"
+        text = clip(without_secrets(text), LINE_BYTES)
+        line = LogLine(time.time(), level, "output", text, component, task, self._worker, stream)
+        self._printed.append((source, line))
+
+    def take(self) -> list[tuple[str, LogLine | None]]:
+        """What was printed since the last call: source lines with their lines, the first five of
+        each; None stands for a further one."""
+        with self._lock:
+            printed = [*self._printed]
+            self._printed.clear()
+            self._counts.clear()
+        return printed
+
+
+class PrintedStream:
+    """A standard stream of a worker: what is written is noted, too, for the log of the topology."""
+
+    def __init__(self, name: str, stream: TextIO, lines: PrintedLines) -> None:
+        self._name, self._stream, self._lines = name, stream, lines
+
+    def write(self, text: str) -> int:
+        """As of the stream."""
+        count = self._stream.write(text)
+        try:  # noqa: SIM105 (suppress() is slower)
+            self._lines.note(self._name, text)
+        except Exception:  # noqa: S110 (a print of user code never fails by this)
+            pass
+        return count
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """As of the stream."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+# ---- worker --------------------------------------------------------------------------------------
+
+
+class Slow(NamedTuple):
+    """The report of a slow call."""
+
+    task: int
+    for_s: float
+    stack: traceback.StackSummary
+
+    @property
+    def where(self) -> str:
+        """The innermost line: file, line, function, code."""
+        if not self.stack:
+            return "an unknown place"
+        frame = self.stack[-1]
+        return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+
+
+class SlowCalls:
+    """Decides when to report a running call: after `first_s`, and at each doubling."""
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._call: Running | None = None
+        self._due_s = first_s  # the duration at which the next report is due
+
+    def is_due(self, call: Running | None, for_s: float) -> bool:
+        """Whether to report `call`, which has lasted for `for_s`; true once for each due time."""
+        if call != self._call:
+            self._call, self._due_s = call, self._first_s
+        if call is None or for_s < self._due_s:
+            return False
+        while self._due_s <= for_s:
+            self._due_s *= 2
+        return True
+
+
+def start(
+    recorder: Callable[[], Recorder],
+    watched: threading.Thread,
+    limit_s: float,
+    report: Callable[[Slow], None],
+    slow_s: float = SLOW_S,
+) -> None:
+    """Watch the thread that runs user code from now on, until the process ends.
+
+    `recorder` returns the current flight recorder; a rebalance creates a new one. `report` is
+    called for slow calls, on the watchdog's thread.
+    """
+    threading.Thread(
+        target=_watch,
+        args=(recorder, watched, limit_s, report, slow_s),
+        name="watchdog",
+        daemon=True,
+    ).start()
+
+
+def _watch(
+    recorder: Callable[[], Recorder],
+    watched: threading.Thread,
+    limit_s: float,
+    report: Callable[[Slow], None],
+    slow_s: float,
+) -> None:
+    slow_calls, look_s = SlowCalls(slow_s), min(limit_s, slow_s) / _LOOKS
+    looked_s, used_s, awake_s = time.monotonic(), time.process_time(), -math.inf
+    while watched.is_alive():
+        watched.join(look_s)
+        now, used = time.monotonic(), time.process_time()
+        if now - looked_s > 2 * limit_s / _LOOKS and used - used_s < (now - looked_s) / 2:
+            awake_s = now  # it was stopped: the running call gets the whole limit from now
+        call = recorder().running()
+        for_s = 0.0 if call is None else now - max(call.since_s, awake_s)
+        if call is not None and for_s >= limit_s:
+            recorder().note_stack("".join(_stack_of(watched).format()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if call is not None and slow_calls.is_due(call, for_s):
+            report(Slow(call.task, for_s, _user_part(_stack_of(watched))))
+        looked_s, used_s = now, used
+
+
+def _user_part(stack: traceback.StackSummary) -> traceback.StackSummary:
+    """The frames of user code, below `guard`; the whole stack if `guard` is not in it."""
+    code = guard.__code__
+    for at in range(len(stack) - 1, -1, -1):
+        if (stack[at].filename, stack[at].name) == (code.co_filename, code.co_name):
+            return traceback.StackSummary.from_list(stack[at + 1 :])
+    return stack
+
+
+def _stack_of(thread: threading.Thread) -> traceback.StackSummary:
+    return traceback.extract_stack(sys._current_frames().get(thread.ident or 0))
+
+
+# ---- worker --------------------------------------------------------------------------------------
+
+
+def step_back() -> None:
+    """Raise the niceness of all present and future threads of this process, once it has started.
+
+    Relative to its initial niceness, because only the superuser may lower a niceness.
+    """
+    if not _THREADS.exists():  # other systems have a niceness per process
+        os.nice(_STEP)
+        return
+    for thread in map(int, os.listdir(_THREADS)):
+        with contextlib.suppress(ProcessLookupError):  # a thread may have ended meanwhile
+            nicer = min(os.getpriority(os.PRIO_PROCESS, thread) + _STEP, _NICEST)
+            os.setpriority(os.PRIO_PROCESS, thread, nicer)
+
+
+# ---- worker --------------------------------------------------------------------------------------
 
 
 class WorkerActor(WorkerProcessBase):
@@ -211,10 +463,10 @@ class WorkerActor(WorkerProcessBase):
             self.start(self.load_plan(number), crash_report, number)
             self._sockets.trust(key, self.plan.graph.config.worker_timeout_s / 2)
             self._greet()
-            niceness.step_back()
+            step_back()
             threading.Thread(target=self._beat, name="heartbeats", daemon=True).start()
             config = self.plan.graph.config
-            watchdog.start(
+            start(
                 lambda: self._recorder,
                 threading.current_thread(),
                 config.block_max_s,

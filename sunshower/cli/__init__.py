@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     _open_standard_files()
     given = sys.argv[1:] if arguments is None else arguments
     if arguments is None and given[:2] == ["experiment", "run"]:
-        from sunshower.experiments.runner.job_pool import restart_with_hash_seed
+        from sunshower.experiments.runner.seed_search import restart_with_hash_seed
 
         restart_with_hash_seed()
     try:

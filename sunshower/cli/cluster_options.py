@@ -52,7 +52,7 @@ _AT_ONCE = 16  # topologies that are asked at the same time
 
 
 def _known_window(name: str) -> str:
-    from sunshower.runtime.events.time_windows import NAMES
+    from sunshower.runtime.events.metrics import NAMES
 
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")

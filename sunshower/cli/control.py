@@ -21,7 +21,7 @@ from sunshower.cli.cluster_options import (
     without_option,
 )
 from sunshower.cli.formatting import Terminal, echo, format_error, number_of, print_lines
-from sunshower.cli.kill.command import refuse_savepoint
+from sunshower.cli.kill import refuse_savepoint
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
 from sunshower.errors import CodeNotLoaded, LoadError, TopologyFailed
 
@@ -179,7 +179,7 @@ def _send_as_job(
 ) -> NoReturn:
     """Send the folder of the file, and run this command there, with further options. The file is
     not loaded here. Raises typer.Exit."""
-    from sunshower.experiments.runner.loading import split_target
+    from sunshower.experiments.runner.run_request import split_target
 
     file, name = split_target(target)
     if not file.is_file():

@@ -16,7 +16,7 @@ from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
 from sunshower.cli.run import INTERRUPTED, AsJson, Stays, WithPage
 
 if TYPE_CHECKING:
-    from sunshower.experiments.demo.verdict import Report
+    from sunshower.experiments.demo import Report
     from sunshower.experiments.evidence.outcome import Finding
 
 _TOP_WORDS = 10
@@ -51,10 +51,14 @@ def demo(
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
     from sunshower.cli.ui.page import RunPage, staying
-    from sunshower.experiments.demo.corpus import Corpus, standard_library
-    from sunshower.experiments.demo.nemesis import DemoNemesis
-    from sunshower.experiments.demo.topology import make_topology
-    from sunshower.experiments.demo.verdict import TaskResults, make_report
+    from sunshower.experiments.demo import (
+        Corpus,
+        DemoNemesis,
+        TaskResults,
+        make_report,
+        make_topology,
+        standard_library,
+    )
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.runtime.plan import Layout
 
@@ -94,7 +98,7 @@ def render(
     report: Report, finding: Finding, counted: Counter[str], expected: Counter[str], taken: int
 ) -> RenderableType:
     """Return the closing page. `taken`: how many lines the spouts have taken in."""
-    from sunshower.cli.experiment_tables import VERDICT_STYLES
+    from sunshower.cli.experiment import VERDICT_STYLES
 
     sides = Table.grid(padding=(0, 4))
     sides.add_row(_top_words(counted, expected), _figures(report, taken))

@@ -20,7 +20,7 @@ from sunshower.cli.health import (
     problems,
     quarantine_line,
 )
-from sunshower.cli.statistics.batches import batch_line
+from sunshower.cli.statistics import batch_line
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of

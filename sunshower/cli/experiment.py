@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, RunsFolder
-from sunshower.cli.formatting import Terminal, echo, echo_json
-from sunshower.cli.run import Address, AsJson, FromEnvironment, FromFile, read_secrets
-
-if TYPE_CHECKING:
-    from sunshower.experiments.evidence.outcome import Outcome
-    from sunshower.experiments.runner.run_folders import RunFolder
+from sunshower.cli.formatting import Terminal, echo, echo_json, new_table
+from sunshower.cli.run import (
+    Address,
+    AsJson,
+    FromEnvironment,
+    FromFile,
+    read_secrets,
+    refuse_secret,
+)
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.experiment import combinations
+from sunshower.experiments.report.drawing import (
+    SIGNS,
+    counted,
+    figure,
+    longest,
+    moment,
+    outcome_summary,
+    span,
+)
+from sunshower.experiments.runner.run_folders import RunFolder, figures_of_all, points_of
+from sunshower.experiments.runner.run_request import Variant
+from sunshower.secret import Secret
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,13 +125,12 @@ def run(
     if the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
     from sunshower.cli.cluster_options import check_address
-    from sunshower.cli.parameters import variants
+    from sunshower.cli.experiment import variants
     from sunshower.cli.screen import Screen
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
     from sunshower.experiments.runner.experiment_runner import ExperimentRunner
-    from sunshower.experiments.runner.loading import load_experiment
-    from sunshower.experiments.runner.run_request import RunRequest
+    from sunshower.experiments.runner.run_request import RunRequest, load_experiment
 
     check_installed()
     screen = Screen()
@@ -141,7 +162,7 @@ def run(
 @app.command("list")
 def list_(folder: RunsFolder = RUNS_FOLDER) -> None:
     """List all runs, the latest first."""
-    from sunshower.cli.experiment_tables import runs_table
+    from sunshower.cli.experiment import runs_table
     from sunshower.experiments.runner.run_folders import all_runs
 
     runs = all_runs(folder)
@@ -158,8 +179,7 @@ def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLD
     With --report the report is written again from the files of the run. If the run did not finish,
     or its event log is incomplete, the verdict is then UNKNOWN.
     """
-    from sunshower.experiments.runner.run_folders import find
-    from sunshower.experiments.runner.run_reports import remake, remake_all
+    from sunshower.experiments.runner.run_folders import find, remake, remake_all
 
     found = find(folder, run)
     if not report:
@@ -177,7 +197,7 @@ def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
 
     The figures of a sweep or a repetition are medians.
     """
-    from sunshower.cli.experiment_tables import comparison_table
+    from sunshower.cli.experiment import comparison_table
     from sunshower.experiments.runner.run_folders import find_both
 
     Terminal().print(comparison_table(*find_both(folder, one, other)))
@@ -185,7 +205,7 @@ def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
 
 def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     """Print the outcome of a run or a group, and the path of the report."""
-    from sunshower.cli.experiment_tables import group_table, outcome_table
+    from sunshower.cli.experiment import group_table, outcome_table
     from sunshower.experiments.runner.run_folders import REPORT
 
     console = Terminal()
@@ -194,3 +214,228 @@ def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     else:
         console.print(outcome_table(outcome or found.outcome))
     console.print(f"The report: {found.path / REPORT}", soft_wrap=True, highlight=False)
+
+
+# ---- parameters ----------------------------------------------------------------------------------
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def variants(
+    defaults: Mapping[str, Any],
+    sweep: Mapping[str, Sequence[Any]],
+    *,
+    set_: Sequence[str],
+    sweeps: Sequence[str],
+    seed: int,
+    repeat: int,
+    secrets: Mapping[str, Secret] | None = None,
+) -> tuple[list[Variant], list[str]]:
+    """Return the runs that the options ask for, and the names of the swept parameters.
+
+    `secrets`: values from files. `sweep`: the experiment's own sweep; a `--set` or a `--sweep` of
+    the same name replaces it. Each combination is run with the seeds `seed`, `seed` + 1, …. Raises
+    typer.BadParameter for unknown names and unreadable values.
+    """
+    for name in secrets or {}:
+        _check_known(name, "", defaults, "--set-from-…")
+    chosen = {**dict(_settings(set_, defaults)), **(secrets or {})}
+    wanted = {name: list(values) for name, values in sweep.items() if name not in chosen}
+    wanted |= dict(_sweeps(sweeps, defaults))
+    if twice := sorted(wanted.keys() & chosen.keys()):
+        raise typer.BadParameter(f"{', '.join(twice)}: it is set already", param_hint="--sweep")
+    found = [
+        Variant({**defaults, **chosen, **combination}, seed + number)
+        for combination in combinations(wanted)
+        for number in range(repeat)
+    ]
+    return found, list(wanted)
+
+
+def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for setting in settings:
+        name, value = _parted(setting, defaults, "--set", "NAME=VALUE")
+        refuse_secret(name)
+        yield name, value_of(name, value, defaults[name], "--set")
+
+
+def _sweeps(sweeps: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    for one in sweeps:
+        name, value = _parted(one, defaults, "--sweep", "NAME=VALUE,VALUE,…")
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not parts:
+            raise typer.BadParameter(
+                f"{one!r} has no values; write them with commas: {name}=1,2,5", param_hint="--sweep"
+            )
+        yield name, [value_of(name, part, defaults[name], "--sweep") for part in parts]
+
+
+def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> tuple[str, str]:
+    name, equals, value = option.partition("=")
+    _check_known(name, "" if equals else f"{option!r} is not {form}", defaults, hint)
+    return name, value
+
+
+def _check_known(name: str, problem: str, defaults: Mapping[str, Any], hint: str) -> None:
+    """Raise typer.BadParameter for an unknown name, and for a `problem`."""
+    if name not in defaults:
+        problem = f"{name!r} is not a parameter of this experiment"
+    if problem:
+        known = ", ".join(defaults) or "none: this experiment has no parameters"
+        raise typer.BadParameter(f"{problem}; its parameters: {known}", param_hint=hint)
+
+
+def value_of(name: str, text: str, default: Any, hint: str) -> Any:
+    """Return `text` as a value of the type of `default`; of any type if that is None.
+
+    A number may be whole or not, whatever the default is. Raises typer.BadParameter.
+    """
+    if isinstance(default, str):
+        return text
+    value: Any = text
+    if text.lower() in _WORDS:
+        value = _WORDS[text.lower()]
+    else:
+        with suppress(ValueError):
+            value = json.loads(text)
+    if default is None or value is None or type(value) is type(default):
+        return value
+    if {type(value), type(default)} == {int, float}:
+        return float(value)
+    raise typer.BadParameter(
+        f"{name} is {_kind(default)} such as {default!r}, not {text!r}", param_hint=hint
+    )
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
+
+
+# ---- experiment tables ---------------------------------------------------------------------------
+
+VERDICT_STYLES = {
+    Verdict.HOLDS: "bold green",
+    Verdict.UNKNOWN: "bold yellow",
+    Verdict.BROKEN: "bold red",
+}
+_EVIDENCE_MAX = 12  # lines of one checker; the report has all
+_RECOVERIES_MAX = 8
+
+
+def outcome_table(outcome: Outcome) -> RenderableType:
+    """Return the findings, the figures and the verdict of one run."""
+    head = f"{outcome.experiment}  ·  {outcome.cluster}  ·  seed {outcome.seed}"
+    findings = new_table("checker", "verdict", "why", title=head)
+    for finding in outcome.findings:
+        lines = [*finding.reasons, *finding.evidence[:_EVIDENCE_MAX]]
+        if len(finding.evidence) > _EVIDENCE_MAX:
+            lines.append(f"… {len(finding.evidence) - _EVIDENCE_MAX} more lines in the report")
+        findings.add_row(finding.checker, signed(finding.verdict), Text("\n".join(lines)))
+    parts: list[RenderableType] = [findings, _figures(outcome)]
+    if outcome.recoveries:
+        parts.append(_recoveries(outcome))
+    parts += [Text(f"not done: {one}", style="yellow") for one in outcome.undone]
+    parts.append(Text.assemble(signed(outcome.verdict), f"  {outcome_summary(outcome)}"))
+    return Group(*parts)
+
+
+def group_table(group: RunFolder) -> RenderableType:
+    """Return one row for each run of a group, and the gravest verdict."""
+    points = points_of(group)
+    names = list(points[0][1].values) if points else []
+    title = f"{group.name}  ·  {group.plan['cluster']}"
+    seeds = {one.values["seed"] for _, one in points}
+    if len(seeds) == 1:  # a column less, to fit into 80 columns
+        names.remove("seed")
+        title += f"  ·  seed {seeds.pop()}"
+    measured = ("recovery", "throughput", "replays", "duplicates")
+    table = new_table("run", *names, "verdict", *measured, title=title)
+    for folder, one in points:
+        recovery = "" if one.recovery_s is None else span(one.recovery_s)
+        table.add_row(
+            folder,
+            *(figure(one.values[name]) for name in names),
+            signed(one.verdict),
+            recovery if one.recovers else "never",
+            "" if one.throughput is None else f"{figure(one.throughput)}/s",
+            *("" if value is None else figure(value) for value in (one.replays, one.duplicates)),
+        )
+    counts = counted([one.verdict for _, one in points], "run")
+    errors = [(folder, one.error) for folder, one in points if one.error]
+    unfinished = [Text(f"{run}: {error}", style="yellow") for run, error in errors]
+    return Group(table, *unfinished, Text.assemble(_verdict(group), f"  {counts}"))
+
+
+def runs_table(runs: Sequence[RunFolder]) -> Table:
+    """Return one row for each run or group."""
+    table = new_table("experiment", "run", "cluster", "seed", "verdict")
+    for one in runs:
+        plan, verdict = one.plan, one.verdict
+        unfinished = Text(f"did not end ({plan.get('stopped') or 'or runs still'})", style="dim")
+        members = len(one.runs) if one.is_group else 0
+        table.add_row(
+            one.name,
+            one.path.name + (f" ({members} runs)" if one.is_group else ""),
+            str(plan["cluster"]),
+            str(plan["seed"]),
+            unfinished if verdict is None else signed(verdict),
+        )
+    return table
+
+
+def comparison_table(one: RunFolder, other: RunFolder) -> Table:
+    """Return two runs side by side; a group has medians."""
+    both = (one, other)
+    table = new_table("", *(f"{folder.name} {folder.path.name}" for folder in both), "B / A")
+    table.add_row("verdict", *map(_verdict, both))
+    for key in ("cluster", "seed"):
+        table.add_row(key, *(str(folder.plan[key]) for folder in both))
+    parameters = [folder.plan["parameters"] for folder in both]
+    for name in _all_names(parameters):
+        values = [figure(side.get(name, "–")) for side in parameters]
+        table.add_row(name, *values, style="" if values[0] == values[1] else "bold")
+    table.add_section()
+    figures = [figures_of_all(folder) for folder in both]
+    for name in _all_names(figures):
+        table.add_row(name, *_compared(figures[0].get(name), figures[1].get(name)))
+    return table
+
+
+def signed(verdict: Verdict) -> Text:
+    """Return the verdict with its sign and colour."""
+    return Text(f"{SIGNS[verdict]} {verdict}", style=VERDICT_STYLES[verdict])
+
+
+def _verdict(folder: RunFolder) -> Text:
+    return signed(folder.verdict) if folder.verdict else Text("did not end")
+
+
+def _all_names(sides: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for side in sides for name in side))
+
+
+def _compared(one: float | None, other: float | None) -> Iterator[str]:
+    for value in (one, other):
+        yield "–" if value is None else figure(value)
+    yield f"{other / one:.2f}×" if one and other is not None else ""
+
+
+def _figures(outcome: Outcome) -> Table:
+    table = new_table("figure", numbers=("",))
+    for name, value in outcome.figures.items():
+        table.add_row(name, figure(value))
+    table.add_row("seconds", figure(round(outcome.seconds, 3)))
+    return table
+
+
+def _recoveries(outcome: Outcome) -> Table:
+    shown = longest(outcome.recoveries, _RECOVERIES_MAX)
+    more = len(outcome.recoveries) - len(shown)
+    table = new_table(
+        f"fault (the {len(shown)} worst)" if more else "fault", "at", "recovered after"
+    )
+    for recovery in shown:
+        after = "never" if recovery.seconds is None else span(recovery.seconds)
+        table.add_row(recovery.fault, moment(recovery.begun_s), after)
+    return table

@@ -64,7 +64,7 @@ def lag(
     `sunshower kafka lag words --json` prints JSON. Passwords: --set-from-file sasl.password=FILE.
     """
     from sunshower.kafka.consuming.lag import total
-    from sunshower.kafka.partitions.group_lag import lags
+    from sunshower.kafka.partitions.broker_offsets import lags
 
     given = client_settings(bootstrap, settings, from_files, from_environment)
     found = lags(given, group, topic or ())

@@ -12,7 +12,7 @@ from sunshower.cli.formatting import Terminal, echo, echo_json
 from sunshower.cli.run import INTERRUPTED, AsJson, Target
 
 if TYPE_CHECKING:
-    from sunshower.experiments.runner.seed_runs import ShrunkSeed, SwarmTask
+    from sunshower.experiments.runner.seed_search import ShrunkSeed, SwarmTask
 
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="The number of seeds.")]
 First = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
@@ -57,9 +57,7 @@ def simulate(
     fails is reduced to a minimal run that still fails, which is shown. The output of user code is
     not shown. The exit status is 0 if no seed is BROKEN and at least one HOLDS.
     """
-    from sunshower.experiments.runner.job_pool import cores
-    from sunshower.experiments.runner.seed_runs import SwarmTask
-    from sunshower.experiments.runner.seed_search import simulate_seeds
+    from sunshower.experiments.runner.seed_search import SwarmTask, cores, simulate_seeds
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     task, console = SwarmTask(target, messages), Terminal(stderr=True)

@@ -92,7 +92,7 @@ def list_(address: Address = "auto") -> None:
     A topology is kept, with its counters and results, until `sunshower kill NAME` removes it.
     """
     from sunshower.cli.health import wait_lines
-    from sunshower.cli.ui.facts import why_silent
+    from sunshower.cli.ui.source import why_silent
 
     table = new_table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
     waits: list[str] = []
@@ -124,10 +124,10 @@ def status(
     The counters of the first table begin with the topology. The second table shows the load of
     components in a time window; `sunshower top` shows it live, and its help explains the columns.
     """
+    from sunshower.cli import statistics
     from sunshower.cli.display import Display
     from sunshower.cli.health import dead_letter_lines, expired_lines, late_lines, problems
-    from sunshower.cli.statistics import load_tables
-    from sunshower.cli.statistics.json_status import status_fields
+    from sunshower.cli.statistics import status_fields
 
     with connect(address) as cluster:
         found = cluster.find(name).overview()
@@ -143,13 +143,13 @@ def status(
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
     graph = found.plan.graph
-    acts = load_tables.activities(snapshot, [*graph.components], window, up_s)
-    when = load_tables.window_title(window, acts)
-    console.print(load_tables.load_table(graph, snapshot, acts, when))
-    print_lines(console, load_tables.place_lines(graph, acts, when), "yellow")
-    print_lines(console, load_tables.watermark_lines(graph, snapshot))
+    acts = statistics.activities(snapshot, [*graph.components], window, up_s)
+    when = statistics.window_title(window, acts)
+    console.print(statistics.load_table(graph, snapshot, acts, when))
+    print_lines(console, statistics.place_lines(graph, acts, when), "yellow")
+    print_lines(console, statistics.watermark_lines(graph, snapshot))
     print_lines(console, late_lines(graph, snapshot), "yellow")
-    print_lines(console, load_tables.fill_lines(graph, snapshot))
+    print_lines(console, statistics.fill_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))
@@ -213,7 +213,7 @@ def _meanings(text: str) -> list[Any]:
 
 
 def _row(name: str, found: Overview) -> list[str]:
-    from sunshower.cli.ui.facts import summary_facts
+    from sunshower.cli.ui.source import summary_facts
 
     facts = summary_facts(name, found, time.time())
     numbers = (facts[one] for one in ("workers", "tasks", "acked", "failed", "restarts"))
@@ -223,7 +223,7 @@ def _row(name: str, found: Overview) -> list[str]:
 
 def _workers(found: Overview) -> Table:
     table = new_table("worker", "life", "node", "process", "tasks")
-    from sunshower.cli.statistics.json_status import worker_fields
+    from sunshower.cli.statistics import worker_fields
 
     for worker in worker_fields(found):
         tasks = ", ".join(worker["tasks"])
@@ -234,10 +234,10 @@ def _workers(found: Overview) -> Table:
 
 def _print_component(found: Overview, name: str, up_s: float) -> None:
     """Print the tables of one component. Raises ClusterError if there is none of this name."""
-    from sunshower.cli.statistics import load_tables
+    from sunshower.cli import statistics
 
     graph, console = found.plan.graph, Terminal()
     component = known_component(graph, name)
-    console.print(load_tables.windows_table(graph, found.snapshot, component, up_s))
-    console.print(load_tables.tasks_table(found.plan, found.snapshot, component))
-    print_lines(console, load_tables.stream_lines(found.snapshot.component(name)))
+    console.print(statistics.windows_table(graph, found.snapshot, component, up_s))
+    console.print(statistics.tasks_table(found.plan, found.snapshot, component))
+    print_lines(console, statistics.stream_lines(found.snapshot.component(name)))

@@ -4,12 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sunshower.arrow.field_kinds import Digits
+    from sunshower.arrow.record_columns import Digits
     from sunshower.connectors.http_sink import HttpSink
     from sunshower.connectors.http_source import HttpSource
-    from sunshower.connectors.object_batches import ObjectBatches
-    from sunshower.connectors.object_files import ObjectFiles
-    from sunshower.connectors.object_formats import ObjectRecord
+    from sunshower.connectors.objects import ObjectBatches, ObjectFiles, ObjectRecord
     from sunshower.connectors.postgres_table import PostgresTable
 
 __all__ = [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sunshower.dev.ports import HOST
+from sunshower.dev.servers import HOST
 from sunshower.errors import Unobtainable
 from sunshower.installed import check_packages
 

@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER
-from sunshower.dev.ports import HOST, answers
-from sunshower.dev.properties import kraft, on_zookeeper, properties, write_properties
-from sunshower.dev.servers import USUAL, Servers, Upkeep
+from sunshower.dev.servers import (
+    HOST,
+    USUAL,
+    Servers,
+    Upkeep,
+    answers,
+    kraft,
+    on_zookeeper,
+    properties,
+    write_properties,
+)
 from sunshower.errors import ServerError, Unobtainable
 from sunshower.installed import check_packages
 

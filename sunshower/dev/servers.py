@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import random
+import select
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sunshower.dev.classes import ClassArchive, archive_of
-from sunshower.dev.jars import Look, Release, class_path
-from sunshower.dev.keeper_client import KeeperClient
-from sunshower.dev.ports import Ports, is_free
+from sunshower.dev.jars import Look, Release, cache, class_path
 from sunshower.errors import ServerError, Unobtainable
 from sunshower.installed import java_home
 
@@ -34,6 +43,272 @@ _JVM = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # compiles less: a third less work until it is ready
+
+
+# ---- keeper client -------------------------------------------------------------------------------
+
+_SCRIPT = Path(__file__).with_name("keeper.py")
+
+
+# ---- ports ---------------------------------------------------------------------------------------
+
+HOST = "127.0.0.1"
+_FIRST = 20_000
+_USUALLY = 32_768
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class Ports:
+    """Claims on ports, held until they are released or this process ends.
+
+    For outgoing connections the kernel chooses ports from a range. A client that repeatedly
+    connects to a stopped server in that range can be connected to itself. So claims are below the
+    range. A claim is an abstract socket name, which only one process can bind.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[int, socket.socket] = {}
+
+    def claim(self) -> int:
+        """A free port. Raises ServerError when there is none."""
+        last = _first_outgoing()
+        start = random.randrange(_FIRST, last)
+        for port in chain(range(start, last), range(_FIRST, start)):
+            claim = _claim(port)
+            if claim and is_free(port):
+                self._claims[port] = claim
+                return port
+            if claim:
+                claim.close()
+        raise ServerError(f"no port from {_FIRST} to {last - 1} is free on this machine")
+
+    def release(self) -> None:
+        """Release all claims."""
+        for claim in self._claims.values():
+            claim.close()
+        self._claims.clear()
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now. Raises ServerError for a privileged port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind((HOST, port))
+            probe.listen()  # with SO_REUSEADDR two sockets may bind, but only one may listen
+        except PermissionError as error:
+            raise ServerError(f"port {port} is reserved: choose one above 1023") from error
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+        return True
+
+
+def answers(port: int) -> bool:
+    """Whether a server accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _claim(port: int) -> socket.socket | None:
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0sunshower-port-{port}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
+
+
+def _first_outgoing() -> int:
+    try:
+        first = int(_OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = _USUALLY
+    return first if first > _FIRST + 1000 else _USUALLY
+
+
+# ---- servers -------------------------------------------------------------------------------------
+
+
+class KeeperClient:
+    """Starts a keeper in a session of its own, so that Ctrl-C reaches only the owner.
+
+    With `remove`, servers are killed, and the folder is removed after the last one has ended;
+    without, they have `grace_s` to shut down.
+    """
+
+    def __init__(self, folder: Path, *, remove: bool, grace_s: float = 30.0) -> None:
+        """Raises ServerError if the folder cannot be created."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServerError(f"{folder} cannot be a server's folder: {error.strerror}") from error
+        arguments = [str(folder) if remove else "", "0" if remove else str(grace_s)]
+        with (folder / "keeper.log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own script
+                [sys.executable, "-I", "-S", str(_SCRIPT), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._pids: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        """The keeper's process id: SIGTERM ends it and all its servers."""
+        return self._process.pid
+
+    def start(self, name: str, command: list[str], log: Path) -> int:
+        """Start a server; returns its pid. Raises ServerError when it cannot be executed."""
+        self._pids.pop(name, None)
+        self._ended.pop(name, None)
+        self._send(start=name, command=command, log=str(log))
+        while name not in self._pids:
+            self._receive(None)
+        return self._pids[name]
+
+    def status(self, name: str) -> int | None:
+        """The exit status of a server; None while it runs."""
+        self._receive(0)
+        return self._ended.get(name)
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a running server."""
+        self._send(signal=name, number=number)
+
+    def wait(self, name: str, within_s: float) -> int:
+        """Wait until a server has ended; returns its status. Raises ServerError."""
+        end_s = time.monotonic() + within_s
+        while (status := self.status(name)) is None:
+            if (left_s := end_s - time.monotonic()) <= 0:
+                raise ServerError(f"{name} was asked to end {within_s:g} s ago, and still runs")
+            self._receive(left_s)
+        return status
+
+    def stay(self) -> None:
+        """Let the servers outlive this process; then only SIGTERM to the keeper ends them."""
+        self._send(stay=True)
+        self._close()
+
+    def end(self) -> None:
+        """End all servers and the keeper, and wait for it."""
+        with contextlib.suppress(ServerError):
+            self._send(finish=True)
+        self._close()
+        self._process.wait()
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _send(self, **request: object) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise ServerError("the keeper of the servers is gone, and so are they") from error
+
+    def _receive(self, within_s: float | None) -> None:
+        """Process messages of the keeper, waiting for them up to `within_s`; None: no limit."""
+        assert self._process.stdout
+        file = self._process.stdout.fileno()
+        if not select.select([file], [], [], within_s)[0]:
+            return
+        data = os.read(file, 1 << 16)
+        if not data:
+            raise ServerError("the keeper of the servers is gone, and so are they")
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._apply(json.loads(line))
+
+    def _apply(self, message: dict[str, Any]) -> None:
+        if "started" in message:
+            self._pids[message["started"]] = message["pid"]
+        elif "ended" in message:
+            self._ended[message["ended"]] = message["status"]
+        elif "refused" in message:
+            raise ServerError(f"{message['refused']} cannot be started: {message['why']}")
+
+
+# ---- classes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """The path of the archive for one Java and one set of jars; Java rejects any other.
+
+    An empty file means that it cannot be made here. Java then starts without one.
+    """
+
+    path: Path
+
+    def options(self, classes: Path) -> list[str]:
+        """Options for `java`: use the archive, or list the classes that it should contain."""
+        if self.path.exists():
+            return [f"-XX:SharedArchiveFile={self.path}"] if self.path.stat().st_size else []
+        return [f"-XX:DumpLoadedClassList={classes}"]
+
+    def making(self, classes: Path) -> list[str]:
+        """Options for `java`, beside the class path, to make the archive. Then call `publish`."""
+        written = classes.read_bytes()
+        whole = classes.with_name(f"whole-{classes.name}")  # the server still writes to `classes`
+        whole.write_bytes(written[: written.rfind(b"\n") + 1])
+        return [
+            *("-Xshare:dump", f"-XX:SharedClassListFile={whole}"),
+            f"-XX:SharedArchiveFile={self._part}",
+        ]
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Lock the archive; yields whether it does not exist, and no other process makes it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield not self.path.exists()
+
+    def publish(self, good: bool) -> None:
+        """Move the finished archive to its path; if not `good`, an empty file."""
+        if not good:
+            self._part.write_bytes(b"")
+        self._part.replace(self.path)
+
+    @property
+    def _part(self) -> Path:
+        return self.path.with_suffix(f".{os.getpid()}")
+
+
+def archive_of(release: Release, java: Path, class_path: str) -> ClassArchive:
+    """The archive of a release, which may not exist yet."""
+    return ClassArchive(folder() / f"{release.name}-{_key(java, class_path.split(os.pathsep))}.jsa")
+
+
+def folder() -> Path:
+    """The folder for archives, beside that of the jars."""
+    return cache().with_name("classes")
+
+
+def _key(java: Path, jars: Sequence[str]) -> str:
+    """A hash of everything that Java checks before it accepts an archive."""
+    files = [java.resolve(), *map(Path, jars)]
+    facts = [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+# ---- servers -------------------------------------------------------------------------------------
 
 
 def silent(_: str) -> None:
@@ -251,3 +526,89 @@ def _is_stopped(pid: int) -> bool:
     except OSError:  # a thread has just ended
         return False
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
+# ---- properties ----------------------------------------------------------------------------------
+
+_QUICK = {
+    "auto.create.topics.enable": "false",  # an unknown topic is an error
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.retention.check.interval.ms": "1000",  # deletes and compacts soon
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    "log.segment.delete.delay.ms": "1000",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "4",
+    "leader.imbalance.check.interval.seconds": "5",
+}
+_SESSION_MS = "6000"  # a broker without a heartbeat for so long is removed
+
+
+def write_properties(file: Path, settings: Mapping[str, object]) -> None:
+    """Write the settings of a Java server, one a line."""
+    lines = [f"{key}={value}\n" for key, value in settings.items()]
+    file.write_text("".join(lines), encoding="utf-8")
+
+
+def properties(
+    brokers: int,
+    data: Path,
+    ports: Mapping[str, int],
+    protocols: Mapping[str, str],
+) -> dict[str, str]:
+    """The settings of both kinds of broker; ports and security protocols are by listener."""
+    listeners = ",".join(f"{name}://{HOST}:{ports[name]}" for name in protocols)
+    safe = str(min(brokers, 2))
+    return _QUICK | {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": _map(protocols),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(data),
+        "default.replication.factor": str(min(brokers, 3)),
+        "offsets.topic.replication.factor": str(min(brokers, 3)),
+        "transaction.state.log.replication.factor": str(min(brokers, 3)),
+        "transaction.state.log.min.isr": safe,
+        "min.insync.replicas": safe,
+    }
+
+
+def kraft(
+    common: Mapping[str, str],
+    broker: int,
+    controllers: Mapping[int, int],
+    protocols: Mapping[str, str],
+) -> dict[str, str]:
+    """Settings of a KRaft broker and controller; `controllers` are all their ports, by id."""
+    voters = ",".join(f"{id}@{HOST}:{port}" for id, port in controllers.items())
+    return {
+        **common,
+        "process.roles": "broker,controller",
+        "node.id": str(broker),
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{common['listeners']},CONTROLLER://{HOST}:{controllers[broker]}",
+        "listener.security.protocol.map": _map({**protocols, "CONTROLLER": "PLAINTEXT"}),
+        "broker.session.timeout.ms": _SESSION_MS,
+        "broker.heartbeat.interval.ms": "1000",
+        "metadata.max.idle.interval.ms": "5000",  # less work while idle
+    }
+
+
+def on_zookeeper(common: Mapping[str, str], broker: int, connect: str) -> dict[str, str]:
+    """Settings of a broker that registers itself and its topics in ZooKeeper."""
+    return {
+        **common,
+        "broker.id": str(broker),
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": _SESSION_MS,
+    }
+
+
+def _map(protocols: Mapping[str, str]) -> str:
+    return ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sunshower.dev import jars
-from sunshower.dev.ports import answers
-from sunshower.dev.servers import END_WITHIN_S
+from sunshower.dev.servers import END_WITHIN_S, answers
 from sunshower.errors import ServerError
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

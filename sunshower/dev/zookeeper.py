@@ -7,9 +7,7 @@ import socket
 
 from sunshower.dev.certificates import Certificates
 from sunshower.dev.jars import ZOOKEEPER
-from sunshower.dev.ports import HOST
-from sunshower.dev.properties import write_properties
-from sunshower.dev.servers import USUAL, Servers, Upkeep
+from sunshower.dev.servers import HOST, USUAL, Servers, Upkeep, write_properties
 
 _NAME = "zookeeper"
 _PROPERTIES = {

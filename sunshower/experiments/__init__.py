@@ -5,55 +5,71 @@ from typing import TYPE_CHECKING
 from sunshower.installed import lazy_exports
 
 if TYPE_CHECKING:
-    from sunshower.experiments.checkers.checker import CheckResult
-    from sunshower.experiments.checkers.delivery import (
+    from sunshower.experiments.checkers import (
         AtLeastOnce,
         AtMostOnce,
+        BoundedPending,
+        CheckResult,
         Duplicates,
+        EachEdgeOnce,
         ExactlyOnce,
+        Liveness,
+        NoneTimedOut,
+        NoPrematureAck,
+        NothingCharged,
         PerKeyOrder,
+        Recovers,
     )
-    from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
-    from sunshower.experiments.checkers.recovery import Liveness, Recovers
-    from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
     from sunshower.experiments.evidence.event_history import History
-    from sunshower.experiments.evidence.facts import Ending, Facts
-    from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict
-    from sunshower.experiments.experiment import Experiment
-    from sunshower.experiments.experiment_run import run_experiment
-    from sunshower.experiments.faults.commands import drain, rebalance
+    from sunshower.experiments.evidence.outcome import (
+        Ending,
+        Facts,
+        Finding,
+        Outcome,
+        Recovery,
+        Verdict,
+    )
+    from sunshower.experiments.experiment import (
+        Experiment,
+        Item,
+        PerKey,
+        Sink,
+        numbers,
+        relay,
+        relayed,
+        run_experiment,
+    )
     from sunshower.experiments.faults.fault_kinds import (
+        acker,
+        anybody,
         away,
+        component,
         cut,
         errors,
         expire,
         isolate,
         kill,
         lossy,
+        master,
+        node,
         outage,
         pause,
         slow,
-    )
-    from sunshower.experiments.faults.fault_plan import (
-        Step,
-        at,
-        every,
-        phases,
-        quiet,
-        random,
-        until,
-    )
-    from sunshower.experiments.faults.targets import (
-        acker,
-        anybody,
-        component,
-        master,
-        node,
         spout,
         task,
         worker,
     )
-    from sunshower.experiments.workload import Item, PerKey, Sink, numbers, relay, relayed
+    from sunshower.experiments.faults.fault_plan import (
+        Step,
+        at,
+        drain,
+        every,
+        phases,
+        quiet,
+        random,
+        rebalance,
+        until,
+    )
     from sunshower.runtime.events.event_log import What
     from sunshower.runtime.plan import Layout
 

@@ -5,24 +5,57 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sunshower.arguments import COUNT, FUNCTION, SECONDS, AnyOf, Each, Instance, Rule, check_all
-from sunshower.errors import ExperimentError, SunshowerError
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.recovery import Liveness, Recovers
-from sunshower.experiments.evidence.facts import Facts, facts_of
-from sunshower.experiments.faults.fault_plan import Step, settle
-from sunshower.experiments.workload import model_of
+from sunshower.arguments import (
+    COUNT,
+    FUNCTION,
+    NONE,
+    SECONDS,
+    AnyOf,
+    Each,
+    Instance,
+    Rule,
+    Values,
+    check_all,
+    checked,
+)
+from sunshower.errors import ClusterError, ExperimentError, SunshowerError, TopologyFailed
+from sunshower.experiments.checkers import (
+    Checker,
+    Liveness,
+    Recovers,
+    duplicates,
+    excused,
+    judge,
+    recoveries,
+)
+from sunshower.experiments.evidence.event_history import F64, History, lookup
+from sunshower.experiments.evidence.outcome import (
+    Ending,
+    Facts,
+    Model,
+    Outcome,
+    batch_figures,
+    facts_of,
+)
+from sunshower.experiments.faults.fault_kinds import Kill, harmless
+from sunshower.experiments.faults.fault_plan import Drain, Nemesis, Step, settle
+from sunshower.runtime.cluster import Cluster, Run
+from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.secret import protected
 from sunshower.texts import describe_error
+from sunshower.topologies.components import Bolt, Context, Spout
+from sunshower.topologies.graph import Component, Graph
 from sunshower.topologies.topology import Topology
 
 _CHECKERS = Each(Instance((object,), "a checker"), "a list of checkers")
@@ -33,6 +66,177 @@ _RULES: dict[str, Rule] = {
     "hurt_s": SECONDS.or_else("none", None),
     "messages_max": COUNT.or_else("none", None),
 }
+
+
+# ---- workload ------------------------------------------------------------------------------------
+# A workload of numbered items from a source to a sink, in which each lost item is known.
+#
+# topology.spout("numbers", numbers(10_000, rate=2_000))  …  .bolt("sink", Sink())
+
+_GRAIN_S = 0.02  # items become due in batches; one by one, each would be a packet
+KEYS = 16
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+def figures_of(history: History) -> dict[str, float]:
+    """Return counts and times by name; causes and times that do not occur are left out.
+
+    emitted, replays           all emits, and the repeated ones
+    messages, completed        all messages, and the completed ones
+    failed, failed: timeout …  failed attempts, in total and by cause
+    dead, written, duplicates
+    throughput                 messages completed a second, from the first emit to the last
+    latency_p50_s, …_p99_s     of an attempt, from its emit to its completion
+    batches committed, …       of Trident programs, see `batch_figures`
+    """
+    emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+    accounts = history.accounts
+    done = accounts.completed_s[np.isfinite(accounts.completed_s)]
+    found: dict[str, float] = {
+        "emitted": len(emitted),
+        "messages": len(accounts.messages),
+        "completed": len(done),
+        "replays": len(emitted) - len(accounts.messages),
+        "failed": len(failed),
+        "dead": len(history.rows(What.DEAD)),
+        "written": len(history.rows(What.WROTE)),
+        "duplicates": duplicates(history),
+    }
+    for cause, count in sorted(Counter(map(str, failed.details)).items()):
+        found[f"failed: {cause}"] = count
+    if len(done):
+        took_s = float(done.max() - emitted.at_s[0])
+        found["throughput"] = round(len(done) / took_s, 3) if took_s else 0.0
+    latencies_s = latencies(history)
+    if len(latencies_s):
+        median, tail = np.percentile(latencies_s, (50, 99)).tolist()
+        found |= {"latency_p50_s": round(median, 6), "latency_p99_s": round(tail, 6)}
+    return found | batch_figures(history)
+
+
+def latencies(history: History) -> F64:
+    """Return the latency in seconds of each completion, in their order: shape (n,)."""
+    emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
+    found = completed.at_s - lookup(emitted.roots, emitted.at_s, completed.roots, np.nan)
+    return found[np.isfinite(found)]
+
+
+# ---- experiment ----------------------------------------------------------------------------------
+
+
+class Item(NamedTuple):
+    """An item of the source."""
+
+    number: int  # 0 … total - 1
+    key: int  # number % keys
+
+
+class Numbers(Spout[Item]):
+    """The spout of `numbers`."""
+
+    def __init__(self, total: int, rate: float | None, keys: int) -> None:
+        self.total = total
+        self._rate = rate
+        self._keys = keys
+
+    def open(self, context: Context) -> None:
+        self._context = context
+
+    def records(self) -> Iterator[Item | None]:
+        context = self._context
+        mine = range(context.index, self.total, context.parallelism)
+        begun_s = context.clock.now()
+        due = len(mine) if self._rate is None else 0
+        for position, number in enumerate(mine):
+            while due <= position and (due := self._due(begun_s)) <= position:
+                yield None
+            yield Item(number, number % self._keys)
+
+    def _due(self, begun_s: float) -> int:
+        """Return how many of this task's items are due by now, including the settled ones."""
+        assert self._rate is not None
+        context = self._context
+        grains = (context.clock.now() - begun_s) // _GRAIN_S + 1
+        return context.committed + int(grains * _GRAIN_S * self._rate / context.parallelism)
+
+
+_ABOVE_0 = Values(float, least=0, above=True)
+
+
+@checked(ExperimentError, total=COUNT, rate=AnyOf((_ABOVE_0, NONE)), keys=COUNT)
+def numbers(total: int, rate: float | None = None, keys: int = KEYS) -> Numbers:
+    """Return a source of `total` items, `rate` of them a second (None: as fast as possible).
+
+    Task i of n emits i, i + n, i + 2n … Raises ExperimentError for numbers that are not above 0.
+    """
+    return Numbers(total, rate, keys)
+
+
+def relay(item: Item) -> Iterator[Item]:
+    """A bolt that emits what it receives."""
+    yield item
+
+
+class _RecordingBolt(Bolt[Item, None]):
+    """A bolt without state, which can move to another worker."""
+
+    def prepare(self, context: Context) -> None:
+        self._context = context
+
+    def snapshot(self) -> None:
+        """Return no state."""
+
+    def restore(self, state: None) -> None:
+        """Restore nothing."""
+
+
+class Sink(_RecordingBolt):
+    """A sink that records the number of each item."""
+
+    def process(self, record: Item) -> None:
+        self._context.wrote(record.number)
+
+
+class PerKey(_RecordingBolt):
+    """A sink that records the number of each item under its key, for PerKeyOrder."""
+
+    def process(self, record: Item) -> None:
+        self._context.wrote(record.key, record.number)
+
+
+def relayed(
+    total: int = 200,
+    rate: float | None = None,
+    parallelism: int = 1,
+    name: str = "relayed",
+    **settings: Any,
+) -> Topology:
+    """Declare numbers ──shuffle──▶ relay ──by key──▶ sink, `parallelism` tasks each."""
+    topology = Topology(name, **settings)
+    items = topology.spout("numbers", numbers(total, rate), parallelism)
+    relays = items.shuffle().bolt("relay", relay, parallelism)
+    relays.fields("key").bolt("sink", Sink(), parallelism)
+    return topology
+
+
+def model_of(graph: Graph) -> Model | None:
+    """Return the model of a topology whose only source is `numbers`; else None."""
+    sources = [spout for spout in graph.spouts if isinstance(spout.implementation, Numbers)]
+    if len(sources) != 1:
+        return None
+    (source,) = sources
+    written = any(map(_is_sink, graph.bolts))
+    return Model(source.implementation.total, source.parallelism, written)
+
+
+def _is_sink(bolt: Component) -> bool:
+    code = bolt.implementation
+    return issubclass(code, Sink) if isinstance(code, type) else isinstance(code, Sink)
+
+
+# ---- experiment ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,3 +448,105 @@ def _user_code(experiment: Experiment, role: str) -> Iterator[None]:
         raise ExperimentError(
             f"{experiment}: its {role} raised {describe_error(error)}\n{traceback.format_exc()}"
         ) from error
+
+
+# ---- experiment run ------------------------------------------------------------------------------
+
+
+def run_experiment(
+    experiment: Experiment,
+    cluster: Cluster,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+) -> tuple[Outcome, History]:
+    """Prepare and carry out one run. Raises as `prepare`, and ClusterError if it cannot start."""
+    return carry_out(prepare(experiment, seed, parameters), cluster)
+
+
+def carry_out(
+    prepared: Prepared,
+    cluster: Cluster,
+    *,
+    look: Callable[[Run, float], None] | None = None,
+    keep: Callable[[History], None] = lambda _: None,
+) -> tuple[Outcome, History]:
+    """Make one run. The outcome of a run that does not finish has an `error`.
+
+    Time 0 is the activation of the spouts. `look` is called with the run and its time every tenth
+    of a second. `keep` is called with the history; if the run is interrupted, with what there is.
+    """
+    experiment = prepared.experiment
+    layout, sample = experiment.layout, experiment.sample
+    run = cluster.submit(prepared.plan.graph, layout, active=False, sample=sample)
+    try:
+        watch = look and partial(look, run)
+        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max, look=watch)
+        try:
+            ending, error = _inject_faults(run, nemesis, prepared)
+        except BaseException:
+            keep(_history(run, nemesis, prepared, "interrupted"))
+            raise
+        seconds = run.now() - nemesis.begun_s
+        history = _history(run, nemesis, prepared)
+        keep(history)
+    finally:
+        run.stop()
+    facts = replace(
+        prepared.facts,
+        pending_max=nemesis.plan.graph.config.spout_slots,  # a cluster may have made it smaller
+        ending=ending,
+        error=error,
+        harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
+        drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
+    )
+    kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
+    counts = {"faults": len(nemesis.done), "kills": kills}
+    outcome = Outcome(
+        experiment=experiment.name,
+        cluster=cluster.name,
+        seed=prepared.seed,
+        parameters=prepared.parameters,
+        findings=judge(prepared.checkers, history, facts),
+        recoveries=recoveries(history, excused(history, facts)),
+        figures={**figures_of(history), **counts},
+        seconds=seconds,
+        error=error,
+        undone=tuple(nemesis.undone),
+    )
+    return outcome, history
+
+
+def _inject_faults(run: Run, nemesis: Nemesis, prepared: Prepared) -> tuple[Ending, str | None]:
+    """Carry out the plan, until the run is finished or its time is over."""
+    experiment = prepared.experiment
+    try:
+        steps = nemesis.begin_ahead(prepared.steps)
+        run.activate()
+        is_finished = nemesis.carry_out(steps, experiment.faults_end_s)
+        if is_finished or nemesis.wait(experiment.seconds_max):
+            return Ending.FINISHED, None
+        return Ending.STUCK, _stuck(run, prepared)
+    except TopologyFailed as error:
+        return Ending.HALTED, str(error)
+    except ClusterError as error:
+        return Ending.GONE, str(error)
+
+
+def _stuck(run: Run, prepared: Prepared) -> str:
+    tasks = list(run.snapshot().tasks())
+    unsettled = sum(task.unsettled for task in tasks)
+    spouts = {task.id for task in prepared.plan.spouts}
+    endless = [task for task in tasks if task.task in spouts and not task.done]
+    reason = f"it is not finished after {prepared.experiment.seconds_max:g} s"
+    if endless and not unsettled:
+        return f"{reason}: nothing is pending, but the source has not ended; give messages_max"
+    return f"{reason}: {unsettled} messages are not settled"
+
+
+def _history(run: Run, nemesis: Nemesis, prepared: Prepared, cut: str | None = None) -> History:
+    entries: list[Entry] = []
+    try:
+        entries = run.history()
+    except ClusterError as error:
+        cut = f"the history is lost: {error}"
+    return History([*entries, *nemesis.entries], prepared.facts.tasks, nemesis.begun_s, cut)

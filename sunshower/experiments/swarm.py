@@ -8,47 +8,51 @@ art: TigerBeetle's VOPR; Groce et al., Swarm Testing, 2012.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from sunshower.config import Config
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.failures import NoneTimedOut
-from sunshower.experiments.checkers.recovery import Liveness
-from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.experiment import Experiment
-from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    BoundedPending,
+    Checker,
+    Duplicates,
+    EachEdgeOnce,
+    Liveness,
+    NoneTimedOut,
+    NoPrematureAck,
+)
+from sunshower.experiments.evidence.event_history import tasks_of
+from sunshower.experiments.experiment import Experiment, carry_out, model_of, prepare
 from sunshower.experiments.faults.fault_kinds import (
     Fault,
+    acker,
     away,
+    choose,
+    component,
     cut,
     errors,
     expire,
     isolate,
     kill,
     lossy,
-    pause,
-    slow,
-    throttle,
-)
-from sunshower.experiments.faults.fault_plan import Step
-from sunshower.experiments.faults.pace import Pace, declared
-from sunshower.experiments.faults.targets import (
-    acker,
-    choose,
-    component,
     master,
     node,
+    pause,
+    slow,
     spout,
     task,
+    throttle,
     worker,
 )
+from sunshower.experiments.faults.fault_plan import Step, drain, rebalance
+from sunshower.runtime.cluster import Cluster
 from sunshower.runtime.control.placement import can_move
 from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
@@ -66,6 +70,60 @@ _OVERLOAD_MAX_S = 120.0
 _PENDING = (1, 4, 32)  # small tables, whose slots are reused often
 # These limits are not meant for many random faults.
 _PATIENT = {"attempts_max": 1_000, "task_errors_max": 1_000, "deaths_max": 1_000}
+
+
+# ---- pace ----------------------------------------------------------------------------------------
+# Measures how many messages the sources of a topology have, and how long they emit.
+#
+# A swarm needs this to place faults before the end, so it runs the topology once without faults.
+
+_MESSAGES = 200  # assumed number of messages, if unknown
+_EACH_S = 1e-4  # slows an endless source, so that it can be drained
+_SECONDS_MAX = 600.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The messages of the sources, and their duration, without faults."""
+
+    messages: Mapping[str, int]  # spout → messages of all its tasks
+    seconds: float = 0.0  # until the last emit
+
+
+def declared(graph: Graph, messages_max: int | None = None) -> Pace:
+    """Estimate the pace without a run: `messages_max` messages, divided between the spouts."""
+    model = model_of(graph)
+    messages = messages_max or (_MESSAGES if model is None else model.total)
+    share = -(-messages // len(graph.spouts))
+    return Pace({spout.id: share for spout in graph.spouts})
+
+
+def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -> Pace:
+    """Run the topology of `make` without faults, until its sources have emitted `messages_max`.
+
+    Raises what the declaration raises, and ClusterError if it cannot start.
+    """
+    graph = make().graph()
+    tasks = [task(spout.id, i) for spout in graph.spouts for i in range(spout.parallelism)]
+    undisturbed = Experiment(
+        name=f"{graph.id}-unhurt",
+        topology=make,
+        plan=lambda: [Step(0, throttle(one, _EACH_S, _SECONDS_MAX / 2)) for one in tasks],
+        checkers=(),
+        seconds_max=_SECONDS_MAX,
+        messages_max=messages_max,
+    )
+    prepared = prepare(undisturbed)
+    _, history = carry_out(prepared, cluster)
+    accounts = history.accounts
+    first = np.argsort(accounts.emitted_s, kind="stable")[:messages_max]
+    components = {one.id: one.component for one in prepared.plan.spouts}
+    counts = Counter(components[one] for one in tasks_of(accounts.messages[first]).tolist())
+    messages = {spout.id: counts[spout.id] for spout in graph.spouts}
+    return Pace(messages, float(accounts.emitted_s[first].max(initial=0.0)))
+
+
+# ---- swarm ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -243,3 +301,100 @@ def _menu(graph: Graph, draw: _Draw) -> Iterator[Callable[[], Fault]]:
     yield lambda: lossy(
         end(), end(), for_s=while_s(), delay=ratio(), delay_s=draw.magnitude(0.001, 2)
     )
+
+
+# ---- shrinking -----------------------------------------------------------------------------------
+# Shrinks a failing plan to a shorter one that still fails.
+#
+# First fewer steps (delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-
+# Inducing Input, 2002), then shorter ones, then fewer messages.
+
+Steps: TypeAlias = tuple[Step, ...]
+Trial: TypeAlias = Callable[[Steps, int | None], bool]
+_SHORTEST_S = 0.001
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The shrunk plan, and the number of runs that were needed."""
+
+    steps: Steps
+    messages: int | None  # after which the source is drained; None: not drained
+    tries: int
+
+
+def shrink(
+    steps: Sequence[Step],
+    breaks: Trial,
+    *,
+    messages: int | None = None,
+    tries_max: int = 200,
+) -> Shrunk:
+    """Return the shortest failing plan that is found in at most `tries_max` runs.
+
+    `steps` are known to fail. `breaks(steps, messages)`: whether a run with these steps, whose
+    source is drained after so many messages, still fails; it must be deterministic. `messages`: the
+    number of messages in the failing run, if known.
+    """
+    search = _Search(breaks, tries_max, tuple(steps))
+    search.fewer_steps()
+    search.shorter_steps()
+    if messages is not None:
+        search.fewer_messages(messages)
+    return Shrunk(search.steps, search.messages, search.tries)
+
+
+class _Search:
+    """The shortest failing plan so far."""
+
+    def __init__(self, breaks: Trial, tries_max: int, steps: Steps) -> None:
+        self.steps = steps
+        self.messages: int | None = None
+        self.tries = 0
+        self._breaks = breaks
+        self._tries_max = tries_max
+
+    def fewer_steps(self) -> None:
+        """Remove halves, quarters, eighths …, until no single step can be removed."""
+        parts = 2
+        while self.steps:
+            size = max(1, -(-len(self.steps) // parts))
+            starts = range(0, len(self.steps), size)
+            if any(self._try(self.steps[:at] + self.steps[at + size :]) for at in starts):
+                parts = max(2, parts - 1)
+            elif size == 1:
+                return
+            else:
+                parts = min(2 * parts, len(self.steps))
+
+    def shorter_steps(self) -> None:
+        """Halve the duration of each step, as often as it still fails."""
+        for place in range(len(self.steps)):
+            while self._try(_shortened(self.steps, place)):
+                pass
+
+    def fewer_messages(self, messages: int) -> None:
+        """Halve the number of messages, as often as it still fails."""
+        while messages > 1 and self._try(self.steps, messages // 2):
+            messages //= 2
+
+    def _try(self, steps: Steps | None, messages: int | None = None) -> bool:
+        """Keep a shorter plan if it fails, too."""
+        if steps is None or self.tries >= self._tries_max:
+            return False
+        self.tries += 1
+        if not self._breaks(steps, messages):
+            return False
+        self.steps, self.messages = steps, messages
+        return True
+
+
+def _shortened(steps: Steps, place: int) -> Steps | None:
+    """Return the steps with half the duration for one; None if it has none."""
+    step = steps[place]
+    fault: Any = step.fault
+    can_change = is_dataclass(fault)
+    if not can_change or fault.for_s / 2 < _SHORTEST_S:
+        return None
+    shorter = replace(step, fault=replace(fault, for_s=fault.for_s / 2))
+    return (*steps[:place], shorter, *steps[place + 1 :])

@@ -6,7 +6,7 @@ from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque,
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
-from sunshower.kafka.formats import Avro, Bytes, Json, MessagePack, Text
+from sunshower.kafka.formats import Avro, Bytes, Json, MessagePack, Protobuf, Text
 from sunshower.kafka.options import (
     Guarantee,
     KafkaOptions,
@@ -17,12 +17,11 @@ from sunshower.kafka.options import (
 )
 from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message
-from sunshower.kafka.producing.producer import Producer
+from sunshower.kafka.producing.producer import Message, Producer
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
-from sunshower.kafka.protobuf_format import Protobuf
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.zookeeper.group import by_range_of_threads, round_robin_of_threads
 from sunshower.kafka.zookeeper.options import (
     ByZooKeeperGroup,
     PlainOffsets,
@@ -30,7 +29,6 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
-from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads, round_robin_of_threads
 from sunshower.state.zookeeper_client import Tls
 
 __all__ = [

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta
+from decimal import Context, Decimal
+from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import msgpack
+from fastavro.read import LOGICAL_READERS
 
-from sunshower.arguments import Instance, check_all
+from sunshower.arguments import Instance, Values, check_all
 from sunshower.errors import (
     ConfigError,
     KafkaUnreachable,
@@ -21,7 +27,7 @@ from sunshower.errors import (
 from sunshower.field_types import record_fields
 from sunshower.record_reader import json_reader, messagepack_reader, read_json, records_reader
 from sunshower.secret import protected, revealed, without_secrets
-from sunshower.texts import message_of
+from sunshower.texts import describe, message_of
 
 Decode = Callable[[bytes], Any]
 
@@ -161,7 +167,7 @@ class Avro(Format):
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
 
-            from sunshower.kafka.avro_types import exact
+            from sunshower.kafka.formats import exact
         except ImportError as error:
             raise ConfigError(
                 f"Avro needs {error.name}, which is not installed: "
@@ -253,3 +259,319 @@ def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:
 
 def _same(value: Any) -> Any:
     return value
+
+
+# ---- avro types ----------------------------------------------------------------------------------
+
+# fastavro's dictionary is one for the process, so the readers have names of their own there.
+_NOTHING = "sunshower-nothing"
+_NOTHING_MAX = 10_000  # items of a message that have no bytes: a few bytes may say how many
+_OWN = {
+    ("bytes", "decimal"): "sunshower-decimal",
+    ("fixed", "decimal"): "sunshower-decimal",
+    ("fixed", "uuid"): "sunshower-uuid",
+    ("fixed", "duration"): "sunshower-duration",
+}
+
+
+def exact(deserializer: type[Any]) -> type[Any]:
+    """A class of AvroDeserializer whose values are exact. It raises ValueError for a decimal with
+    more digits than its precision, a duration with months, bytes that are left over, and more than
+    10,000 items without bytes."""
+    from confluent_kafka.schema_registry import dual_schema_id_deserializer
+
+    class ExactDeserializer(deserializer):  # type: ignore[misc]
+        def __init__(self, registry: Any) -> None:
+            super().__init__(registry, conf={"schema.id.deserializer": self._payload_of})
+
+        def _payload_of(self, *message: Any) -> Any:
+            self._payload = dual_schema_id_deserializer(*message)
+            self._first = self._payload.tell()
+            return self._payload
+
+        def __call__(self, data: bytes, context: Any = None) -> Any:
+            _items.count = 0
+            value = super().__call__(data, context)
+            is_read = self._payload.tell() > self._first  # a rule of the schema may replace it
+            if is_read and (left := len(self._payload.read())):
+                raise ValueError(f"{left} bytes follow the value")
+            return value
+
+        def _get_parsed_schema(self, schema: Any) -> Any:
+            parsed = super()._get_parsed_schema(schema)
+            named = parsed.get(_NAMED, {}) if isinstance(parsed, dict) else {}
+            return _with_own_types(parsed, named)
+
+    if not hasattr(deserializer, "_get_parsed_schema"):
+        raise ImportError("this release of confluent-kafka parses schemas elsewhere")
+    for (kind, _), name in _OWN.items():
+        LOGICAL_READERS[f"{kind}-{name}"] = _READERS[name]
+    for kind in ("null", "record", "error", "fixed"):
+        LOGICAL_READERS[f"{kind}-{_NOTHING}"] = _count
+    return ExactDeserializer
+
+
+def _with_own_types(schema: Any, named: Any) -> Any:
+    """A parsed schema, whose logical types are read by the functions below. `named`: its types."""
+    if isinstance(schema, list):
+        return [_with_own_types(part, named) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed, kind = dict(schema), schema.get("type")
+    is_nothing = kind in ("record", "error", "fixed") and _is_nothing(schema, named)
+    for name in set() if is_nothing else _PARTS & schema.keys():
+        changed[name] = _with_own_types(schema[name], named)
+    if _NAMED in schema:
+        types = schema[_NAMED].items()
+        changed[_NAMED] = {name: _with_own_types(kind, named) for name, kind in types}
+    if kind == "array" and schema["items"] in ("null", {"type": "null"}):
+        changed["items"] = {"type": "null", "logicalType": _NOTHING}
+    elif is_nothing:
+        changed["logicalType"] = _NOTHING
+    elif isinstance(kind, str) and (kind, schema.get("logicalType")) in _OWN:
+        changed["logicalType"] = _OWN[kind, schema["logicalType"]]
+    return changed
+
+
+_PARTS = {"type", "items", "values", "fields"}
+_NAMED = "__named_schemas"
+
+
+def _is_nothing(schema: Any, named: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Whether each value of a schema has no bytes."""
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    if schema in around:  # a record that contains itself has no values
+        return False
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if kind in ("record", "error"):
+        fields = (field["type"] for field in schema["fields"])
+        return all(_is_nothing(field, named, (*around, schema)) for field in fields)
+    if isinstance(kind, dict):
+        return _is_nothing(kind, named, around)
+    return kind == "null" or (kind == "fixed" and not schema["size"])
+
+
+class _Items(threading.local):
+    count = 0
+
+
+_items = _Items()
+
+
+def _count(value: Any, *_: Any) -> Any:
+    _items.count += 1
+    if _items.count > _NOTHING_MAX:
+        raise ValueError(f"it has more than {_NOTHING_MAX:,} items without bytes")
+    return value
+
+
+def _read_decimal(data: bytes, schema: Any, *_: Any) -> Decimal:
+    unscaled = int.from_bytes(data, "big", signed=True)
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if abs(unscaled) >= 10**precision:
+        raise ValueError(f"a decimal has more than its {precision} digits")
+    return Decimal(unscaled).scaleb(-scale, Context(prec=max(precision, 1)))
+
+
+def _read_uuid(data: bytes, *_: Any) -> UUID:
+    return UUID(bytes=data)
+
+
+def _read_duration(data: bytes, *_: Any) -> timedelta:
+    months, days, millis = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8))
+    if months:
+        raise ValueError(f"a duration has {months} months, which have no length")
+    return timedelta(days=days, milliseconds=millis)
+
+
+_READERS: dict[str, Any] = {
+    "sunshower-decimal": _read_decimal,
+    "sunshower-uuid": _read_uuid,
+    "sunshower-duration": _read_duration,
+}
+
+
+# ---- protobuf format -----------------------------------------------------------------------------
+
+_Convert = Callable[[Any], Any]
+
+_JSON = {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"}
+_WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
+}
+_IDS = Instance((set, frozenset, list, tuple), "True, False, or ids of schemas, such as {7}", False)
+_ID = Values(int, "the id of a schema, a whole number", least=0)
+_SHOWN_BYTES = 128  # of a value in an error
+_ID_BYTES = 5  # of Confluent's framing: a zero, and the id of the schema
+
+
+@dataclass(frozen=True)
+class Protobuf(Format):
+    """Messages of a class that `protoc` has generated. With a record type, messages become records
+    by field name, as objects of JSON do; else they become dictionaries.
+
+    A field without a value is None if its presence is tracked (a message, `optional`, `oneof`), and
+    its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta; with parts of
+    microseconds, the message cannot be read. An enum is its number, a wrapper its value, a Struct a
+    dictionary. Unknown fields are ignored; a message with a value that its field cannot have, such
+    as a text for a number or an unknown number of a closed enum, cannot be read.
+
+    `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
+    The registry is not asked, because `message` has the schema; a message of another type of the
+    same file is one that cannot be read. A message of another file may be read with wrong
+    values: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
+    but a generated class.
+    """
+
+    message: type[Any]
+    record_type: type[Any] | None = None
+    framed: bool | Collection[int] = False
+
+    def __post_init__(self) -> None:
+        is_generated = isinstance(self.message, type) and hasattr(self.message, "DESCRIPTOR")
+        if not is_generated or not hasattr(self.message, "FromString"):
+            shown = getattr(self.message, "__name__", repr(self.message))
+            raise ConfigError(
+                f"Protobuf({shown}) has no class that protoc has generated; give one, such as "
+                "Protobuf(sale_pb2.Sale, Sale)"
+            )
+        check_record_type(self)
+        if isinstance(self.framed, bool):
+            return
+        _IDS.check("Protobuf: framed", self.framed or None)
+        for one in self.framed:
+            _ID.check("Protobuf: an id in framed", one)
+        object.__setattr__(self, "framed", frozenset(self.framed))
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        parse, convert = self.message.FromString, _converter(self.message.DESCRIPTOR, {})
+        if not self.framed:
+            return decoder_of_records(lambda data: convert(parse(data)), self.record_type)
+        path = _path(self.message.DESCRIPTOR)
+        ids = None if isinstance(self.framed, bool) else frozenset(self.framed)
+
+        def decode(data: bytes) -> Any:
+            return convert(parse(_payload(data, path, ids)))
+
+        return decoder_of_records(decode, self.record_type)
+
+
+def _converter(descriptor: Any, known: dict[str, _Convert]) -> _Convert:
+    """A function that makes plain values of a message. `known`: those of the types around it. It
+    raises ValueError if a value was sent for a field that cannot have it."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    kind = descriptor.full_name
+    if kind in known:
+        return known[kind]
+    fields = {field.number: field.name for field in descriptor.fields}
+    getters: list[tuple[str, _Convert]] = []
+    plain = _plain(kind)
+
+    def convert(message: Any) -> Any:
+        if unknown := UnknownFieldSet(message):
+            _check_unknown(unknown, fields)
+        return plain(message) if plain else {name: get(message) for name, get in getters}
+
+    known[kind] = convert  # a message may have a field of its own type
+    if plain is None:
+        getters += [(field.name, _getter(field, known)) for field in descriptor.fields]
+    return convert
+
+
+def _plain(kind: str) -> _Convert | None:
+    """The function for a type of google.protobuf. None: it is another type."""
+    if kind == "google.protobuf.Timestamp":
+        return lambda message: _whole(message).ToDatetime(tzinfo=UTC)
+    if kind == "google.protobuf.Duration":
+        return lambda message: _whole(message).ToTimedelta()
+    if kind in _WRAPPERS:
+        return lambda message: message.value
+    if kind in _JSON:
+        from google.protobuf.json_format import MessageToDict
+
+        to_dict: _Convert = MessageToDict
+        return to_dict
+    return None
+
+
+def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
+    """A function that returns the value of a message's field."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    name, kind, get = field.name, field.message_type, attrgetter(field.name)
+    if kind is not None and kind.GetOptions().map_entry:
+        value = kind.fields_by_name["value"].message_type
+        of_value = _same if value is None else _converter(value, known)
+        return lambda message: {key: of_value(one) for key, one in get(message).items()}
+    convert = None if kind is None else _converter(kind, known)
+    if _is_repeated(field):
+        return lambda message: [*(map(convert, get(message)) if convert else get(message))]
+    if not field.has_presence:
+        return get
+    has, convert = GetMessageClass(field.containing_type).HasField, convert or _same
+    return lambda message: convert(get(message)) if has(message, name) else None
+
+
+def _is_repeated(field: Any) -> bool:
+    """Whether a field is a list. Protobuf has the property since 6.31; 7 has no labels."""
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == field.LABEL_REPEATED)
+
+
+def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:
+    """Raise ValueError if one of them is a field after all: its value has another type, or is no
+    member of its closed enum."""
+    for sent in unknown:
+        if sent.field_number in fields:
+            value = describe(sent.data, _SHOWN_BYTES)
+            raise ValueError(f"{fields[sent.field_number]}: {value} is no value of its type")
+
+
+def _whole(message: Any) -> Any:
+    """A Timestamp or Duration of whole microseconds. Raises ValueError for others."""
+    if message.nanos % 1_000:
+        raise ValueError(f"{message.nanos} nanoseconds would be cut to microseconds")
+    return message
+
+
+def _path(descriptor: Any) -> list[int]:
+    """The indexes of a message type, and of the types around it, in its file."""
+    path: list[int] = []
+    while descriptor is not None:
+        around = descriptor.containing_type
+        types = around.nested_types if around else descriptor.file.message_types_by_name.values()
+        path.insert(0, [one.full_name for one in types].index(descriptor.full_name))
+        descriptor = around
+    return path
+
+
+def _payload(data: bytes, path: list[int], ids: frozenset[int] | None) -> bytes:
+    """The message in Confluent's framing. Raises ValueError for another one, or another type."""
+    if len(data) <= _ID_BYTES or data[0] != 0:
+        raise ValueError("it does not begin with a zero and the id of a schema")
+    schema = int.from_bytes(data[1:_ID_BYTES], "big")
+    if ids is not None and schema not in ids:
+        raise ValueError(f"its schema has the id {schema}; expected: {sorted(ids)}")
+    count, at = _varint(data, _ID_BYTES)
+    found = [] if count else [0]
+    for _ in range(count):
+        index, at = _varint(data, at)
+        found.append(index)
+    if found != path:
+        raise ValueError(f"it is message type {found} of its file, and {path} was expected")
+    return data[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number in zigzag encoding, and where the next one begins. Raises ValueError."""
+    value = shift = 0
+    for index in range(at, min(at + 5, len(data))):
+        value |= (data[index] & 0x7F) << shift
+        shift += 7
+        if data[index] < 0x80:
+            return (value >> 1) ^ -(value & 1), index + 1
+    raise ValueError("the indexes of its message type are not complete")

@@ -12,7 +12,7 @@ from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.partitions.broker_group import BrokerGroup
+from sunshower.kafka.partitions.broker_group import BrokerGroup, ByIndex
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import (
@@ -23,7 +23,6 @@ from sunshower.kafka.partitions.ports import (
     PartitionSharing,
     RebalanceListener,
 )
-from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 
 _DIRECTORY_S = 5.0  # the time limit of metadata requests

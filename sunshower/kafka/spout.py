@@ -27,22 +27,33 @@ from sunshower.errors import (
     UnknownTopic,
     user_errors,
 )
-from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
-from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
-from sunshower.kafka.consuming.end_checks import EndChecks
+from sunshower.kafka.consuming.consumer import (
+    Consumer,
+    EndChecks,
+    check_settings,
+    servers_of,
+    with_servers,
+)
+from sunshower.kafka.consuming.decoding import (
+    KafkaRecord,
+    MessageBatch,
+    Received,
+    Translator,
+    Undecodable,
+)
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
-from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
-from sunshower.kafka.consuming.record_batch import MessageBatch
-from sunshower.kafka.consuming.refetching import Refetcher
+from sunshower.kafka.consuming.partition_reader import (
+    OFFSET_BITS,
+    PartitionReader,
+    Refetcher,
+    Skipped,
+)
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.consuming.topic_watch import TopicWatch
+from sunshower.kafka.consuming.subscription import TopicSubscription, TopicWatch
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata, nowhere
-from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Partition, RebalanceListener
+from sunshower.kafka.partitions.ports import Partition, RebalanceListener, RefreshedDirectory
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable

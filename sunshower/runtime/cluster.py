@@ -17,17 +17,15 @@ from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, Rule, Values, ch
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE
-from sunshower.runtime.control.upgrades import OPEN_S
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.events.trace_recorder import WorkerTraces
+from sunshower.runtime.events.trace_recorder import Traces, WorkerTraces, assemble, root_number
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.savepoint import Savepoint
-from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")

@@ -26,12 +26,17 @@ from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
+from sunshower.runtime.events.trace_recorder import (
+    NO_TRACES,
+    TraceRecorder,
+    Traces,
+    WorkerTraces,
+    assemble,
+)
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.request_calls import worker_of_requests
+from sunshower.runtime.queries import worker_of_requests
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State, why_not_kept, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeAlias
 
-from sunshower.errors import BadEmit, ClusterError, UnknownComponent, Unserialisable
+from sunshower.arguments import SECONDS
+from sunshower.clock import Clock
+from sunshower.errors import (
+    BadEmit,
+    ClusterError,
+    RequestFailed,
+    RequestTimeout,
+    UnknownComponent,
+    Unserialisable,
+)
 from sunshower.records import key_of
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
-from sunshower.runtime.transport.hashing import stable_hash
-from sunshower.topologies.graph import Component
+from sunshower.runtime.transport.routing import stable_hash
+from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.grouping import GLOBAL
 from sunshower.topologies.operators.port import Keyed
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
+from sunshower.topologies.retry import DeadLetter
 
 
 @dataclass(frozen=True)
@@ -110,3 +122,136 @@ def _keyed(found: Any) -> Keyed | None:
     if isinstance(found, OperatorBolt):
         return found.keyed
     return found if isinstance(found, KeyedBolt) else None
+
+
+# ---- request calls -------------------------------------------------------------------------------
+# A caller of a stream of requests: sends its request again until it has the answer.
+#
+# The worker of the requests keeps them in memory. If it dies, or the tasks move, the caller sends
+# its request to the next one; the same request is processed once at a time, and answered once.
+
+_FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
+_LIVES = 3  # of processes that a letter may be lost with
+
+
+class Caller:
+    """One request. The adapter calls the worker with `request`, passes the result to `receive`, and
+    waits for `wait_s` seconds, until there is an `answer`."""
+
+    def __init__(self, name: str, value: Any, timeout_s: float, id: str, now: float) -> None:
+        SECONDS.check("timeout_s", timeout_s)
+        self.answer: list[Any] | None = None
+        self.wait_s = _FIRST_S
+        self.name, self._value, self._id = name, fields_of(value), id
+        self._timeout_s, self._ends_s = timeout_s, now + timeout_s
+        self._last = "its worker was not asked"
+        self._is_held = False  # by a process
+        self._lives_left = _LIVES if isinstance(value, DeadLetter) else inf
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the request must have arrived, if its worker is the right one."""
+        return self.wait_s >= _LONGEST_S
+
+    def request(self, now: float) -> Request:
+        """What to send. Raises RequestTimeout."""
+        if now >= self._ends_s:
+            raise RequestTimeout(
+                f"{self.name!r} has not answered within {self._timeout_s:g} s: {self._last}"
+            )
+        return Request(self._id, self._value, self._ends_s - now)
+
+    def receive(self, reply: Reply | RequestProgress | Exception) -> None:
+        """Take the reply of the worker, or the error of the call. Raises the error of the reply."""
+        self.wait_s = min(self.wait_s * 1.5, _LONGEST_S)
+        match reply:
+            case Reply(error=None):
+                self.answer = reply.rows
+            case Reply():
+                assert reply.error is not None
+                raise reply.error
+            case RequestProgress():
+                self._last = reply.value
+                self._note_lives(reply)
+            case _:
+                self._last = str(reply)
+
+    def _note_lives(self, reply: RequestProgress) -> None:
+        """Raise RequestFailed for a letter whose record seems to end each process that has it."""
+        if reply is RequestProgress.ABSENT and self._is_held:
+            self._lives_left -= 1
+            if self._lives_left <= 0:
+                raise RequestFailed(
+                    f"a letter of {self.name!r} was lost {_LIVES} times with the process that had "
+                    "it: its record may end them"
+                )
+        self._is_held = reply is not RequestProgress.ABSENT
+
+
+def worker_of_requests(plan: Plan, name: str) -> int:
+    """The worker to ask: a stream of requests, or a spout with dead letters. Raises
+    UnknownComponent."""
+    names = [one.id for one in plan.graph.spouts if one.level is Level.REQUESTS]
+    letters = [one.id for one in plan.graph.spouts if one.retry and one.retry.has_dead_letters]
+    if name not in (*names, *letters):
+        raise UnknownComponent(
+            f"topology {plan.graph.id!r} takes no requests {name!r}; it takes: "
+            f"{', '.join(names) or 'none'}; spouts with dead letters: "
+            f"{', '.join(letters) or 'none'}"
+        )
+    return plan.tasks_of(name)[0].worker
+
+
+def send_until_answered(
+    caller: Caller,
+    ask_whom: Callable[[float], int],
+    ask: Callable[[int, str, Request], Reply | RequestProgress],
+    clock: Clock,
+) -> list[Any]:
+    """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
+    answer; `ask_whom`, which gets the seconds that are left, if the master does not."""
+    worker: int | None = None
+    while True:
+        request = caller.request(clock.now())
+        reply: Reply | RequestProgress | ClusterError
+        try:
+            worker = ask_whom(request.left_s) if worker is None else worker
+            reply = ask(worker, caller.name, caller.request(clock.now()))
+        except ClusterError as error:
+            reply = error
+        caller.receive(reply)
+        if caller.answer is not None:
+            return caller.answer
+        if isinstance(reply, ClusterError) or (reply is RequestProgress.ABSENT and caller.is_late):
+            worker = None
+        clock.sleep(caller.wait_s)
+
+
+class Replies:
+    """The replies of a worker that callers have not fetched yet. Two threads use it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Reply | RequestProgress | None, float]] = {}  # None: fetched
+        self._look_s = 0.0
+
+    def fetch(self, id: str) -> Reply | RequestProgress:
+        """The reply of a request, or how far it is. A caller that asks again has lost the reply;
+        then the request is processed again."""
+        reply, ends_s = self._found.get(id, (None, 0.0))
+        if isinstance(reply, Reply):
+            self._found[id] = None, ends_s
+        elif reply is None:
+            self._found.pop(id, None)
+        return RequestProgress.ABSENT if reply is None else reply
+
+    def put(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
+        """Keep this for the caller, who waits until `ends_s`."""
+        self._found[id] = reply, ends_s
+
+    def has_ended(self, id: str, now: float) -> bool:
+        """Whether a request needs no processing: its reply is there, or was just fetched."""
+        if now >= self._look_s:
+            self._look_s = now + 1.0
+            for late in [one for one, (_, ends_s) in list(self._found.items()) if ends_s <= now]:
+                self._found.pop(late, None)
+        return id in self._found and not isinstance(self._found[id][0], RequestProgress)

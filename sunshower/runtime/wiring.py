@@ -9,36 +9,37 @@ from functools import partial
 import numpy as np
 
 from sunshower.clock import Clock, SystemClock
+from sunshower.runtime.control.failure_detector import Quarantine
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
-from sunshower.runtime.tasks.bolts.answer_bolt import AnswerTask
-from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
-from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
+from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask, BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
 from sunshower.runtime.tasks.bolts.operator_bolt import OperatorBoltTask
 from sunshower.runtime.tasks.spouts.log_source import LogSource
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
-from sunshower.runtime.tasks.spouts.records_source import RecordsSource
-from sunshower.runtime.tasks.spouts.request_source import RequestSource
+from sunshower.runtime.tasks.spouts.records_source import RecordsSource, TablesSource
+from sunshower.runtime.tasks.spouts.request_source import AnswerTask, RequestSource
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.spouts.tables_source import TablesSource
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.acker_task import AckerTask
-from sunshower.runtime.tracking.failed_trees import FailedTrees
 from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.tracking.pending import Pending
-from sunshower.runtime.tracking.reports import Reports, Shards
+from sunshower.runtime.tracking.reports import FailedTrees, Reports, Shards
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.transport.channels import Channel, Inbox, LocalChannel, RemoteChannel
-from sunshower.runtime.transport.credits import ServiceTime
+from sunshower.runtime.transport.channels import (
+    Channel,
+    Inbox,
+    LocalChannel,
+    RemoteChannel,
+    ServiceTime,
+)
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context

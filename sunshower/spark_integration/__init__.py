@@ -1,6 +1,6 @@
 """Processes batches with PySpark, on this machine or on the Ray cluster through RayDP."""
 
-from sunshower.arrow.field_kinds import Digits
+from sunshower.arrow.record_columns import Digits
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark

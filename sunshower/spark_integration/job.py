@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from sunshower.arrow.arrow_types import normalise
-from sunshower.arrow.record_columns import RecordColumns
+from sunshower.arrow.record_columns import RecordColumns, normalise
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import is_outage, write_failure
 from sunshower.spark_integration.sessions.environment import TIMES
@@ -23,13 +23,37 @@ from sunshower.spark_integration.sessions.spark_port import (
     Static,
     Writer,
 )
-from sunshower.spark_integration.tables.schema import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
+
+
+# ---- schema --------------------------------------------------------------------------------------
+
+
+def spark_schema(arrow: pa.Schema) -> StructType:
+    """The Spark schema of a normalised table; a timestamp without a zone stays one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(spark: StructType) -> pa.Schema:
+    """The Arrow schema of a Spark result. Raises ResultMismatch for types that Arrow lacks."""
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(spark)
+    except PySparkTypeError as error:
+        raise ResultMismatch(f"the result has a type that cannot be handed back: {error}") from None
+
+
+# ---- job -----------------------------------------------------------------------------------------
 
 
 def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
@@ -209,3 +233,58 @@ class Runner:
         if isinstance(table, pa.Table):
             return self.session.hand_over(self._session, normalise(table))
         return table(self._session)
+
+
+# ---- job reports ---------------------------------------------------------------------------------
+
+_LOOKED_AT = 64  # recent executions that are searched; fewer run concurrently in a session
+_BUS_MS = 1000  # Spark's listeners count asynchronously; they are up to date within this time
+
+
+def job_metrics(context: Any, group: str) -> dict[str, Any]:
+    """Job ids, spilled bytes and UI address of a finished job group. They come from Spark's status
+    store, which exists without the UI too. What cannot be read is left out: it does not fail the
+    batch."""
+    found: dict[str, Any] = {}
+    with suppress(Exception):
+        found["ui"] = context.uiWebUrl
+        found["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
+        spark = context._jsc.sc()
+        spark.listenerBus().waitUntilEmpty(_BUS_MS)
+        store = spark.statusStore()
+        found["spilled_bytes"] = sum(_spilled(store, job) for job in found["jobs"])
+    return found
+
+
+def files_written(session: Any, jobs: Collection[int]) -> int | None:
+    """How many files the tasks of these jobs have written, or None if that cannot be read. Spark's
+    metric counts only the successful attempt of each task."""
+    with suppress(Exception):
+        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_BUS_MS)
+        store = session._jsparkSession.sharedState().statusStore()
+        first = max(store.executionsCount() - _LOOKED_AT, 0)
+        done = list(_items(store.executionsList(first, _LOOKED_AT)))
+        for one in reversed(done):
+            if any(one.jobs().contains(job) for job in jobs):
+                values = store.executionMetrics(one.executionId())
+                known = [values.get(id) for id in {*_counters(one)}]  # adaptive plans repeat them
+                counts = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
+                return sum(counts) if counts else None
+    return None
+
+
+def _counters(execution: Any) -> Iterator[int]:
+    for one in _items(execution.metrics()):
+        if one.name() == "number of written files":
+            yield one.accumulatorId()
+
+
+def _spilled(store: Any, job: int) -> int:
+    stages = list(_items(store.job(job).stageIds()))
+    return sum(int(store.lastStageAttempt(one).diskBytesSpilled()) for one in stages)
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Iterate over a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)

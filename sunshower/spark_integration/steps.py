@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from types import NoneType
@@ -13,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.arguments import FUNCTION, SECONDS, Instance, checked
-from sunshower.arrow.arrow_types import normalise
-from sunshower.arrow.record_columns import RecordColumns
-from sunshower.errors import TopologyError, Unserialisable
+from sunshower.arrow.record_columns import RecordColumns, normalise
+from sunshower.clock import Clock
+from sunshower.errors import SparkError, SunshowerError, TopologyError, Unavailable, Unserialisable
 from sunshower.records import Schema
-from sunshower.spark_integration.operator import SparkOperator
-from sunshower.spark_integration.query import INPUT, SqlQuery, check_views
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
+    JobReport,
+    Publication,
     Reads,
     SparkPlace,
     SparkStep,
@@ -30,17 +32,284 @@ from sunshower.spark_integration.sessions.spark_port import (
     Transform,
     Writer,
 )
+from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.lake_table import LakeTable
-from sunshower.spark_integration.tables.tables import tables_in
+from sunshower.spark_integration.tables.table_folder import TableFolder
+from sunshower.spark_integration.tables.tables import Table, tables_in
+from sunshower.topologies.components import Context
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.stages.plan import Publishing
+from sunshower.trident.states.marks import LastWrite
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _TRANSFORM = Instance((Callable,), "a function of (df, batch)")
 _TABLES = Instance((Mapping, NoneType), 'a table for each name, as in {"pages": "pages.parquet"}')
 _OPTION = Instance((str, int, float), "a text, a number, True or False")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
+
+
+# ---- query ---------------------------------------------------------------------------------------
+
+INPUT = "batch"  # the view of a single input
+
+
+# ---- operator ------------------------------------------------------------------------------------
+
+# ---- publisher -----------------------------------------------------------------------------------
+
+_LOG = logging.getLogger("sunshower.spark")
+_DRAIN_S, _LOOK_S = 25.0, 0.05  # at the end; workers have 29 s to close their tasks
+_BEHIND_MAX = 1  # committed batches that are not published; others wait
+
+
+class Publisher:
+    """Publishes all batches before `current`, at first those of former lives of the task. At most
+    one job runs; the next one covers all batches that were committed meanwhile."""
+
+    def __init__(self, submissions: Submissions, batches: str, current: int, clock: Clock) -> None:
+        self._submissions, self._batches, self._clock = submissions, batches, clock
+        self._current, self._done = current, 0  # batches before it: committed, published
+        self._job: Submission | None = None
+        self._submit()
+
+    def publish(self, txid: int) -> None:
+        """Publish the batches up to `txid`, soon; `poll` raises what goes wrong."""
+        self._current = max(self._current, txid + 1)
+        try:
+            self.poll()
+        except SparkError as error:  # a later call tries again
+            _LOG.warning("batch %d is shown later: %s", txid, error)
+
+    def poll(self) -> bool:
+        """Continue. Returns whether another batch may begin: a job has ended, so that the tables
+        are known to be ours, and at most one committed batch is not published. Raises SparkError,
+        also SparkUnavailable; a later call tries again."""
+        if self._job is None and self._done < self._current:
+            self._submit()
+        if self._job is not None and self._has_ended(self._job):
+            publication = self._job.batch.publish
+            assert publication is not None
+            self._done, self._job = publication.current, None
+            if self._done < self._current:
+                self._submit()
+        return self._done > 0 and self._current - self._done <= _BEHIND_MAX
+
+    def drain(self) -> None:
+        """Wait until everything is published, at most 25 s. Raises SparkError."""
+        end_s = self._clock.now() + _DRAIN_S
+        while self._done < self._current and self._clock.now() < end_s:
+            with suppress(Unavailable):
+                self.poll()
+            self._clock.sleep(_LOOK_S)
+
+    def _submit(self) -> None:
+        publication = Publication(self._batches, self._current)
+        batch = BatchInfo(f"up to {self._current - 1}", 0, publish=publication)
+        self._job = self._submissions.add([], batch)
+
+    def _has_ended(self, job: Submission) -> bool:
+        try:
+            return job.poll()
+        except Unavailable:
+            raise
+        except BaseException:
+            self._job = None
+            raise
+
+
+# ---- operator ------------------------------------------------------------------------------------
+
+
+@dataclass
+class BatchRows:
+    """The rows of an attempt by input, and then its batch at Spark."""
+
+    records: list[list[Any]]
+    submission: Submission | None = None
+
+
+class SparkOperator(Publishing):
+    """Collects the rows of a batch; `ready` submits them and polls for the result.
+
+    The operator must get all rows of a batch: its stage has one task, or each task runs its own
+    job. With writers it commits, so batches are written in txid order. Tables are an exception:
+    they are staged in the process phase and published by `succeeded`; those of Delta Lake and
+    Iceberg by a job of their own. With a state it commits, since the batch before must have left
+    its version. `Spark.operator` makes one.
+    """
+
+    def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
+        self._step, self._place, self._columns = step, place, inputs
+        self._out = None if step.out is None else RecordColumns.of(step.out)
+        tables = tables_in(step)
+        self._tables = [one for one in tables if isinstance(one, Table)]
+        self._by_spark = len(self._tables) < len(tables)
+        self.publishes = bool(tables) or step.state is not None
+        self.commits = len(tables) < len(step.writers) or step.state is not None
+
+    def prepare(self, context: Context) -> None:
+        """Publish what was committed while no task ran, and open a gateway to Spark. Raises like
+        TableFolder, and StateMismatch for a state that is behind the note of its last write."""
+        self._publish_error: SunshowerError | None = None
+        self._folders: list[TableFolder] = []
+        self._publisher: Publisher | None = None
+        self._state: TableFolder | None = None
+        self._written: LastWrite | None = None
+        batches, current = "", 0
+        if self.publishes:
+            assert self.counted is not None, "a table is part of a program of batches"
+            batches, current = self.counted.incarnation(), self.counted.current()
+        for table in self._tables:
+            self._folders.append(TableFolder(table.folder, context.topology, batches, current))
+        if self._step.state is not None and self.counted is not None:
+            # Read before the folder, which was emptied or is another one if it is behind.
+            self._written = self.counted.last_write(str(self._step.state.folder), 0)
+            try:
+                folder, columns = self._step.state.folder, self._step.state.columns
+                self._state = TableFolder(folder, context.topology, batches, current, columns)
+                self._written.check(self._state.last_attempt(), f"the state in {folder}")
+            except BaseException:
+                self._written.close()
+                raise
+            self._folders.append(self._state)
+        self._submissions = Submissions(self._step, self._place, context)
+        if self._by_spark:
+            self._publisher = Publisher(self._submissions, batches, current, context.clock)
+
+    def start(self, attempt: Attempt) -> BatchRows:
+        """Return an empty batch. Raises the error that the last publication of a table raised."""
+        if self._publish_error is not None:
+            raise self._publish_error
+        return BatchRows([[] for _ in self._columns])
+
+    def process(self, batch: BatchRows, source: int, rows: Rows, emit: Emit) -> None:
+        """Keep rows, as records."""
+        batch.records[source] += self._columns[source].schema.records(rows)
+
+    def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
+        """Submit the batch in the first call; then return whether Spark has finished. A batch that
+        was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
+        may_begin = self._publisher is None or self._publisher.poll()
+        if batch.submission is None:
+            if not may_begin:
+                return False
+            tables = [
+                columns.table(records)
+                for columns, records in zip(self._columns, batch.records, strict=True)
+            ]
+            rows = sum(map(len, batch.records))
+            info = BatchInfo(str(attempt.txid), rows, attempt=attempt.attempt, txid=attempt.txid)
+            if self._state is not None:
+                found = self._state.version_before(attempt.txid)
+                info = replace(info, state=None if found is None else str(found))
+            batch.submission = self._submissions.add(tables, info)
+        return batch.submission.poll()
+
+    def finish(self, batch: BatchRows, attempt: Attempt, emit: Emit) -> None:
+        """Emit the rows of the result, once `ready` has returned True. Raises StoreUnreachable."""
+        assert batch.submission is not None
+        if self._written is not None:
+            self._written.note(attempt._replace(epoch=0))  # the folder does not store it
+        if batch.submission.result is not None and self._out is not None:
+            emit(self._out.records(batch.submission.result))
+
+    def give_up(self, batch: BatchRows) -> None:
+        """Cancel the job of an attempt that has failed."""
+        if batch.submission is not None:
+            batch.submission.cancel()
+
+    def figures(self) -> dict[str, float]:
+        """Sums over the finished batches of this task."""
+        return self._submissions.figures()
+
+    def result(self) -> list[JobReport]:
+        """The reports of the last batches, oldest first."""
+        return self._submissions.reports()
+
+    def succeeded(self, txid: int) -> None:
+        """Publish the batches up to `txid`. After an outage a later call publishes them; any other
+        error is raised by the next `start`."""
+        try:
+            self._publish(txid)
+        except Unavailable as error:  # the next call publishes this batch too
+            _LOG.warning("batch %d is shown later: %s", txid, error)
+        except SunshowerError as error:
+            self._publish_error = error
+
+    def cleanup(self) -> None:
+        """Publish the last batch, and close the gateway."""
+        try:
+            if self.counted is not None and self.publishes:
+                with suppress(Unavailable):  # the next start publishes the last batch
+                    self._publish(self.counted.current() - 1)
+                    if self._publisher is not None:
+                        self._publisher.drain()
+        finally:
+            self._submissions.close()
+            if self._written is not None:
+                self._written.close()
+
+    def _publish(self, txid: int) -> None:
+        for folder in self._folders:
+            folder.publish(txid)
+        if self._publisher is not None:
+            self._publisher.publish(txid)
+
+
+# ---- steps ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SqlQuery:
+    """A transform that registers its inputs and static tables as views and queries them."""
+
+    text: str
+    inputs: tuple[str, ...] = (INPUT,)
+
+    def __call__(self, *arguments: Any) -> DataFrame:
+        """Return the result. Spark resolves names here, so the views can be dropped."""
+        *frames, batch = arguments
+        named = [*zip(self.inputs, frames, strict=True), *batch.tables.items()]
+        with _views(frames[0].sparkSession, named) as session:
+            return session.sql(self.text)
+
+
+def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
+    """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
+    case)."""
+    used: dict[str, str] = {}
+    for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
+        if not (name.isidentifier() and name.isascii()):
+            raise TopologyError(
+                f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
+                "take letters, digits and _"
+            )
+        if other := used.get(name.casefold()):
+            raise TopologyError(
+                f"spark_sql: the {kind} {name!r} has the name of the {other}: give one of them "
+                "another (the inputs are the names of their record types, a single one is "
+                f"{INPUT!r})"
+            )
+        used[name.casefold()] = f"{kind} {name!r}"
+
+
+@contextmanager
+def _views(session: SparkSession, named: Sequence[tuple[str, Any]]) -> Iterator[SparkSession]:
+    """Register views and drop them at the end, because other steps share this session."""
+    catalog = session._jsparkSession.sessionState().catalog()  # the public one would uncache them
+    try:
+        for name, frame in named:
+            frame.createOrReplaceTempView(name)
+        yield session
+    finally:
+        for name, _ in named:
+            catalog.dropTempView(name)
+
+
+# ---- steps ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,20 @@ All below `settled` is done, and the offsets in `done`: JSON, as [[7,9],[12,13]]
 from __future__ import annotations
 
 import json
+import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from sunshower import versions
 from sunshower.errors import WrongVersion, user_errors
+from sunshower.outages import is_unavailable
+from sunshower.secret import Secret
+from sunshower.state.backing import ANSWER_WITHIN_S
+from sunshower.state.postgres_backing import ALONE, PostgresClient, begun
+from sunshower.state.sqlite import Tables, connect, errors, is_of_statement, transaction
 
 _READ = """SELECT settled, done, version FROM sunshower_offsets
     WHERE id = ? AND topic = ? AND partition = ?"""
@@ -179,3 +187,93 @@ class Results(ABC):
 
     def _sql(self, text: str) -> str:
         return text.replace("?", self.mark)
+
+
+# ---- sqlite results ------------------------------------------------------------------------------
+
+_SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
+    id TEXT, topic TEXT, partition INTEGER, settled INTEGER, done TEXT NOT NULL,
+    version INTEGER NOT NULL, PRIMARY KEY (id, topic, partition)
+) WITHOUT ROWID"""
+_OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA], "sunshower_offsets")
+
+
+class SqliteResults(Results):
+    """Results and offsets in a file."""
+
+    def __init__(
+        self, file: Path | str, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
+        super().__init__(id)
+        self._file = Path(file)
+        with errors(self._file):
+            self._connection = connect(self._file, answer_within_s)
+            _OFFSETS.make(self._connection, self._file)
+
+    def setup(self, script: str) -> None:
+        with self._db() as db:
+            db.executescript(script)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _db(self) -> Iterator[sqlite3.Connection]:
+        with errors(self._file):
+            yield self._connection
+
+    def _begin(self, db: sqlite3.Connection) -> AbstractContextManager[None]:
+        return transaction(db)
+
+    def _is_of_user_code(self, error: BaseException, db: sqlite3.Connection) -> bool:
+        return is_of_statement(error)
+
+
+# ---- postgres results ----------------------------------------------------------------------------
+
+_POSTGRES_SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_versions (
+    part text PRIMARY KEY, version integer NOT NULL
+); CREATE TABLE IF NOT EXISTS sunshower_offsets (
+    id text, topic text, partition integer, settled bigint, done text NOT NULL,
+    version bigint NOT NULL, PRIMARY KEY (id, topic, partition)
+)"""
+_PART = "the offsets"
+
+
+class PostgresResults(Results):
+    """Results and offsets in a PostgreSQL. All of `write` ends 1 s after `answer_within_s`."""
+
+    mark = "%s"
+
+    def __init__(
+        self, dsn: str | Secret, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
+        super().__init__(id)
+        self._answer_within_s = answer_within_s
+        self._client = PostgresClient(dsn, f"the offsets of {id!r}", answer_within_s)
+        self.setup(_POSTGRES_SCHEMA)
+        with self._client.db() as db:
+            sql = "INSERT INTO sunshower_versions VALUES (%s, %s) ON CONFLICT DO NOTHING"
+            db.execute(sql, (_PART, versions.OFFSETS))
+            sql = "SELECT version FROM sunshower_versions WHERE part = %s"
+            (found,) = db.execute(sql, (_PART,)).fetchone()
+        way_out = "use the release that wrote it, or another database"
+        versions.check(f"{_PART} in {dsn}", found, versions.OFFSETS, way_out)
+
+    def setup(self, script: str) -> None:
+        with self._client.transaction() as db:
+            db.execute(ALONE)
+            if script:
+                db.execute(script.encode())
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _db(self) -> AbstractContextManager[Any]:
+        return self._client.db()
+
+    def _begin(self, db: Any) -> AbstractContextManager[Any]:
+        return begun(db, self._answer_within_s)
+
+    def _is_of_user_code(self, error: BaseException, db: Any) -> bool:
+        return not (is_unavailable(error) or db.closed)

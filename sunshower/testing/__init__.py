@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING
 from sunshower.installed import lazy_exports
 
 if TYPE_CHECKING:
-    from sunshower.testing.assertions import assert_counts, assert_lossless
-    from sunshower.testing.feeder import Feeder, Shared
-    from sunshower.testing.inline_run import InlineRun, run
-    from sunshower.testing.simulated_run import SimulatedRun, simulate
+    from sunshower.testing.observed_run import (
+        InlineRun,
+        SimulatedRun,
+        assert_counts,
+        assert_lossless,
+        run,
+        simulate,
+    )
+    from sunshower.testing.prepared_graph import Feeder, Shared
 
 __all__ = [
     "Feeder",

@@ -15,7 +15,7 @@ from sunshower.errors import ConfigError, TopologyError, user_errors
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
-from sunshower.topologies.programs.program_modules import ProgramModules
+from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 

@@ -11,17 +11,35 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, Unpack, overload
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Never,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from sunshower.config import NOTHING, Resources
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
 from sunshower.records import Schema
 from sunshower.topologies import groupings
-from sunshower.topologies.components import BatchFunction, In, Out, R
+from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
+from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators import columns, schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
-from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, keyed_table
+from sunshower.topologies.operators.joins.keyed_tables import (
+    JoinSettings,
+    KeyedTable,
+    TableSettings,
+    joined_streams,
+    keyed_table,
+)
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -29,14 +47,159 @@ from sunshower.topologies.operators.keyed.process_settings import (
     process_of,
 )
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import RecordOperators
+from sunshower.topologies.operators.schemas import check_equal, code_name
+from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
+from sunshower.topologies.operators.updates import Lineage, TagUpdates, update_schema
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared
 from sunshower.topologies.signatures import BoltCode, Many, name_of
-from sunshower.topologies.stream_handle import GroupedStream, StreamHandle
+
+# ---- stream handle -------------------------------------------------------------------------------
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+class GroupedStream:
+    """A stream with a grouping, which has none of the stream's operators."""
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise TopologyError for an operator of the stream: it says where to call it."""
+            stream = self.__dict__.get("stream")
+            if name.startswith("_") or not hasattr(type(stream), name):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            raise TopologyError(
+                f"{stream}: .{name}(…) is called on a stream, not behind its grouping. Call it "
+                "before the grouping, or begin new tasks: .shuffle().stage(id, parallelism)"
+                f".{name}(…)"
+            )
+
+
+class StreamHandle(RecordOperators[R_co]):
+    """One output stream of a component."""
+
+    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
+        self.topology, self.component, self.id = topology, component, id
+        self._rows: StageRows | None = None  # of an operator
+        self._lineage: Lineage | None = None  # of the records of a component
+
+    @classmethod
+    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
+        """The rows of an operator. Their stream is declared when something outside reads it."""
+        stream = cls(topology, rows.stage.id, word)
+        stream._rows = rows
+        return stream
+
+    def local_or_shuffle(self) -> Any:
+        """Its records for a task in the same process, if there is one."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def bolt(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a grouping first."""
+            raise TopologyError(
+                f"{self}: declare a grouping, as in .shuffle().bolt(…) or .fields(…).bolt(…)"
+            )
+
+    def merge(self, *others: StreamHandle[R_co]) -> Self:
+        """The records of all streams. Their record types must be equal."""
+        where = self._where("merge")
+        for other in others:
+            if not isinstance(other, StreamHandle):
+                raise TopologyError(f"{where}: {other!r:.200} is no stream")
+            check_equal(self.schema, other.schema, where)
+        streams: list[StreamHandle[R_co]] = [self, *others]
+        if all(stream.lineage is not None for stream in streams):
+            streams = [
+                stream._with("merge", partial(TagUpdates, number), stream.schema)
+                for number, stream in enumerate(streams)
+            ]
+        inputs = [stream.local_or_shuffle() for stream in streams]
+        most = max(self.topology.component(one.component).parallelism for one in streams)
+        id = self.topology.unused_id("merge")
+        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
+
+    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
+        rows = self._rows
+        if rows is None:
+            name = word if code is None else code_name(code)
+            id = self.topology.unused_id(word if name == "lambda" else name)
+            parallelism = self.topology.component(self.component).parallelism
+            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return rows.then(operator, schema)
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """If its records follow from running totals: how."""
+        return self._lineage if self._rows is None else self._rows.lineage
+
+    def need_updates(self) -> None:
+        """Let its records arrive at its stage as updates; only if they follow from totals."""
+        assert self._rows is not None
+        self.topology.read_updates(self._rows.stage)
+
+    def updates(self, reader: StageDraft) -> StreamSpec:
+        """The stream of the updates of its records for `reader`; see `need_updates`."""
+        self.need_updates()
+        rows = self._rows
+        assert rows is not None
+        rows.read_elsewhere.append(reader.input)
+        if rows.updates is None:
+            rows.updates = rows.stage.new_stream("updates")
+            spec = StreamSpec(rows.updates, update_schema(rows.schema))
+            self.topology.declare_stream(self.component, spec)
+        return self.topology.component(self.component).streams[rows.updates]
+
+    def answer(self) -> None:
+        """These records are the answer of the request that they follow from: see
+        Topology.requests. Records that no request has caused are dropped."""
+        self.topology.answer(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields and the type of its records."""
+        return self.spec.schema if self._rows is None else self._rows.schema
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether its records travel as Arrow tables."""
+        if self._rows is not None:
+            return self._rows.has_columns
+        level = self.topology.component(self.component).level
+        return level in (Level.TABLES, Level.BATCH) and self.id == DEFAULT
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+
+    @property
+    def spec(self) -> StreamSpec:
+        """The declaration of this stream. Raises UnknownStream, which lists the streams."""
+        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
+            self.id = rows.stream = rows.stage.new_stream(self.id)
+            self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
+        streams = self.topology.component(self.component).streams
+        if not isinstance(self.id, str) or self.id not in streams:
+            raise UnknownStream(
+                f"{self}: there is no such stream; the streams of "
+                f"{self.component!r} are: {', '.join(streams) or 'none'}"
+            )
+        return streams[self.id]
+
+    def __str__(self) -> str:
+        return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
+
+
+# ---- streams -------------------------------------------------------------------------------------
 
 
 class RecordAggregations(Generic[R_co]):

@@ -36,7 +36,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows, check_call_times
-from sunshower.topologies.operators.updates.update_rows import Lineage, merged_lineage
+from sunshower.topologies.operators.updates import Lineage, merged_lineage
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import (
     COLUMNS,
@@ -46,7 +46,7 @@ from sunshower.topologies.outputs import (
     check_id,
     output_streams,
 )
-from sunshower.topologies.programs.program_modules import ProgramModules
+from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (

@@ -23,19 +23,23 @@ if TYPE_CHECKING:
     from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
     from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
     from sunshower.trident.declaration.declare import batches
-    from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
+    from sunshower.trident.declaration.stage_builder import InMemory, InSqlite, InZooKeeper
     from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
-    from sunshower.trident.spouts.batch_spout import BatchSpout
     from sunshower.trident.spouts.bounds import Bounds
     from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
     from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
     from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-    from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+    from sunshower.trident.spouts.port import BatchSpout, SpoutKind, TridentSpout
     from sunshower.trident.spouts.text import TextFileBatches
     from sunshower.trident.stages.plan import Skip
-    from sunshower.trident.states.factories import MemoryState, SqliteState
-    from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
-    from sunshower.trident.states.views import StaticState
+    from sunshower.trident.states.factories import (
+        MemoryState,
+        PostgresState,
+        RedisState,
+        SqliteState,
+        StaticState,
+        ZooKeeperState,
+    )
 
 __all__ = [
     "Aggregator",

@@ -13,7 +13,7 @@ from sunshower.actors import processes
 from sunshower.actors import worker as workers
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import CALL_S
-from sunshower.actors.packets.sockets import PacketSockets
+from sunshower.actors.packets import PacketSockets
 from sunshower.errors import ClusterError
 
 

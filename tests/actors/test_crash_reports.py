@@ -16,7 +16,7 @@ from sunshower.actors import event_log_files, flight_recorder
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
 from sunshower.runtime.control import flight_recorder as layout
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots, seeded
 from sunshower.runtime.worker import Worker

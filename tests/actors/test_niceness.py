@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 # Prints the niceness of each thread after n calls of `step_back`; one thread starts after them.
 PROGRAM = """
 import os, sys, threading
-from sunshower.actors.niceness import step_back
+from sunshower.actors.worker import step_back
 
 end = threading.Event()
 threads = [threading.Thread(target=end.wait) for _ in range(2)]

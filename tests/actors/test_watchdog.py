@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.actors import watchdog
+from sunshower.actors import worker
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
-from sunshower.actors.watchdog import Slow, SlowCalls
+from sunshower.actors.worker import Slow, SlowCalls
 from sunshower.runtime.control.flight_recorder import FlightRecorder, Running
 from sunshower.runtime.events.metrics import StuckCall
 from sunshower.runtime.plan import make_plan
@@ -75,7 +75,7 @@ def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -
     thread.start()
     until(partial(is_waiting, recorder, thread))
     reports = queue.Queue[Slow]()
-    watchdog.start(lambda: recorder, thread, 60.0, reports.put, slow_s=0.05)
+    worker.start(lambda: recorder, thread, 60.0, reports.put, slow_s=0.05)
     first, second = reports.get(timeout=30), reports.get(timeout=30)
     ends.set()
     thread.join()

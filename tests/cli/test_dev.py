@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 
 from sunshower.dev import units
 from sunshower.dev.kafka import brokers_seen_from
-from sunshower.dev.ports import HOST
+from sunshower.dev.servers import HOST
 from tests.conftest import Sunshower
 from tests.dev.test_keeper import gone
 from tests.leftovers import left_behind, marked

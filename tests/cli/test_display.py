@@ -9,8 +9,14 @@ import pytest
 from rich.console import Console
 
 from sunshower.cli.display import Display, Rates, RunResult, duration, sentence, summary
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    Latencies,
+    LatencyKind,
+    Snapshot,
+    TaskStats,
+    WorkerStats,
+)
 from sunshower.runtime.tasks.supervision import Health, Standing
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph

@@ -15,19 +15,20 @@ from packaging import markers
 from rich.console import Console
 
 from sunshower import installed
-from sunshower.cli.doctor import checks, packages
-from sunshower.cli.doctor.checks import (
+from sunshower.cli import doctor
+from sunshower.cli.doctor import (
     GIB,
     Check,
     Machine,
+    Package,
     Severity,
+    conclusion,
     machine_checks,
     machine_facts,
     package_check,
     python_checks,
+    show,
 )
-from sunshower.cli.doctor.command import conclusion, show
-from sunshower.cli.doctor.packages import Package
 from sunshower.installed import install_command
 from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
@@ -63,7 +64,7 @@ def test_without_the_repository_the_installed_package_says_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(installed, "ROOT", tmp_path)
-    found = packages.packages()
+    found = doctor.packages()
     assert {("ray", None), ("kazoo", "zookeeper")} <= {(one.name, one.extra) for one in found}
     assert not any(package.pinned for package in found)
 
@@ -72,23 +73,23 @@ def test_without_the_repository_the_installed_package_says_what_it_needs(
 def test_a_requirement_of_another_python_is_not_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
 ) -> None:
-    monkeypatch.setattr(packages, "in_repository", lambda: False)
+    monkeypatch.setattr(doctor, "in_repository", lambda: False)
     about = Message()
     for name in ("b", "a"):
         about["Provides-Extra"] = name
     for text in ('x; extra == "a"', 'y; python_version >= "3.12" and extra == "a"', "z"):
         about["Requires-Dist"] = text
     about["Requires-Dist"] = 'w; python_version < "3.12"'
-    monkeypatch.setattr(packages.metadata, "metadata", lambda _: about)
+    monkeypatch.setattr(doctor.metadata, "metadata", lambda _: about)
     this = markers.default_environment() | {"python_version": version}
     monkeypatch.setattr(markers, "default_environment", lambda: {**this})
-    checked = {(package.name, package.extra) for package in packages.packages()}
+    checked = {(package.name, package.extra) for package in doctor.packages()}
     other = ("w", None) if version == "3.11" else ("y", "a")
     assert checked == {("x", "a"), ("z", None), other}
 
 
 def test_the_core_and_every_extra_for_users_are_checked() -> None:
-    found = packages.packages()
+    found = doctor.packages()
     core = {package.name for package in found if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "msgspec", "pyarrow", "typer", "rich", "packaging"}
     assert {package.extra for package in found} == {
@@ -260,5 +261,5 @@ def test_json_has_every_finding(printed_by: PrintedBy) -> None:
 def test_a_core_that_cannot_work_is_a_failure(
     printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "packages", lambda: [Package("ray", None, ">=2", None, None)])
+    monkeypatch.setattr(doctor, "packages", lambda: [Package("ray", None, ">=2", None, None)])
     assert "The core cannot work: ray." in printed_by("doctor", status=1).out

@@ -30,7 +30,7 @@ from sunshower.cli.health import (
 )
 from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.statistics import status_fields
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sunshower.cli.metrics.command import TopologyCollector, observe
+from sunshower.cli.metrics import TopologyCollector, observe
 from tests.cli.conftest import Command, Write
 from tests.structure.reading import ROOT
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.cli.parameters import value_of, variants
+from sunshower.cli.experiment import value_of, variants
 
 DEFAULTS: dict[str, Any] = {"a": 1, "b": 0.5, "word": "x", "on": False, "any": None}
 

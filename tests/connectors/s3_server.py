@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 
 SECRET = "hunter2-planted"  # the key of the server
 

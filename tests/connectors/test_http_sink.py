@@ -15,7 +15,7 @@ import pytest
 from sunshower import Records, Retry, Secret, Topology
 from sunshower.clock import ManualClock
 from sunshower.connectors import HttpSink, http_sink
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable, UnknownField
 from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.testing import run

@@ -21,8 +21,8 @@ import pytest
 from sunshower import Bolt, Collector, Secret, Topology, Tuple, Unavailable
 from sunshower.clock import SystemClock
 from sunshower.connectors import HttpSource
-from sunshower.connectors.http_endpoint import EndpointLimits, HttpEndpoint
-from sunshower.dev.ports import Ports, answers
+from sunshower.connectors.http_source import EndpointLimits, HttpEndpoint
+from sunshower.dev.servers import Ports, answers
 from sunshower.errors import ConfigError, RecordMismatch
 from sunshower.testing import run as run_in_test
 from sunshower.topologies.components import Context

@@ -18,9 +18,7 @@ from pyarrow import parquet
 
 from sunshower import Topology
 from sunshower.connectors import ObjectBatches, ObjectFiles
-from sunshower.connectors.object_batches import _share
-from sunshower.connectors.object_files import _Writer
-from sunshower.connectors.object_folder import ObjectFolder
+from sunshower.connectors.objects import ObjectFolder, _share, _Writer
 from sunshower.errors import (
     ConfigError,
     IncompleteBatch,

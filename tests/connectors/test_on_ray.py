@@ -12,7 +12,7 @@ from sunshower import JsonLines, Records, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.clock import SystemClock
 from sunshower.connectors import HttpSink, HttpSource, PostgresTable
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import SALES, Sale, execute, sales
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.dev import classes
-from sunshower.dev.classes import archive_of
+from sunshower.dev import servers
 from sunshower.dev.jars import ZOOKEEPER, class_path
-from sunshower.dev.servers import Upkeep, find_java, silent
+from sunshower.dev.servers import Upkeep, archive_of, find_java, silent
 from sunshower.dev.zookeeper import ZooKeeper
 
 ONCE = "archiving the classes, once: the next start takes about half the time"
@@ -18,7 +17,7 @@ ONCE = "archiving the classes, once: the next start takes about half the time"
 
 @pytest.fixture(autouse=True)
 def _no_archive_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classes, "folder", lambda: tmp_path / "archives")
+    monkeypatch.setattr(servers, "folder", lambda: tmp_path / "archives")
 
 
 def is_used(path: Path, server: ZooKeeper) -> bool:

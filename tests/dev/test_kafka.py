@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from sunshower.dev.kafka import Kafka, brokers_seen_from, new_cluster_id
-from sunshower.dev.ports import answers
-from sunshower.dev.servers import Upkeep
+from sunshower.dev.servers import Upkeep, answers
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
 from tests.guarantee.deaths import until

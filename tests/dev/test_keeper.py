@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.dev.keeper_client import KeeperClient
+from sunshower.dev.servers import KeeperClient
 from sunshower.dev.units import start_time
 from sunshower.errors import ServerError
 
@@ -20,7 +20,7 @@ STUBBORN = ["sh", "-c", "trap '' TERM; echo ready; while true; do sleep 1000; do
 OWNER = """
 import sys
 from pathlib import Path
-from sunshower.dev.keeper_client import KeeperClient
+from sunshower.dev.servers import KeeperClient
 client = KeeperClient(Path(sys.argv[1]), remove=True)
 pids = [client.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
 if fork := "fork" in sys.argv:  # a child process that keeps all files of its parent open

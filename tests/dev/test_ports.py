@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.dev import ports
-from sunshower.dev.ports import HOST, Ports, answers, is_free
+from sunshower.dev import servers
+from sunshower.dev.servers import HOST, Ports, answers, is_free
 from sunshower.errors import ServerError
 
-CLAIM = "from sunshower.dev.ports import Ports; p = Ports(); print(p.claim(), flush=True); input()"
+CLAIM = (
+    "from sunshower.dev.servers import Ports; p = Ports(); print(p.claim(), flush=True); input()"
+)
 
 
 def test_no_two_claims_are_the_same() -> None:
@@ -34,8 +36,8 @@ def test_claims_are_outside_the_range_of_outgoing_connections() -> None:
 def test_a_port_in_use_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HOST, 0)) as server:
         taken = server.getsockname()[1]
-        monkeypatch.setattr(ports, "_FIRST", taken)
-        monkeypatch.setattr(ports, "_first_outgoing", lambda: taken + 1)
+        monkeypatch.setattr(servers, "_FIRST", taken)
+        monkeypatch.setattr(servers, "_first_outgoing", lambda: taken + 1)
         assert not is_free(taken)
         assert answers(taken)
         with pytest.raises(ServerError, match=f"no port from {taken} to {taken} is free"):
@@ -51,8 +53,8 @@ def test_a_claim_excludes_other_processes_until_its_process_ends(
     )
     assert other.stdout
     port = int(other.stdout.readline())
-    monkeypatch.setattr(ports, "_FIRST", port)
-    monkeypatch.setattr(ports, "_first_outgoing", lambda: port + 1)
+    monkeypatch.setattr(servers, "_FIRST", port)
+    monkeypatch.setattr(servers, "_first_outgoing", lambda: port + 1)
     holder = Ports()
     with pytest.raises(ServerError):
         holder.claim()
@@ -65,8 +67,8 @@ def test_a_claim_excludes_other_processes_until_its_process_ends(
 def test_released_ports_can_be_claimed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = Ports()
     port = holder.claim()
-    monkeypatch.setattr(ports, "_FIRST", port)
-    monkeypatch.setattr(ports, "_first_outgoing", lambda: port + 1)
+    monkeypatch.setattr(servers, "_FIRST", port)
+    monkeypatch.setattr(servers, "_first_outgoing", lambda: port + 1)
     holder.release()
     assert holder.claim() == port
     holder.release()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.dev import units
-from sunshower.dev.keeper_client import KeeperClient
+from sunshower.dev.servers import KeeperClient
 from sunshower.dev.units import Unit
 from sunshower.errors import ServerError
 from tests.dev.test_keeper import WAIT, gone

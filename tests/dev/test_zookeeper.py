@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from sunshower.dev.ports import HOST, answers
-from sunshower.dev.servers import Upkeep
+from sunshower.dev.servers import HOST, Upkeep, answers
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
 from tests.dev.test_keeper import gone

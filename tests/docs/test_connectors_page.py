@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sunshower import Topology
-from sunshower.connectors.object_folder import ObjectFolder
+from sunshower.connectors.objects import ObjectFolder
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports, answers
+from sunshower.dev.servers import Ports, answers
 from sunshower.testing import run
 from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import execute

@@ -13,8 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from sunshower.cli.metrics.command import PREFIX
-from sunshower.cli.metrics.families import FAMILIES, Kind
+from sunshower.cli.metrics import FAMILIES, PREFIX, Kind
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.tasks.supervision import WaitKind

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan

@@ -10,7 +10,7 @@ import typer.main
 
 from sunshower.cli import make_app
 from sunshower.config import Config
-from sunshower.runtime.events import trace_choice, trace_recorder
+from sunshower.runtime.events import trace_recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/TRACES.md").read_text(encoding="utf-8")
@@ -26,7 +26,8 @@ def test_the_example_is_a_test_that_passes() -> None:
 def test_limits_equal_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([a-z][^|]*) \| ([^|]+) \|$", PAGE, re.MULTILINE))
     assert rows["trees that one spout task begins to trace, replays first"] == (
-        f"{trace_choice.TREES_AT_ONCE:,} at once, then {trace_choice.TREES_PER_S:.0f} per second"
+        f"{trace_recorder.TREES_AT_ONCE:,} at once, "
+        f"then {trace_recorder.TREES_PER_S:.0f} per second"
     )
     assert rows["trees in one worker process"] == (
         f"the last {trace_recorder.TREES_MAX:,}, and {trace_recorder.BYTES_MAX >> 20} MiB"

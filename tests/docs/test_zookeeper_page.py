@@ -19,7 +19,7 @@ import pytest
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import StoreError, TopologyFailed
 from sunshower.runtime.inline import run_inline

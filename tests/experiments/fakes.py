@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sunshower.errors import ClusterError, LifecycleError
-from sunshower.experiments.workload import relayed
+from sunshower.experiments.experiment import relayed
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults

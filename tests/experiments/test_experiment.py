@@ -12,17 +12,26 @@ import pytest
 
 from sunshower import Topology
 from sunshower.errors import ClusterError, ExperimentError, TopologyFailed
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.recovery import Liveness, Recovers
-from sunshower.experiments.checkers.tracking import BoundedPending
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    BoundedPending,
+    Checker,
+    Duplicates,
+    Liveness,
+    Recovers,
+)
 from sunshower.experiments.evidence.outcome import Verdict
-from sunshower.experiments.experiment import Experiment, combinations, prepare
-from sunshower.experiments.experiment_run import run_experiment
-from sunshower.experiments.faults.fault_kinds import kill, pause
+from sunshower.experiments.experiment import (
+    Experiment,
+    Sink,
+    combinations,
+    numbers,
+    prepare,
+    relayed,
+    run_experiment,
+)
+from sunshower.experiments.faults.fault_kinds import component, kill, pause, task, worker
 from sunshower.experiments.faults.fault_plan import Step, at, every, random, until
-from sunshower.experiments.faults.targets import component, task, worker
-from sunshower.experiments.workload import Sink, numbers, relayed
 from sunshower.runtime.plan import Layout
 from tests.experiments.fakes import FakeCluster, FakeRun
 from tests.experiments.scripts import Script

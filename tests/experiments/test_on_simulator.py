@@ -10,21 +10,32 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.recovery import Liveness, Recovers
-from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.history_lines import from_lines, to_lines
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    BoundedPending,
+    Duplicates,
+    EachEdgeOnce,
+    Liveness,
+    NoPrematureAck,
+    Recovers,
+)
+from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.experiment import Experiment, prepare
-from sunshower.experiments.experiment_run import carry_out, run_experiment
-from sunshower.experiments.faults.commands import drain, rebalance
-from sunshower.experiments.faults.fault_kinds import expire, harmless, kill, pause
-from sunshower.experiments.faults.fault_plan import Step, at, every, random, until
-from sunshower.experiments.faults.targets import acker, anybody, component, master, spout, task
-from sunshower.experiments.shrinking import Steps, shrink
-from sunshower.experiments.swarm import swarm
-from sunshower.experiments.workload import relayed
+from sunshower.experiments.experiment import Experiment, carry_out, prepare, relayed, run_experiment
+from sunshower.experiments.faults.fault_kinds import (
+    acker,
+    anybody,
+    component,
+    expire,
+    harmless,
+    kill,
+    master,
+    pause,
+    spout,
+    task,
+)
+from sunshower.experiments.faults.fault_plan import Step, at, drain, every, random, rebalance, until
+from sunshower.experiments.swarm import Steps, shrink, swarm
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tracking.ids import NO_IDS, U64

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sunshower.experiments.faults.fault_kinds import Kill, Pause, kill, pause
+from sunshower.experiments.faults.fault_kinds import Kill, Pause, kill, master, pause, task
 from sunshower.experiments.faults.fault_plan import Step
-from sunshower.experiments.faults.targets import master, task
-from sunshower.experiments.shrinking import Steps, shrink
+from sunshower.experiments.swarm import Steps, shrink
 from tests.seeds import seeds
 
 NOISE = [Step(i, kill(task("sink", 0)), i) for i in range(24)]

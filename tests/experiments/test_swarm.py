@@ -7,11 +7,9 @@ from collections import Counter
 import pytest
 
 from sunshower import Topology
-from sunshower.experiments.experiment import Prepared, prepare
+from sunshower.experiments.experiment import Prepared, prepare, relayed
 from sunshower.experiments.faults.fault_kinds import Slowness, harmless
-from sunshower.experiments.faults.pace import Pace
-from sunshower.experiments.swarm import swarm
-from sunshower.experiments.workload import relayed
+from sunshower.experiments.swarm import Pace, swarm
 from sunshower.runtime.plan import Layout
 
 

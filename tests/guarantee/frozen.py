@@ -6,8 +6,7 @@ from sunshower import Counter, Number, Topology
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 
 
 def work(number: Number) -> None: ...

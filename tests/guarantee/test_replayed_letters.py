@@ -12,9 +12,7 @@ from sunshower import Bolt, DeadLetter, Records, Retry, Topology, count, tumblin
 from sunshower.errors import RequestFailed, RequestRefused, RequestTimeout, UnknownComponent
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.callers import SimCaller
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCaller, SimCluster, SimRun
 from sunshower.simulation.worker import Killed
 from tests.seeds import seeds
 

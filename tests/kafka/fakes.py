@@ -14,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.consuming.topic_watch import TopicWatch
+from sunshower.kafka.consuming.subscription import TopicWatch
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RetainedOffsets
@@ -197,7 +197,7 @@ class SpoutRig:
         self.topics = Topics(a=len(bounds))
         self.offsets = options.pop("kept", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
-        patch.setattr("sunshower.kafka.consuming.topic_watch.ThreadPoolExecutor", AtOnce)
+        patch.setattr("sunshower.kafka.consuming.subscription.ThreadPoolExecutor", AtOnce)
         usual: dict[str, Callable[[Any], Any]] = {
             "directory": lambda _: self.topics,
             "store": lambda _: self.offsets,

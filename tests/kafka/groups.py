@@ -10,10 +10,8 @@ from typing import Any
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup
-from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import SessionState
+from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup, by_range_of_threads
+from sunshower.state.tree import MemoryForest, MemoryTree, SessionState
 
 TIMEOUTS = GroupTimeouts()
 CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}

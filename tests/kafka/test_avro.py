@@ -16,8 +16,7 @@ from confluent_kafka import Message
 from confluent_kafka.serialization import SerializationError
 
 from sunshower.errors import ConfigError, KafkaUnreachable
-from sunshower.kafka.consuming.decoding import Translator, Undecodable
-from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.decoding import MessageBatch, Translator, Undecodable
 from sunshower.kafka.formats import Avro, Bytes
 
 SCHEMA = {

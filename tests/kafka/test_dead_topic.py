@@ -11,7 +11,7 @@ import pytest
 
 from sunshower import DeadLetter, Retry, Topology
 from sunshower.cli.dead.letters import read_topic
-from sunshower.cli.ui.letters import read_stores
+from sunshower.cli.ui.source import read_stores
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka.consuming.decoding import KafkaRecord
 from sunshower.kafka.formats import Format, Json

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.producing.messages import Message
-from sunshower.kafka.producing.producer import Producer
+from sunshower.kafka.producing.producer import Message, Producer
 
 UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "none"}
 

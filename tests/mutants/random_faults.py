@@ -7,10 +7,21 @@ from itertools import islice
 
 from numpy.random import Generator
 
-from sunshower.experiments.faults.commands import drain, rebalance
-from sunshower.experiments.faults.fault_kinds import Fault, cut, errors, kill, lossy, pause
-from sunshower.experiments.faults.fault_plan import Step, random
-from sunshower.experiments.faults.targets import acker, choose, master, node, spout, worker
+from sunshower.experiments.faults.fault_kinds import (
+    Fault,
+    acker,
+    choose,
+    cut,
+    errors,
+    kill,
+    lossy,
+    master,
+    node,
+    pause,
+    spout,
+    worker,
+)
+from sunshower.experiments.faults.fault_plan import Step, drain, random, rebalance
 from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
 

@@ -11,15 +11,18 @@ from unittest.mock import patch
 import numpy as np
 from numpy.random import Generator
 
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.delivery import AtLeastOnce
-from sunshower.experiments.checkers.failures import NoneTimedOut
-from sunshower.experiments.checkers.recovery import Liveness
-from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    BoundedPending,
+    Checker,
+    EachEdgeOnce,
+    Liveness,
+    NoneTimedOut,
+    NoPrematureAck,
+)
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.experiment import Experiment
-from sunshower.experiments.experiment_run import run_experiment
+from sunshower.experiments.experiment import Experiment, run_experiment
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.bolts import automatic_bolt
 from sunshower.runtime.tracking.ids import GENERATION_MASK

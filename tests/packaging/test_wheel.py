@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sunshower.cli.doctor.packages import packages
+from sunshower.cli.doctor import packages
 from tests.structure.reading import ROOT
 
 pytestmark = pytest.mark.xdist_group("packaging")

@@ -14,7 +14,7 @@ from sunshower.runtime.control.flight_recorder import FlightRecorder, read
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
+from sunshower.runtime.tasks.spouts.source import ReservationStore
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 

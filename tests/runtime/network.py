@@ -14,10 +14,9 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Health
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
-from sunshower.simulation.environment import SimEnvironment
-from sunshower.simulation.network import MASTER
+from sunshower.simulation.cluster import SimRun
+from sunshower.simulation.network import MASTER, SimEnvironment
 from sunshower.simulation.network import Network as SimNetwork
-from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import SimWorker
 from sunshower.simulation.world import SimConditions, World
 

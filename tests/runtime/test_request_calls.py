@@ -6,7 +6,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, RequestTimeout
-from sunshower.runtime.request_calls import Caller, send_until_answered
+from sunshower.runtime.queries import Caller, send_until_answered
 from sunshower.topologies.requests import Reply
 
 

@@ -199,10 +199,10 @@ def test_the_command_line_refuses_secrets_and_names_other_ways(
 def test_secrets_come_from_files_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sunshower.kafka.partitions import group_lag
+    from sunshower.kafka.partitions import broker_offsets
 
     seen: dict[str, object] = {}
-    monkeypatch.setattr(group_lag, "lags", lambda given, *_: seen.update(given) or [])
+    monkeypatch.setattr(broker_offsets, "lags", lambda given, *_: seen.update(given) or [])
     (tmp_path / "word").write_text(WORD + "\n")
     monkeypatch.setenv("KEY_WORD", WORD + "2")
     done = CliRunner().invoke(

@@ -17,15 +17,19 @@ from sunshower import Bolt, Context
 from sunshower.errors import SunshowerError
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
-from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets, StormLayout
+from sunshower.kafka.zookeeper.options import (
+    PlainLayout,
+    StoredOffsets,
+    StormLayout,
+    ZooKeeperDirectory,
+)
 from sunshower.state.backing import Mark
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import MemoryForest, MemoryTree
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident import MemoryState
-from sunshower.trident.coordination.stored_progress import StoredProgress
-from sunshower.trident.spouts.partition_log import PartitionLog
+from sunshower.trident.coordination.transactional_log import StoredProgress
+from sunshower.trident.spouts.partition_emitters import PartitionLog
 from tests.kafka.directories import publish, stand_up
 from tests.security.hostile import mutated_bytes, mutated_messagepack, mutated_value
 

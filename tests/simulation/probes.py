@@ -11,8 +11,7 @@ from typing import Any
 
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.testing import Shared
 from tests.contract.topologies import Item
 

@@ -11,8 +11,7 @@ from random import Random
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.contract.topologies import Paced, chain
 
 TOTAL = 60

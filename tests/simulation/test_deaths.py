@@ -10,7 +10,7 @@ from sunshower import Context
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimRun
 from sunshower.simulation.worker import Killed, SimWorker
 from tests.seeds import seeds
 from tests.simulation.probes import Work, all_done, submit, working

@@ -14,8 +14,7 @@ from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topolog
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.supervision import WaitKind
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.simulation.probes import Shared
 
 QUARTER_S = 900.0

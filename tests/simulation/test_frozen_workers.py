@@ -7,21 +7,29 @@ from dataclasses import replace
 import pytest
 
 from sunshower import Bolt, Context, Counter, Number, Topology
-from sunshower.experiments.checkers.delivery import AtLeastOnce
-from sunshower.experiments.checkers.recovery import Liveness
-from sunshower.experiments.checkers.tracking import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    EachEdgeOnce,
+    Liveness,
+    NoPrematureAck,
+)
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.experiment import Experiment
-from sunshower.experiments.experiment_run import run_experiment
-from sunshower.experiments.faults.fault_kinds import Fault, cut, isolate, pause
+from sunshower.experiments.experiment import Experiment, relayed, run_experiment
+from sunshower.experiments.faults.fault_kinds import (
+    Fault,
+    acker,
+    component,
+    cut,
+    isolate,
+    master,
+    pause,
+    spout,
+)
 from sunshower.experiments.faults.fault_plan import at
-from sunshower.experiments.faults.targets import acker, component, master, spout
-from sunshower.experiments.workload import relayed
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.seeds import seeds
 
 OUTAGE_S, REPLACED_S, RESUMED_S = 120.0, 60.0, 30.0

@@ -10,8 +10,7 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.contract.topologies import Item, Keep, relay
 from tests.runtime.logs import Log, Reader
 from tests.seeds import seeds

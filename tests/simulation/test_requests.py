@@ -32,9 +32,7 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.callers import SimCaller
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCaller, SimCluster, SimRun
 from sunshower.simulation.worker import Killed
 from tests.seeds import seeds
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from sunshower import Bolt, Context, Spout, Topology
+from sunshower.runtime.events.trace_recorder import Traces, TupleTrace
 from sunshower.runtime.plan import Layout
-from sunshower.runtime.tuple_traces import Traces, TupleTrace
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.topologies.operators.aggregators import count
 from tests.contract.topologies import Item, Keep, Paced, relay
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from tests.spark.conftest import require_spark
 from tests.structure.reading import ROOT
 

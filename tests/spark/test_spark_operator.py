@@ -10,11 +10,11 @@ import pytest
 
 from sunshower.errors import SparkLost, StateMismatch, StoreUnreachable, TransformFailed
 from sunshower.records import Schema
-from sunshower.spark_integration.operator import BatchRows, SparkOperator
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
+from sunshower.spark_integration.steps import BatchRows, SparkOperator
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.stages.port import Waiting
+from sunshower.trident.stages.plan import Waiting
 from tests.spark.scripted import ScriptedPlace
 from tests.trident.rigs.one_process import Runner, collected, stub_stream
 

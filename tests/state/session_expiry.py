@@ -6,7 +6,7 @@ import re
 import socket
 import struct
 
-from sunshower.dev.ports import HOST
+from sunshower.dev.servers import HOST
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 

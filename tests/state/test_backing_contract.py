@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import ConfigError, StoreError, WrongVersion
-from sunshower.state.backing import Backing, Home, Mark
-from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
-from sunshower.state.sqlite_backing import SqliteBacking
-from sunshower.state.sqlite_backing import homes as sqlite_homes
+from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
+from sunshower.state.sqlite import SqliteBacking
+from sunshower.state.sqlite import homes as sqlite_homes
 from sunshower.state.zookeeper_backing import ZooKeeperBacking
 from sunshower.state.zookeeper_backing import homes as zookeeper_homes
 from sunshower.state.zookeeper_tree import ZooKeeperTree

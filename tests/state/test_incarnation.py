@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import incarnation
+from sunshower.state.tree import MemoryForest, MemoryTree, incarnation
 
 
 def test_all_clients_get_the_same_incarnation_of_the_same_folders() -> None:

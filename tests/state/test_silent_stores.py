@@ -18,7 +18,7 @@ from sunshower.errors import StoreUnreachable
 from sunshower.state.backing import Home, Mark
 from sunshower.state.postgres_backing import PostgresBacking
 from sunshower.state.redis_backing import RedisBacking
-from sunshower.state.sqlite_backing import SqliteBacking
+from sunshower.state.sqlite import SqliteBacking
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 

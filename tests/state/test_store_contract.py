@@ -15,9 +15,8 @@ import pytest
 
 from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
 from sunshower.state import sqlite_tree
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.tree import Node, SessionState, Tree
+from sunshower.state.tree import MemoryForest, MemoryTree, Node, SessionState, Tree
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.session_expiry import expire
 

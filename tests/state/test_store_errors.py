@@ -14,10 +14,9 @@ import pytest
 
 from sunshower.errors import StoreError, StoreUnreachable
 from sunshower.state.backing import Home, Mark
-from sunshower.state.sqlite import errors
-from sunshower.state.sqlite_backing import SqliteBacking
-from sunshower.state.sqlite_backing import homes as sqlite_homes
-from sunshower.state.sqlite_results import SqliteResults
+from sunshower.state.results import SqliteResults
+from sunshower.state.sqlite import SqliteBacking, errors
+from sunshower.state.sqlite import homes as sqlite_homes
 from sunshower.state.sqlite_tree import SqliteTree
 
 HOME = Home("counts", 0)

@@ -10,7 +10,7 @@ import pytest
 
 from sunshower import versions
 from sunshower.errors import VersionMismatch
-from sunshower.state.sqlite_results import SqliteResults
+from sunshower.state.results import SqliteResults
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
 

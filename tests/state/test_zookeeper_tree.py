@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import (
     NodeExists,

@@ -99,7 +99,7 @@ EXTENSIONS = {
 }  # without one the rest still runs
 
 # These import the modules of a user's program, by names that come with it.
-IMPORT_USER_MODULES = {"sunshower.actors.shipping", "sunshower.actors.programs.program"}
+IMPORT_USER_MODULES = {"sunshower.actors.shipping", "sunshower.actors.programs"}
 
 # External library → the packages that may import it. Each needs a row; a module of the standard
 # library needs one only if few packages may use it.

@@ -15,7 +15,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, What, decode, encode
-from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.events.log_lines import RateLimitedLog
 from sunshower.runtime.plan import Layout, Task, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue

@@ -31,12 +31,12 @@ PACKAGES = (
     *("sunshower.connectors", "sunshower.testing", "sunshower.dev", "sunshower.experiments"),
     *("sunshower.simulation", "sunshower.errors"),
     # what the functions of these return
-    *("sunshower.topologies.streams", "sunshower.topologies.stream_handle"),
-    *("sunshower.topologies.operators.joins.joined_streams", "sunshower.dev.jars"),
+    *("sunshower.topologies.streams", "sunshower.topologies.streams"),
+    *("sunshower.topologies.operators.joins.keyed_tables", "sunshower.dev.jars"),
     *("sunshower.topologies.operators.record_operators", "sunshower.topologies.operators.stages"),
-    *("sunshower.trident.declaration.streams", "sunshower.trident.declaration.row_stream"),
+    *("sunshower.trident.declaration.streams", "sunshower.trident.declaration.persisted"),
 )
-LEFT_OUT = "sunshower/cli/profiles/flame_graph.py"  # its strings are SVG
+LEFT_OUT = "sunshower/cli/profiles/command.py"  # its strings are SVG
 # Remedies in other programs and libraries, and names of examples: a new remedy that none of our
 # interfaces has must be corrected, or added here with what has it.
 ELSEWHERE: Mapping[str, str] = {

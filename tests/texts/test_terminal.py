@@ -134,7 +134,7 @@ def test_tracebacks_of_commands_are_escaped_and_without_secrets(
         raise ValueError(f"{Secret('planted-word').reveal()} {HOSTILE}")
 
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(sys.modules["sunshower.cli.doctor.command"], "all_checks", fail)
+    monkeypatch.setattr(sys.modules["sunshower.cli.doctor"], "all_checks", fail)
     with pytest.raises(ValueError, match="planted") as raised:
         sunshower.cli.main(["doctor"])
     sys.excepthook(raised.type, raised.value, raised.tb)  # as for an uncaught exception

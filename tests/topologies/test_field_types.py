@@ -30,10 +30,10 @@ import pytest
 
 from sunshower import Bolt, Context, JsonLines, Spout, run_inline
 from sunshower import Topology as RightTopology
-from sunshower.arrow.field_kinds import records_of
+from sunshower.arrow.record_columns import records_of
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch
-from sunshower.kafka.producing.messages import as_bytes
+from sunshower.kafka.producing.producer import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster

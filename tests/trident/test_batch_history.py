@@ -10,13 +10,11 @@ import pytest
 
 from sunshower import Context, Topology
 from sunshower.errors import ClusterError
-from sunshower.experiments.evidence.batch_evidence import BatchAttempt, batch_figures, batches_of
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.history_lines import from_lines, to_lines
-from sunshower.experiments.report.series import make_series
+from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
+from sunshower.experiments.evidence.outcome import BatchAttempt, batch_figures, batches_of
+from sunshower.experiments.report.drawing import make_series
 from sunshower.runtime.events.event_log import What
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
 from tests.experiments.scripts import Script
 

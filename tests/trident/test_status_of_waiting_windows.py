@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from sunshower import Topology, count
-from sunshower.cli.statistics.json_status import status_fields
-from sunshower.cli.statistics.load_tables import watermark_lines
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.cli.statistics import status_fields, watermark_lines
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.trident import InMemory, MemoryState, batches
 from tests.topologies.operators.windows.event_time_swarm import (
     FAR,

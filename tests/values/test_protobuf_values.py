@@ -24,8 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import UnreadableRecord
-from sunshower.kafka.formats import Json, MessagePack
-from sunshower.kafka.protobuf_format import Protobuf
+from sunshower.kafka.formats import Json, MessagePack, Protobuf
 from tests.values import annotated
 
 WELL_KNOWN = ("timestamp", "duration", "struct", "wrappers")

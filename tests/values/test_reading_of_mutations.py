@@ -18,8 +18,7 @@ import msgpack
 import pytest
 
 from sunshower.errors import UnreadableRecord
-from sunshower.kafka.formats import Json, MessagePack
-from sunshower.kafka.protobuf_format import Protobuf
+from sunshower.kafka.formats import Json, MessagePack, Protobuf
 from sunshower.scalars import json_text
 from tests.kafka import sale_pb2
 from tests.kafka.test_protobuf import Sale, sale

@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 
 from sunshower import Bolt, Counter, Number, Topology
-from sunshower.cli.dead.letters import StoredLetter
-from sunshower.cli.dead.replays import Ask
+from sunshower.cli.dead.letters import Ask, StoredLetter
 from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
+    WINDOWS_S,
     Activity,
     Counts,
     FailurePlace,
     InputStream,
+    Latencies,
+    LatencyKind,
     Snapshot,
     StuckCall,
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.events.time_windows import WINDOWS_S
+from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces, root_number
 from sunshower.runtime.plan import Plan, Task, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.runtime.tuple_traces import NO_TRACES, Traces, root_number
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
 from tests.web.prepared_trees import shop_trees
 

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from sunshower import Counter, Topology
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.statistics import status_fields
 from sunshower.cli.traces.facts import traces_fields
-from sunshower.cli.ui.protection import HEADERS, is_own_host
+from sunshower.cli.ui.application import HEADERS, is_own_host
 from sunshower.cli.ui.server import served_page
 from sunshower.errors import ClusterError, ConfigError
-from sunshower.runtime.tuple_traces import Traces
+from sunshower.runtime.events.trace_recorder import Traces
 from sunshower.texts import json_of
 from tests.web.conftest import TOKEN, ask
 from tests.web.prepared import HOSTILE, HostileSource, Prepared, PreparedSource, huge, quiet, shop

@@ -15,7 +15,7 @@ from sunshower.cli.formatting import echo, echo_json, number_of
 from sunshower.cli.run import AsJson
 
 if TYPE_CHECKING:
-    from sunshower.actors.nodes.local_head import LocalHead
+    from sunshower.actors.local_head import LocalHead
 
 Port = Annotated[
     int,
@@ -42,7 +42,7 @@ def up(port: Port = 6379, cpus: Cpus = None) -> None:
     It runs until `sunshower ray down`. Then `sunshower submit FILE.py` uses it, and so does
     `sunshower run FILE.py --address auto`, which need not start one.
     """
-    from sunshower.actors.nodes import local_head
+    from sunshower.actors import local_head
 
     with _locked() as folder:
         if head := local_head.find(folder):
@@ -57,7 +57,7 @@ def up(port: Port = 6379, cpus: Cpus = None) -> None:
 @ray.command()
 def down() -> None:
     """End the Ray that `up` started, and all topologies on it. Another Ray is left alone."""
-    from sunshower.actors.nodes import local_head
+    from sunshower.actors import local_head
 
     with _locked() as folder:
         if head := local_head.find(folder):
@@ -68,7 +68,7 @@ def down() -> None:
 @ray.command()
 def status(as_json: AsJson = False) -> None:
     """Show whether the Ray that `up` started runs, and its address."""
-    from sunshower.actors.nodes import local_head
+    from sunshower.actors import local_head
 
     with _locked() as folder:
         head = local_head.find(folder)

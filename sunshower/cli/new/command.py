@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from packaging.utils import canonicalize_name
 
-from sunshower.cli.doctor.packages import requirements
+from sunshower.cli.doctor import requirements
 from sunshower.cli.formatting import echo
 from sunshower.errors import ProjectError
 

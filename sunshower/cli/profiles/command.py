@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
 
 from sunshower.cli.cluster_options import Address, Name, connect, known_component
-from sunshower.cli.formatting import Terminal, echo, number_of, print_lines
+from sunshower.cli.formatting import Terminal, echo, new_table, number_of, print_lines
 from sunshower.errors import ClusterError, ConfigError, LifecycleError, SourceError
-from sunshower.texts import utf8
+from sunshower.runtime.profiles import (
+    RUNTIME,
+    WORKER,
+    Profile,
+    Stacks,
+    TimePart,
+    colour_part,
+    frame_from,
+    frames_of,
+    split_time,
+)
+from sunshower.texts import printable, utf8
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
-    from sunshower.runtime.profiles.stacks import Profile
 
 _SECONDS_MAX = 300.0
 
@@ -82,7 +99,7 @@ def profile(
     py-spy (the extra `profile`) takes 100 samples per second. If py-spy is missing or not
     permitted, a thread in the worker takes them, and the command prints this.
     """
-    from sunshower.actors.profiles.recording import record
+    from sunshower.actors.profile_recording import record
 
     if not 1.0 <= seconds <= _SECONDS_MAX:
         raise ConfigError(f"--seconds {seconds:g} is not between 1 and {_SECONDS_MAX:g}")
@@ -110,7 +127,7 @@ def profile(
             f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
     _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
-    from sunshower.cli.profiles.forms import time_table
+    from sunshower.cli.profiles.command import time_table
 
     Terminal().print(time_table(found, component))
     echo(f"{sum(found.stacks.values()):,} samples are in {output}.")
@@ -145,8 +162,7 @@ def _remarks(found: Profile) -> list[str]:
 
 
 def _content(found: Profile, form: ProfileFormat, title: str) -> str:
-    from sunshower.cli.profiles.flame_graph import flame_graph
-    from sunshower.cli.profiles.forms import collapsed, speedscope
+    from sunshower.cli.profiles.command import collapsed, flame_graph, speedscope
 
     match form:
         case ProfileFormat.FLAMEGRAPH:
@@ -184,3 +200,203 @@ def _write(output: Path, content: str) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise SourceError(f"{output} cannot be written: {error.strerror or error}") from None
+
+
+# ---- flame graph ---------------------------------------------------------------------------------
+# Draws stacks as a flame graph: one SVG file that loads no other file.
+#
+# The outermost function is at the top, and a box is as wide as the share of samples in which its
+# function, or one that it called, was running. A click on a box shows it in the full width.
+
+_WIDTH, _ROW, _TOP = 1200, 18, 66
+_NARROWEST = 0.0005  # of the whole: boxes below are left out
+_CHARACTER = 6.6  # width of one, in the font below
+_COLOURS = {
+    TimePart.USER: "#f4a259",
+    TimePart.OPERATORS: "#b5d99c",
+    TimePart.SERIALISATION: "#9bc1e8",
+    TimePart.RECORDS: "#e3b7c8",
+    TimePart.ROUTING: "#c9b6e4",
+    TimePart.TRACKING: "#d4c4b0",
+    TimePart.SPOUTS: "#a9dcd6",
+    TimePart.BOLTS: "#c8d5b9",
+    TimePart.REST: "#d3d6da",
+    TimePart.WAITING: "#eef0f2",
+}
+_LIBRARY = "#f7dfa5"
+
+
+@dataclass
+class _Node:
+    text: str
+    count: int = 0
+    children: dict[str, _Node] = field(default_factory=dict)
+
+
+def flame_graph(stacks: Stacks, title: str) -> str:
+    """The text of an SVG file."""
+    root = _Node("all")
+    for stack, count in sorted(stacks.items()):
+        node = root
+        node.count += count
+        for text in stack.split(";"):
+            node = node.children.setdefault(text, _Node(text))
+            node.count += count
+    boxes = list(_boxes(root, root.count))
+    depth = max(row for row, _, _ in boxes) + 1
+    height = _TOP + depth * _ROW + 12
+    body = "\n".join(_box(row, left, node, root.count) for row, left, node in boxes)
+    script = files("sunshower.cli.profiles").joinpath("flame_graph.js").read_text("utf-8")
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-size="11"
+ font-family="ui-monospace, monospace" role="img" aria-label="{_safe(title)}">
+<style>
+.box {{ cursor: pointer }}
+.box:hover rect {{ stroke: #333 }}
+text {{ fill: #1d1f21 }}
+</style>
+<rect width="100%" height="100%" fill="#ffffff"/>
+<text x="8" y="20" font-size="15">{_safe(title)}</text>
+<text x="8" y="37">{root.count:,} samples. Click a box to enlarge it, the top box for all.</text>
+{_legend()}
+<g id="boxes">
+{body}
+</g>
+<script><![CDATA[
+{script}]]></script>
+</svg>
+"""
+
+
+def _boxes(root: _Node, total: int) -> Iterator[tuple[int, int, _Node]]:
+    """Row, samples to its left, and node, of each box that is wide enough."""
+    waiting = [(0, 0, root)]
+    while waiting:
+        row, left, node = waiting.pop()
+        yield row, left, node
+        for child in node.children.values():
+            if child.count >= _NARROWEST * total:
+                waiting.append((row + 1, left, child))
+            left += child.count
+
+
+def _box(row: int, left: int, node: _Node, total: int) -> str:
+    x, width = left / total * _WIDTH, node.count / total * _WIDTH
+    y = _TOP + row * _ROW
+    name = frame_from(node.text).name
+    room = int((width - 6) / _CHARACTER)
+    label = name if len(name) <= room else f"{name[: room - 1]}…" if room > 2 else ""
+    share = f"{node.count:,} samples, {node.count / total:.1%}"
+    return (
+        f'<g class="box" data-x="{left}" data-w="{node.count}" data-name="{_safe(name)}">'
+        f"<title>{_safe(node.text)}: {share}</title>"
+        f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}" rx="1" '
+        f'fill="{_colour(node.text)}"/>'
+        f'<text x="{x + 3:.2f}" y="{y + 13}">{_safe(label)}</text></g>'
+    )
+
+
+def _colour(text: str) -> str:
+    frame = frame_from(text)
+    if frame.file == "<none>":  # a thread, or what stands for several frames
+        return _COLOURS[TimePart.REST]
+    part = colour_part(frame)
+    return _LIBRARY if part is None else _COLOURS[part]
+
+
+def _legend() -> str:
+    shown, x = [], 8
+    for name, colour in [*_COLOURS.items(), ("libraries", _LIBRARY)]:
+        shown.append(
+            f'<rect x="{x}" y="45" width="11" height="11" fill="{colour}" stroke="#999"/>'
+            f'<text x="{x + 15}" y="55">{name}</text>'
+        )
+        x += 32 + int(len(name) * _CHARACTER)
+    return "\n".join(shown)
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))
+
+
+# ---- forms ---------------------------------------------------------------------------------------
+
+_COLUMNS = (TimePart.USER, TimePart.OPERATORS, TimePart.SERIALISATION)
+
+
+def time_table(found: Profile, component: str | None = None) -> RenderableType:
+    """Where the time of the sampled workers went; the component that was asked for comes first."""
+    split = split_time(found.stacks)
+    total: Counter[TimePart] = sum(split.values(), Counter())
+    table = new_table(
+        "component",
+        numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
+        title=_title(found, total.total()),
+    )
+    names = sorted(split, key=lambda one: (one != component, one == WORKER, -split[one].total()))
+    for name in names:
+        _add(table, name or "(no task)", split[name], total.total())
+    _add(table, "all", total, total.total())
+    return Group(table, _runtime_line(total))
+
+
+def collapsed(stacks: Stacks) -> str:
+    """One line for each stack, `thread;frame;frame 12`, as the tools for flame graphs read it."""
+    return "".join(f"{stack} {count}\n" for stack, count in sorted(stacks.items()))
+
+
+def speedscope(stacks: Stacks, title: str) -> str:
+    """A JSON text for speedscope, with a profile for each thread."""
+    numbers: dict[str, int] = {}
+    frames: list[dict[str, Any]] = []
+    threads: dict[str, tuple[list[list[int]], list[int]]] = {}
+    for stack, count in sorted(stacks.items()):
+        samples, weights = threads.setdefault(stack.partition(";")[0], ([], []))
+        for frame in frames_of(stack):
+            if str(frame) not in numbers:
+                numbers[str(frame)] = len(frames)
+                frames.append({"name": frame.name, "file": frame.file, "line": frame.line})
+        samples.append([numbers[str(frame)] for frame in frames_of(stack)])
+        weights.append(count)
+    profiles = [
+        {
+            "type": "sampled",
+            "name": thread,
+            "unit": "none",
+            "startValue": 0,
+            "endValue": sum(weights),
+            "samples": samples,
+            "weights": weights,
+        }
+        for thread, (samples, weights) in threads.items()
+    ]
+    return json.dumps(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "name": title,
+            "exporter": "sunshower",
+            "shared": {"frames": frames},
+            "profiles": profiles,
+        }
+    )
+
+
+def _title(found: Profile, samples: int) -> str:
+    samplers = sorted(set(found.samplers.values()))
+    workers = number_of(len(found.samplers), "worker")
+    return f"{samples:,} samples of {workers}, by {' and '.join(samplers)}"
+
+
+def _add(table: Table, name: str, parts: Counter[TimePart], of: int) -> None:
+    runtime = sum(parts[part] for part in RUNTIME)
+    counts = [*(parts[part] for part in _COLUMNS), runtime, parts[TimePart.WAITING]]
+    table.add_row(name, *(_share(count, of) for count in (parts.total(), *counts)))
+
+
+def _runtime_line(total: Counter[TimePart]) -> str:
+    parts = ", ".join(f"{part.value} {_share(total[part], total.total())}" for part in RUNTIME)
+    return f"The runtime: {parts}."
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count / of:.1%}" if of else ""

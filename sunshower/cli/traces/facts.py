@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from sunshower.errors import ClusterError
+from sunshower.runtime.events.trace_recorder import Traces, TupleTrace
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.tuple_traces import Traces, TupleTrace
 
 _LISTED_MAX = 50  # of each list of the page
 

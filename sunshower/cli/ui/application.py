@@ -2,29 +2,264 @@
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
 import json
+import socket
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sunshower.cli.ui.experiments import ExperimentFolders
-from sunshower.cli.ui.protection import TOKEN_HEADER, Protection, has_token
 from sunshower.cli.ui.source import Facts, TopologySource
-from sunshower.errors import SunshowerError
+from sunshower.errors import ExperimentError, SunshowerError
+from sunshower.experiments.evidence.outcome import Outcome
+from sunshower.experiments.report.drawing import counted, outcome_summary
+from sunshower.experiments.runner.run_folders import (
+    PLAN,
+    REPORT,
+    RunFolder,
+    figures_of_all,
+    points_of,
+    run_paths,
+)
 from sunshower.texts import json_of
 
 CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
+
+
+# ---- protection ----------------------------------------------------------------------------------
+# Protects the page: checks the Host header, adds headers to answers, and checks the token.
+#
+# A page of another site can send requests to a server on loopback. It cannot read the answers,
+# because they have no CORS headers. With a DNS name of its own that leads to this machine it
+# could, so only names of this machine are accepted as Host. Such a page could still make the
+# server work, so browsers that say that a request comes from another site get the page itself, and
+# nothing else. Actions need a token that only the user has.
+
+TOKEN_HEADER = "X-Sunshower-Token"  # noqa: S105 - the name of a header
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OTHER_SITES = ("cross-site", "same-site")  # as browsers say in Sec-Fetch-Site
+
+
+# ---- experiments ---------------------------------------------------------------------------------
+
+LISTED_MAX = 200
+EVIDENCE_MAX = 200  # lines of one checker
+RECOVERIES_MAX = 50
+MEMBERS_MAX = 200  # of a sweep
+_PLAN_FIELDS = ("about", "cluster", "topology", "layout", "seed", "parameters", "command", "begun",
+                "ended")  # fmt: skip
+
+
+class ExperimentFolders:
+    """The runs below a folder. A run has the name NAME/TIME, and one of a sweep NAME/TIME/001.
+
+    Called on several threads.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def experiments(self) -> dict[str, Any]:
+        """The newest runs, LISTED_MAX at most, and how many there are."""
+        paths = run_paths(self._root)
+        rows = [self._row(path) for path in paths[:LISTED_MAX]]
+        return {"folder": str(self._root), "count": len(paths), "runs": rows}
+
+    def experiment(self, run: str) -> dict[str, Any]:
+        """What the report of a run or a group has. Raises SunshowerError."""
+        folder = self._folder(run)
+        facts = {
+            "run": run,
+            "experiment": folder.name,
+            "is_group": folder.is_group,
+            **{name: folder.plan.get(name) for name in _PLAN_FIELDS},
+            "verdict": folder.verdict,
+            "charts": sorted(path.stem for path in folder.path.glob("*.png")),
+            "has_report": (folder.path / REPORT).is_file(),
+        }
+        if folder.is_group:
+            return {**facts, **_group(folder)}
+        return {**facts, **(_outcome(folder.outcome) if folder.is_over else _unfinished(folder))}
+
+    def chart(self, run: str, name: str) -> bytes:
+        """A chart of a run as PNG. Raises SunshowerError."""
+        folder = self._folder(run)
+        for path in folder.path.glob("*.png"):
+            if path.stem == name:
+                return path.read_bytes()
+        raise ExperimentError(f"the run {run} has no chart {name!r}")
+
+    def report(self, run: str) -> bytes:
+        """The report of a run, an HTML page. Raises SunshowerError."""
+        path = self._folder(run).path / REPORT
+        if not path.is_file():
+            raise ExperimentError(
+                f"the run {run} has no {REPORT}; make one with: sunshower experiment show "
+                f"{path.parent} --report"
+            )
+        return path.read_bytes()
+
+    def _row(self, path: Path) -> dict[str, Any]:
+        run = path.relative_to(self._root).as_posix()
+        folder = RunFolder(path)
+        try:
+            members = len(folder.runs) if folder.is_group else None
+            facts = {name: folder.plan[name] for name in ("experiment", "cluster", "seed", "begun")}
+            return {"run": run, **facts, "members": members, "verdict": folder.verdict}
+        except SunshowerError as error:
+            return {"run": run, "experiment": path.parent.name, "error": str(error)}
+
+    def _folder(self, run: str) -> RunFolder:
+        """The folder of a run below the root, and no other folder."""
+        parts = PurePosixPath(run).parts
+        path = self._root.joinpath(*parts)
+        is_name = len(parts) in (2, 3) and not {"..", "/"} & set(parts) and "\0" not in run
+        if (
+            is_name
+            and (path / PLAN).is_file()
+            and path.resolve().is_relative_to(self._root.resolve())
+        ):
+            return RunFolder(path)
+        raise ExperimentError(f"there is no run {run!r} in {self._root}")
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    findings = [
+        {
+            **asdict(finding),
+            "evidence": finding.evidence[:EVIDENCE_MAX],
+            "evidence_count": len(finding.evidence),
+        }
+        for finding in outcome.findings
+    ]
+    return {
+        "summary": outcome_summary(outcome),
+        "findings": findings,
+        "recoveries": [
+            {**asdict(one), "seconds": one.seconds} for one in outcome.recoveries[:RECOVERIES_MAX]
+        ],
+        "recovery": {
+            "count": len(outcome.recoveries),
+            "longest_s": outcome.recovery_s,
+            "never": outcome.never_recovered,
+        },
+        "figures": {**outcome.figures, "seconds": outcome.seconds},
+        "versions": outcome.versions,
+        "undone": outcome.undone,
+    }
+
+
+def _unfinished(folder: RunFolder) -> dict[str, Any]:
+    try:
+        folder.outcome  # noqa: B018 - its error says why there is none, and the way out
+    except ExperimentError as error:
+        return {"error": str(error)}
+    return {"error": None}
+
+
+def _group(folder: RunFolder) -> dict[str, Any]:
+    points = points_of(folder)
+    rows = [{"run": name, **asdict(point)} for name, point in points]
+    known = [point.recovery_s for _, point in points if point.recovery_s is not None]
+    return {
+        "summary": counted([point.verdict for _, point in points], "run"),
+        "members": rows[:MEMBERS_MAX],
+        "recovery": {
+            "count": len(known),
+            "longest_s": max(known, default=None),
+            "never": sum(not point.recovers for _, point in points),
+        },
+        "figures": figures_of_all(folder) if folder.is_over else {},
+    }
+
+
+# ---- application ---------------------------------------------------------------------------------
+
+
+class Protection:
+    """Refuses requests with a foreign Host header, or made by another site; adds HEADERS to every
+    answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        if not is_own_host(headers.get("host", ""), self._hosts):
+            refusal = PlainTextResponse(
+                "The Host header names no address of this server. Open the page at the address "
+                "that the command has printed.\n",
+                status_code=400,
+            )
+            await refusal(scope, receive, with_headers)
+        elif headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"] != "/":
+            refusal = PlainTextResponse("A page of another site asks.\n", status_code=403)
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+
+def own_hosts(host: str) -> set[str]:
+    """The names of this machine that browsers may use for a server that listens at `host`."""
+    return {"localhost", host, socket.gethostname(), socket.getfqdn()}
+
+
+def is_own_host(header: str, hosts: Collection[str]) -> bool:
+    """Return whether a Host header is an IP address, which no DNS answer can redirect, or one of
+    `hosts`."""
+    name = header.lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in hosts
+    return True
+
+
+def has_token(request: Request, token: str) -> bool:
+    """Return whether a request has the token, compared in constant time."""
+    given = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+# ---- application ---------------------------------------------------------------------------------
 
 
 def make_application(

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from sunshower.cli.ui.application import make_application
-from sunshower.cli.ui.experiments import ExperimentFolders
-from sunshower.cli.ui.protection import own_hosts
+from sunshower.cli.ui.application import ExperimentFolders, make_application, own_hosts
 from sunshower.cli.ui.source import TopologySource
 from sunshower.errors import ConfigError
 

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from glob import escape
+from itertools import count
+from math import inf, isfinite, nextafter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all
-from sunshower.cli.dead.replays import Ask, ask_of, not_replayed
-from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
-from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts, why_silent
-from sunshower.cli.ui.letters import (
-    ReadLetters,
-    find_letter,
-    letter_facts,
-    list_facts,
-    read_stores,
-    selection_of,
+from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all, known_component
+from sunshower.cli.dead.letters import (
+    Ask,
+    Found,
+    Selection,
+    StoredLetter,
+    ask_of,
+    marks_of,
+    not_replayed,
+    read_letters,
+    replayed,
 )
-from sunshower.cli.ui.replays import ReplaysByTopology
-from sunshower.errors import ClusterError, SunshowerError
+from sunshower.cli.health import task_error_text
+from sunshower.cli.statistics import component_numbers, status_fields, task_numbers
+from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
+from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
+from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.tuple_traces import NO_TRACES, Traces
+from sunshower.runtime.events.metrics import ALL, NAMES, Snapshot, TaskStats
+from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.texts import clip, describe_error, printable
+from sunshower.topologies.graph import Component
+from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DeadLetter, LetterStore
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
@@ -30,6 +46,371 @@ if TYPE_CHECKING:
 _FRESH_S = 0.5  # an overview is shared by requests within this time
 Look = Callable[[str], Overview]
 Facts = dict[str, Any]  # what JSON can represent
+
+
+# ---- replays -------------------------------------------------------------------------------------
+
+_REPLAY_ERRORS_MAX = 5  # that are shown
+_ERROR_BYTES = 2_000
+
+
+@dataclass
+class _Replay:
+    total: int
+    outcomes: Counter[str | None] = field(default_factory=Counter)  # None: not settled
+    errors: list[str] = field(default_factory=list)
+    is_running: bool = True
+
+    def note_error(self, error: BaseException) -> None:
+        if len(self.errors) < _REPLAY_ERRORS_MAX:
+            text = str(error) if isinstance(error, SunshowerError) else describe_error(error)
+            self.errors.append(clip(text, _ERROR_BYTES))
+
+
+class ReplaysByTopology:
+    """The last replay of each topology."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        """`wall`: Unix time, in seconds."""
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._last: dict[str, _Replay] = {}
+
+    def start(self, name: str, letters: Sequence[StoredLetter], ask: Ask) -> None:
+        """Replay letters on a thread. Raises ClusterError while another replay runs."""
+        with self._lock:
+            before = self._last.get(name)
+            if before is not None and before.is_running:
+                raise ClusterError(f"dead letters of {name!r} are being replayed; wait for the end")
+            self._last[name] = found = _Replay(len(letters))
+        work = (found, name, letters, ask)
+        threading.Thread(target=self._run, args=work, daemon=True).start()
+
+    def progress(self, name: str) -> dict[str, Any]:
+        """How many letters have ended in which way; `total` is 0 without a replay."""
+        found = self._last.get(name)
+        if found is None:
+            return {"total": 0, "running": False}
+        return {
+            "total": found.total,
+            "acked": found.outcomes[ACKED],
+            "dead_again": found.outcomes[DEAD_AGAIN],
+            "not_settled": found.outcomes[None],
+            "errors": list(found.errors),
+            "running": found.is_running,
+        }
+
+    def _run(self, found: _Replay, name: str, letters: Sequence[StoredLetter], ask: Ask) -> None:
+        try:
+            for _, outcome in replayed(ask, letters, name, self._wall):
+                if isinstance(outcome, SunshowerError):
+                    found.outcomes[None] += 1
+                    found.note_error(outcome)
+                else:
+                    found.outcomes[outcome] += 1
+        except Exception as error:  # the page shows it
+            found.note_error(error)
+        finally:
+            found.outcomes[None] = found.total - found.outcomes[ACKED] - found.outcomes[DEAD_AGAIN]
+            found.is_running = False
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+# Plain data for the page: the fields of `status --json`, and further ones for the page only.
+#
+# The fields of single tasks come when their component is opened.
+
+_ERRORS_MAX = 50  # of a component that are shown with their tracebacks
+
+
+# ---- letters -------------------------------------------------------------------------------------
+
+LISTED_MAX = 100
+FILES_BYTES_MAX = 256 << 20  # they are in the memory of the server while it reads them
+_CELL_BYTES = 200
+_VALUE_BYTES = 20_000  # of a letter that is shown
+_FIELDS_MAX = 200
+Stores = Mapping[str, LetterStore | None]  # by the bolt that writes there
+
+
+@dataclass(frozen=True)
+class ReadLetters:
+    """What the places of a topology hold, in the order in which they were read."""
+
+    letters: list[StoredLetter]
+    others: int  # lines or messages that are no dead letters
+    places: list[str]
+    notes: list[str]  # sentences about what could not be read
+
+
+def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
+    """All letters of a topology. `settings`: of Kafka's client, added to those of the topology.
+    Raises ConfigError for files that are too large, SourceError, and KafkaError."""
+    places, notes, found = [], [], list[Found]()
+    for bolt, store in stores.items():
+        if store is None:
+            notes.append(
+                f"{bolt} writes dead letters where this page cannot read them; "
+                "`sunshower dead` reads JSON lines files and Kafka topics"
+            )
+        elif store.topic:
+            places.append(f"topic {store.topic}")
+            found.append(read_letters((), store.topic, {**store.settings, **settings}))
+        else:
+            places += store.files
+            there = [path for path in store.files if os.access(path, os.R_OK)]
+            notes += [
+                f"{path} cannot be read on this server's machine: it is on that of a worker of "
+                f"{bolt}"
+                for path in store.files
+                if path not in there
+            ]
+            _check_size(there)
+            if there:
+                found.append(read_letters([escape(path) for path in there], None, {}))
+    numbers = count(1)
+    letters = [replace(one, number=next(numbers)) for part in found for one in part.letters]
+    return ReadLetters(letters, sum(part.others for part in found), places, notes)
+
+
+def selection_of(chosen: Mapping[str, str]) -> Selection:
+    """The selection of these conditions. Raises ConfigError for a time that is not valid."""
+    return Selection(
+        causes=[chosen["cause"]] if "cause" in chosen else (),
+        components=[chosen["component"]] if "component" in chosen else (),
+        text=chosen.get("text", ""),
+        since_s=_time(chosen, "since"),
+        until_s=_time(chosen, "until"),
+    )
+
+
+def find_letter(read: ReadLetters, id: str) -> StoredLetter:
+    """The letter with an id. Raises ConfigError."""
+    for one in read.letters:
+        if one.id == id:
+            return one
+    raise ConfigError(f"there is no dead letter {clip(id, 40)} any more: refresh the list")
+
+
+def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
+    """The newest of the letters that match, with how many there are, and what can be chosen."""
+    letters = selection_of(chosen).of(read.letters)
+    marks = marks_of(letters)
+    unique = {one.id: one for one in letters}
+    newest = sorted(unique.values(), key=lambda one: (-one.letter.time, -one.number))
+    return {
+        "places": read.places,
+        "notes": [*read.notes, *_others(read.others)],
+        "all": len(read.letters),
+        "matching": len(letters),
+        "new": sum(one not in marks for one in unique),
+        "until": _end(letters),
+        "causes": _counted(one.letter.cause for one in read.letters),
+        "components": _counted(one.letter.component for one in read.letters),
+        "letters": [_row(one, marks.get(one.id)) for one in newest[:LISTED_MAX]],
+    }
+
+
+def _end(letters: list[StoredLetter]) -> float | None:
+    """The time that selects these letters and no newer ones; None if some have no time."""
+    times = [one.letter.time for one in letters]
+    return nextafter(max(times), inf) if times and min(times) > 0 else None
+
+
+def letter_facts(one: StoredLetter) -> dict[str, Any]:
+    """All of a letter; long values are clipped."""
+    letter = one.letter
+    fields = list(letter.record.items())
+    return {
+        **_row(one, marks_of([one]).get(one.id)),
+        "place": one.place,
+        "stream": _word(letter.stream),
+        "message": _json(letter.message_id, _VALUE_BYTES),
+        "attempts": letter.attempts,
+        "worker": letter.worker if letter.worker >= 0 else None,
+        "reason": printable(clip(letter.reason, _VALUE_BYTES)),
+        "traceback": printable(clip(letter.traceback, _VALUE_BYTES)),
+        "record": [
+            {"field": _word(name), "value": _json(value, _VALUE_BYTES),
+             "is_text": name in letter.as_text}
+            for name, value in fields[:_FIELDS_MAX]
+        ],
+        "fields_left_out": max(0, len(fields) - _FIELDS_MAX),
+    }  # fmt: skip
+
+
+def _row(one: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]:
+    letter: DeadLetter = one.letter
+    return {
+        "letter": one.id,
+        "time": letter.time if letter.time > 0 and isfinite(letter.time) else None,
+        "component": _word(letter.component) or None,
+        "task": letter.task if letter.task >= 0 else None,
+        "spout": _word(letter.spout),
+        "cause": _word(letter.cause),
+        "error": _word(letter.reason.strip().partition("\n")[0]),
+        "record": _json(letter.record, _CELL_BYTES),
+        "replayed": None if mark is None else str(mark.get("outcome")),
+    }
+
+
+def _json(value: Any, bytes_max: int) -> str:
+    """A value as `sunshower dead show` prints it, clipped."""
+    return printable(clip(json.dumps(value, ensure_ascii=False), bytes_max))
+
+
+def _word(text: str) -> str:
+    return printable(clip(text, _CELL_BYTES))
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    """How often each value is there, the most frequent ones first; without empty and long ones."""
+    short = (value for value in values if 0 < len(value) <= _CELL_BYTES)
+    return dict(Counter(short).most_common(LISTED_MAX))
+
+
+def _others(others: int) -> Iterator[str]:
+    if others:
+        yield f"{others:,} lines or messages there are no dead letters"
+
+
+def _check_size(files: list[str]) -> None:
+    try:
+        size = sum(Path(path).stat().st_size for path in files)
+    except OSError as error:  # removed meanwhile
+        raise SourceError(f"dead letters cannot be read: {error}") from None
+    if size > FILES_BYTES_MAX:
+        raise ConfigError(
+            f"the files with dead letters have {size:,} bytes, and this page reads at most "
+            f"{FILES_BYTES_MAX:,}: use `sunshower dead list {files[0]}`"
+        )
+
+
+def _time(chosen: Mapping[str, str], name: str) -> float | None:
+    if name not in chosen:
+        return None
+    try:
+        found = float(chosen[name])
+    except ValueError:
+        found = float("nan")
+    if not isfinite(found):
+        raise ConfigError(f"{name} is {clip(chosen[name], 40)}, and not a Unix time in seconds")
+    return found
+
+
+# ---- source --------------------------------------------------------------------------------------
+
+
+def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
+    """A line about a topology: state, size and sums over its spouts. `now_s`: Unix time."""
+    snapshot = found.snapshot
+    spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
+    marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
+    return {
+        "topology": name,
+        "state": snapshot.state,
+        "marks": marks,
+        "up_s": now_s - found.since_s,
+        "workers": len(found.plan.workers),
+        "tasks": len(found.plan.tasks),
+        "acked": sum(counts.acked for counts in spouts),
+        "failed": sum(counts.failed for counts in spouts),
+        "restarts": snapshot.restarts,
+    }
+
+
+def why_silent(error: SunshowerError) -> str:
+    """Say in place of a state why a topology gave no overview; it may just have been removed."""
+    return "of another release" if isinstance(error, VersionMismatch) else "does not answer"
+
+
+def topology_facts(found: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
+    """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
+    windows of time only the one that is named, or the whole time while it is not known yet."""
+    snapshot, graph = found.snapshot, found.plan.graph
+    fields = status_fields(found, up_s, tasks=False)
+    for component in graph.components.values():
+        facts = fields["components"][component.id]
+        windows = facts.pop("windows")
+        facts |= _component(component, snapshot)
+        facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
+    return {
+        **fields,
+        "layout": found.plan.layout.value,
+        "tracked": graph.config.tracked,
+        "dead_letters": bool(found.letters),
+        "quarantined": [_error(error) for error in snapshot.degraded.values()],
+        "failures": list(_failures(snapshot)),
+        "edges": [asdict(edge) for edge in found.edges],
+    }
+
+
+def component_facts(found: Overview, component: str, up_s: float) -> dict[str, Any]:
+    """The tasks of a component, its windows of time, and its last errors with tracebacks, the
+    newest first. Raises ClusterError if the topology has no such component."""
+    snapshot = found.snapshot
+    tasks = known_component(found.plan.graph, component).parallelism
+    stats = {task.task: task for task in snapshot.tasks_of(component)}
+    errors = [error for error in snapshot.degraded.values() if error.component == component]
+    errors += [error for one in stats.values() for error in one.health.last[::-1]]
+    return {
+        "component": component,
+        "windows": component_numbers(snapshot, component, tasks, up_s)["windows"],
+        "tasks": [
+            {"task": task.index, "worker": task.worker, **_task(stats.get(task.id))}
+            | {"quarantined": task.id in snapshot.degraded}
+            for task in found.plan.tasks_of(component)
+        ],
+        "errors": [_error(error) for error in dict.fromkeys(errors)][:_ERRORS_MAX],
+    }
+
+
+def _component(component: Component, snapshot: Snapshot) -> dict[str, Any]:
+    tasks = snapshot.tasks_of(component.id)
+    return {
+        "kind": "spout" if component.level.is_spout else "bolt",
+        "level": component.level.value,
+        "queued": sum(task.queued for task in tasks),
+        "queue_s": max((task.queue_s for task in tasks), default=0.0),
+        "errors": sum(task.health.errors for task in tasks),
+    }
+
+
+def _task(stats: TaskStats | None) -> dict[str, Any]:
+    if stats is None:
+        return {"standing": None}  # its worker has not reported yet
+    return {**task_numbers(stats), "waits": stats.health.wait is not None}
+
+
+def _error(error: TaskError) -> dict[str, Any]:
+    return {
+        "component": error.component,
+        "task": error.index,
+        "worker": error.worker,
+        "error": task_error_text(error),
+        "traceback": error.traceback,
+    }
+
+
+def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """The newest failure of each spout, cause and component where it failed."""
+    found: dict[tuple[str, str, str], Failure] = {}
+    for task in snapshot.tasks():
+        for failure in task.failures:
+            found.setdefault((task.component, failure.cause.value, failure.component), failure)
+    for (spout, cause, component), failure in sorted(found.items(), key=lambda one: one[0]):
+        yield {
+            "spout": spout,
+            "cause": cause,
+            "component": component or None,
+            "task": failure.task if failure.task >= 0 else None,
+            "worker": failure.worker if failure.worker >= 0 else None,
+            "reason": failure.reason,
+            "traceback": failure.traceback,
+        }
+
+
+# ---- source --------------------------------------------------------------------------------------
 
 
 class FreshOverviews:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sunshower.experiments.evidence.event_history import History, task_and_number
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tracking.ids import U64
+from sunshower.topologies.graph import Level
 
 
 class Verdict(StrEnum):
@@ -104,3 +113,275 @@ class Outcome:
         fields["recoveries"] = tuple(Recovery(**one) for one in found["recoveries"])
         fields["undone"] = tuple(found["undone"])
         return Outcome(**fields)
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"  #: the spouts are exhausted, and everything is settled
+    HALTED = "halted"  #: the topology failed, with a reason
+    STUCK = "stuck"  #: it was not finished in time
+    GONE = "gone"  #: the cluster failed
+
+
+@dataclass(frozen=True)
+class Model:
+    """A numbered source: 0 … total - 1 distributed over `tasks`, as in `experiments.workload`."""
+
+    total: int
+    tasks: int
+    written: bool = False  # the sink records the number of each item
+
+    def number(self, index: int, message: int) -> int:
+        """Return the item of message `message` of the source's task `index`."""
+        return index + message * self.tasks
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts about one run, as plain values."""
+
+    tasks: Mapping[int, str]  #: task id → name
+    spouts: tuple[int, ...]  #: task ids; incarnation i belongs to spouts[i % len(spouts)]
+    counted: frozenset[int] = frozenset()  #: spouts whose messages are 0, 1, 2 … in all lives
+    logs: frozenset[int] = frozenset()  #: spouts that read a log: any task may read any message
+    self_replaying: frozenset[int] = (
+        frozenset()
+    )  #: spouts that get failures and replay by themselves
+    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  #: task → index, worker
+    tracked: bool = True
+    pending_max: int = 32_768  #: roots in flight, per spout task
+    timeouts_s: Mapping[int, float] = field(default_factory=dict)  #: spout task → of its trees
+    sample: int = 1  #: the history has the edges of every n-th tree
+    total: int | None = None  #: messages in the source, if known
+    model: Model | None = None
+    ending: Ending = Ending.FINISHED
+    error: str | None = None  #: why it did not finish
+    drained: bool = False  #: the source was stopped, and had more
+    harmless: frozenset[str] = frozenset()  #: descriptions of steps that are no faults
+
+
+UNTRACKED = "nothing is tracked (ackers=0): no tree was ever followed"
+
+
+def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
+    """Return the facts of a plan; add the others with `replace` after the run."""
+    spouts = [(task.id, plan.component(task)) for task in plan.spouts]
+    timeout_s = plan.graph.config.message_timeout_s
+    return Facts(
+        tasks=plan.task_names,
+        spouts=tuple(task.id for task in plan.spouts),
+        counted=frozenset(id for id, spout in spouts if spout.level.counts_records),
+        logs=frozenset(id for id, spout in spouts if spout.level is Level.LOG),
+        self_replaying=frozenset(id for id, spout in spouts if not spout.implementation.replay),
+        places={task.id: (task.index, task.worker) for task in plan.tasks},
+        tracked=plan.graph.config.tracked,
+        pending_max=plan.graph.config.spout_slots,
+        timeouts_s={id: spout.message_timeout_s or timeout_s for id, spout in spouts},
+        sample=sample,
+    )
+
+
+# ---- batch evidence ------------------------------------------------------------------------------
+
+
+@dataclass
+class BatchAttempt:
+    """One attempt at a batch. Times are seconds from the start of the run; None: unknown.
+
+    An attempt without an end was given up with an earlier batch or with its coordinator, or the run
+    ended.
+    """
+
+    group: str  # the coordinator's task
+    txid: int
+    attempt: int
+    epoch: int  # the coordinator's life
+    begun_s: float
+    rows: int = 0
+    processed_s: float | None = None
+    committed_s: float | None = None
+    failed_s: float | None = None
+    why: str = ""
+
+
+def batches_of(history: History) -> list[BatchAttempt]:
+    """Return all attempts of all groups, in the order in which they began."""
+    found: dict[tuple[str, int, int, int], BatchAttempt] = {}
+    emitted: dict[tuple[int, int, int], int] = {}
+    for task, at_s, event, facts in _noted(history):
+        stamp = facts["txid"], facts["attempt"], facts["epoch"]
+        key = history.name(task), *stamp
+        if event == "batch begun":
+            found[key] = BatchAttempt(*key, begun_s=at_s)
+        elif event == "batch emitted":
+            emitted[stamp] = emitted.get(stamp, 0) + facts["rows"]
+        elif key in found:
+            one = found[key]
+            match event:
+                case "batch processed":
+                    one.processed_s = at_s
+                case "batch committed":
+                    one.committed_s = at_s
+                case "batch failed":
+                    one.failed_s, one.why = at_s, facts["why"]
+    if (
+        len({one.group for one in found.values()}) == 1
+    ):  # else the rows cannot be assigned to a group
+        for one in found.values():
+            one.rows = emitted.get((one.txid, one.attempt, one.epoch), 0)
+    return list(found.values())
+
+
+def batch_figures(history: History) -> dict[str, float]:
+    """Return the figures of batches by name; empty without batches.
+
+    batches committed, batch attempts, batch attempts failed; batch_p50_s, batch_p99_s: the duration
+    of committed attempts.
+    """
+    found = batches_of(history)
+    if not found:
+        return {}
+    took_s = [one.committed_s - one.begun_s for one in found if one.committed_s is not None]
+    figures: dict[str, float] = {
+        "batches committed": len(took_s),
+        "batch attempts": len(found),
+        "batch attempts failed": sum(one.failed_s is not None for one in found),
+    }
+    if took_s:
+        median, tail = np.percentile(took_s, (50, 99)).tolist()
+        figures |= {"batch_p50_s": round(median, 6), "batch_p99_s": round(tail, 6)}
+    return figures
+
+
+def _noted(history: History) -> Iterator[tuple[int, float, str, dict[str, Any]]]:
+    rows = history.rows(What.NOTED)
+    for task, at_s, (event, facts) in zip(
+        rows.tasks.tolist(), rows.at_s.tolist(), rows.details, strict=True
+    ):
+        if event.startswith("batch ") and {"txid", "attempt", "epoch"} <= facts.keys():
+            yield task, at_s, event, facts
+
+
+# ---- tuple evidence ------------------------------------------------------------------------------
+
+MESSAGES_MAX = 3
+_LINES_MAX = 60
+
+
+class _EdgeEvent(NamedTuple):
+    """One event of one edge; sorted by `order`, the position in the history."""
+
+    order: int
+    at_s: float
+    what: What
+    task: int
+    edge: int
+    target: int  # the task that it was sent to; only of SENT
+
+
+@dataclass
+class _Edge:
+    """An edge of one tree, and its events."""
+
+    edge: int
+    source: int = 0
+    target: int = 0
+    steps: list[tuple[float, str, str]] = field(default_factory=list)  # time, event, remark
+    depth: int = 0
+
+
+def trees(history: History, messages: Iterable[int]) -> tuple[str, ...]:
+    """Describe the first few of these messages; see event_history.message_keys."""
+    wanted = list(messages)
+    lines = [line for one in wanted[:MESSAGES_MAX] for line in tree(history, one)]
+    if len(wanted) > MESSAGES_MAX:
+        lines.append(f"… and {len(wanted) - MESSAGES_MAX} more")
+    return tuple(lines)
+
+
+def tree(history: History, message: int) -> list[str]:
+    """Describe the attempts and edges of one message."""
+    task, number = task_and_number(message)
+    lines = [f"{history.name(task)}, message {number}"]
+    emitted = history.rows(What.EMITTED)
+    mine = np.flatnonzero(emitted.messages == message)
+    for row in mine.tolist():
+        root = int(emitted.roots[row])
+        end, done_s = _end(history, root)
+        attempt, at_s = int(emitted.attempts[row]), float(emitted.at_s[row])
+        lines.append(f"  attempt {attempt}, root {root:016x}: emitted {at_s:.4f} s, {end}")
+        lines += _edges(history, root, done_s)
+    if not len(mine):
+        lines.append("  it was never emitted")
+    if len(lines) > _LINES_MAX:
+        lines[_LINES_MAX:] = [f"  … and {len(lines) - _LINES_MAX} more lines"]
+    return lines
+
+
+def _end(history: History, root: int) -> tuple[str, float]:
+    """Return how an attempt ended, and when it was complete."""
+    completed, failed = history.rows(What.COMPLETED), history.rows(What.FAILED)
+    for row in np.flatnonzero(completed.roots == np.uint64(root)).tolist():
+        return f"completed {completed.at_s[row]:.4f} s", float(completed.at_s[row])
+    for row in np.flatnonzero(failed.roots == np.uint64(root)).tolist():
+        return f"failed {failed.at_s[row]:.4f} s: {failed.details[row]}", math.inf
+    return "neither completed nor failed", math.inf
+
+
+def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
+    """Yield a line for each edge, indented below its parent, and one for the last open edge.
+
+    `done_s`: when the acker reported the tree as complete.
+    """
+    edges: dict[int, _Edge] = {}
+    held: dict[int, int] = {}  # task → the depth of the last edge delivered to it
+    for event in sorted(_events(history, root)):
+        edge, task = edges.setdefault(event.edge, _Edge(event.edge)), event.task
+        if event.what is What.SENT:
+            edge.source, edge.target, edge.depth = task, event.target, held.get(task, 0)
+        elif event.what is What.DELIVERED:
+            edge.target = task
+            held[task] = edge.depth + 1
+        late = ", too late" if event.at_s > done_s else ""
+        edge.steps.append((event.at_s, event.what.name.lower(), late))
+    for edge in edges.values():
+        events_text = ", ".join(f"{what} {at_s:.4f}{late}" for at_s, what, late in edge.steps)
+        yield f"    {'  ' * edge.depth}{edge.edge:016x} {_way(history, edge)}: {events_text}"
+    if not edges:
+        yield "    nothing is known of its edges: it is not in the sample, or it had none"
+    elif open_ones := [edge for edge in edges.values() if edge.steps[-1][1] != "acked"]:
+        last = max(open_ones, key=lambda edge: edge.steps[-1])
+        at_s, step, _ = last.steps[-1]
+        where = "on the way to " if step == "sent" else ""
+        yield f"    last: {where}{history.name(last.target)}, {step} {at_s:.4f} s"
+
+
+def _way(history: History, edge: _Edge) -> str:
+    if not edge.source:
+        return f"→ {history.name(edge.target)}"
+    return f"{history.name(edge.source)} → {history.name(edge.target)}"
+
+
+def _events(history: History, root: int) -> Iterator[_EdgeEvent]:
+    for what in (What.SENT, What.DELIVERED, What.ACKED, What.REFUSED):
+        rows = history.rows(what)
+        for row in np.flatnonzero(rows.roots == np.uint64(root)).tolist():
+            yield _EdgeEvent(
+                order=int(rows.order[row]),
+                at_s=float(rows.at_s[row]),
+                what=what,
+                task=int(rows.tasks[row]),
+                edge=int(rows.values[row]),
+                target=int(rows.targets[row]) if what is What.SENT else 0,
+            )
+
+
+def messages_of(history: History, roots: U64) -> list[int]:
+    """Return the messages of these roots, ascending."""
+    emitted = history.rows(What.EMITTED)
+    found: list[int] = np.unique(emitted.messages[np.isin(emitted.roots, roots)]).tolist()
+    return found

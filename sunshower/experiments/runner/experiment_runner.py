@@ -15,10 +15,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from sunshower.errors import ExperimentError, SunshowerError
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.history_lines import to_lines
-from sunshower.experiments.experiment import Experiment, Prepared, prepare
-from sunshower.experiments.experiment_run import carry_out
+from sunshower.experiments.evidence.event_history import History, to_lines
+from sunshower.experiments.experiment import Experiment, Prepared, carry_out, prepare
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.experiments.runner.run_folders import (
     HISTORY,
@@ -27,8 +25,6 @@ from sunshower.experiments.runner.run_folders import (
     RunFolder,
     member,
     new_folder,
-)
-from sunshower.experiments.runner.run_reports import (
     write_group_report,
     write_report,
     write_unfinished,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakMethod
 
-from sunshower.errors import ConfigError, UnknownTopic
-from sunshower.kafka.connection import Connection, weakly
+from sunshower.clock import Clock
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.consuming.start_position import StartTime, Where
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     UNKNOWN,
+    KafkaDirectory,
     as_ours,
     client_errors,
     new_client,
@@ -37,6 +41,85 @@ _FIXED = {
     "auto.offset.reset": "error",  # the client must never skip offsets silently
     "enable.partition.eof": True,
 }
+
+
+# ---- connection ----------------------------------------------------------------------------------
+
+_REASONS = {"_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A callback that calls a method as long as its object lives.
+
+    A client keeps its callbacks. An object that has a client, and is its callback, would stay, with
+    the client's threads and sockets, until a garbage collection, which workers run seldom.
+    """
+    found = WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        if (alive := found()) is not None:
+            alive(*arguments)
+
+    return call
+
+
+class Connection:
+    """The connections of one client. `on_error` is its `error_cb`, or called by it.
+
+    A client without any connection raises nothing: a consumer returns no messages, a producer
+    fills its queue. `check` raises instead, so that the task pauses and reports the outage.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._address = str(settings.get("bootstrap.servers"))
+        self._is_cut = False  # all brokers were down at the last report
+        self._reason: Any = None  # the reported error of the last failed connection
+        self._thread: threading.Thread | None = None  # sends requests until a broker answers
+        self._is_closed = False
+
+    def on_error(self, error: Any) -> None:
+        """Record an error that the client reports about its connections."""
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._is_cut = True
+            self._reason = self._reason or error
+        elif error.name() in _REASONS:
+            self._reason = error
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether all brokers were down at the last report."""
+        return self._is_cut
+
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are down. It does not block: the first call starts
+        a thread that sends requests until there is an answer."""
+        if not self._is_cut:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._ask, name="kafka-outage", daemon=True)
+            self._thread.start()
+        raise as_ours(self._reason, "anything", self._address)
+
+    def close(self) -> None:
+        """Let the thread end, if it runs."""
+        self._is_closed = True
+
+    def _ask(self) -> None:
+        """Send requests with a separate client: the task may close its own meanwhile."""
+        with closing(KafkaDirectory(self._settings)) as directory:
+            while not self._is_closed:
+                try:
+                    directory.topics()
+                except KafkaUnreachable:
+                    continue  # the request took at least two seconds
+                except KafkaError:
+                    break  # a broker answered
+                break
+        self._is_cut, self._reason = False, None
+
+
+# ---- consumer ------------------------------------------------------------------------------------
 
 
 class Consumer:
@@ -250,3 +333,72 @@ def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
     from confluent_kafka import TopicPartition
 
     return [TopicPartition(*partition) for partition in partitions]
+
+
+# ---- end checks ----------------------------------------------------------------------------------
+# Checks which partitions a task has read to their end, for windows: see watermarks.py.
+#
+# The client reports the end of a partition once, when it reaches it, and nothing while a broker is
+# away. So the leaders are asked for the ends of those partitions that have no records, once a
+# second. A partition is at its end if its leader has answered in time that no offset follows the
+# task's.
+
+_EVERY_S = 1.0
+
+
+class _Question(NamedTuple):
+    answer: Future[Any]
+    asked_s: float
+
+
+class EndChecks:
+    """Asks for the ends of partitions without records, and keeps the answers."""
+
+    def __init__(self, consumer: Consumer, clock: Clock) -> None:
+        self._consumer, self._clock = consumer, clock
+        self._at_end: dict[Partition, float] = {}
+        self._open: dict[Partition, _Question] = {}
+        self._positions: Mapping[Partition, int] = {}  # when the ends were last asked for
+        self._ask_s = 0.0
+
+    def at_end(
+        self, positions: Mapping[Partition, int], wait_s: float = 0.0
+    ) -> Mapping[Partition, float]:
+        """The partitions that are read to their end, and when the last request that found this was
+        sent. `positions`: the next offset to read of each partition. `wait_s`: how long to wait for
+        the answers to a new request, about partitions that were at their end before."""
+        self._note_answers(positions)
+        now = self._clock.now()
+        if now >= self._ask_s:
+            self._ask(positions, now)
+            was_at_end = [one.answer for part, one in self._open.items() if part in self._at_end]
+            if wait_s and was_at_end:
+                wait(was_at_end, wait_s)
+                self._note_answers(positions)
+        return self._at_end
+
+    def _note_answers(self, positions: Mapping[Partition, int]) -> None:
+        for partition, question in [*self._open.items()]:
+            if question.answer.done():
+                del self._open[partition]
+                self._note(partition, positions.get(partition, -1), question)
+
+    def _ask(self, positions: Mapping[Partition, int], now: float) -> None:
+        self._ask_s = now + _EVERY_S
+        quiet = [one for one, at in positions.items() if self._positions.get(one) == at]
+        quiet = [one for one in quiet if one not in self._open]
+        self._positions = positions
+        self._at_end = {one: at for one, at in self._at_end.items() if one in positions}
+        answers = self._consumer.ask_ends(quiet) if quiet else {}
+        self._open |= {one: _Question(answer, now) for one, answer in answers.items()}
+
+    def _note(self, partition: Partition, position: int, question: _Question) -> None:
+        try:
+            end = question.answer.result().offset
+        except (Exception, CancelledError):  # the leader is away, or there is none
+            self._at_end.pop(partition, None)
+            return
+        if 0 <= end <= position:
+            self._at_end[partition] = question.asked_s
+        else:
+            self._at_end.pop(partition, None)

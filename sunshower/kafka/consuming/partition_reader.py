@@ -11,20 +11,34 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.errors import BadOffset, KafkaError, KafkaUnreachable, UnknownTopic
-from sunshower.kafka.consuming.committer import Committer
+from sunshower.errors import (
+    BadOffset,
+    KafkaError,
+    KafkaUnreachable,
+    StaleGeneration,
+    SunshowerError,
+    UnknownTopic,
+)
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
-from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
-from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.record_batch import MessageBatch, OffsetRun
+from sunshower.kafka.consuming.decoding import MessageBatch, OffsetRun
+from sunshower.kafka.consuming.partition_progress import (
+    I64,
+    Cursor,
+    Fetched,
+    Progress,
+    partition_of_message,
+)
 from sunshower.kafka.consuming.start_position import (
     IgnoredPosition,
     Start,
@@ -36,16 +50,220 @@ from sunshower.kafka.consuming.start_position import (
     within,
     writer,
 )
-from sunshower.kafka.consuming.topic_watch import TopicWatch
+from sunshower.kafka.consuming.subscription import TopicWatch
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RebalanceListener
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-_LOG = logging.getLogger("sunshower.kafka")
 _FIND_S, _FIND_MAX_S = 2.0, 10.0  # delay before a lookup that failed is retried; doubles each time
 _FINISH_S = 5.0  # the wait for a commit when partitions are revoked, or at the end
+
+
+# ---- committer -----------------------------------------------------------------------------------
+# Commits offsets in the background, one write at a time, so that no write blocks the spout.
+#
+# KafkaSpout.poll decides when, partition_progress.py up to which offset. The write itself is in
+# partitions/broker_offsets.py for Kafka's consumer groups, otherwise in
+# zookeeper/stored_offsets.py.
+
+_LOG = logging.getLogger("sunshower.kafka")
+
+Wanted = Mapping[Partition, Committed]
+
+
+# ---- message ids ---------------------------------------------------------------------------------
+# The partitions a task reads, and the ids of their messages: slot << 48 | offset.
+#
+# A partition's slot is a hash of its name and of the id of its topic, so it is the same after
+# every restart of a task: the flight recorder of the previous process then identifies the same
+# messages. If a topic is deleted and created again, its partitions get other slots: messages of
+# the former topic that are not settled are still processed, under their own ids.
+
+OFFSET_BITS = 48
+_OFFSETS = (1 << OFFSET_BITS) - 1
+_SLOTS = 1 << 15  # keeps the id positive
+_RESERVED = 1 << 14  # with offset 0, the number of a watermark
+_FORMER_MAX = 1000
+_FEW = 32  # partitions; with more, the ids are sorted instead of compared with each slot
+
+
+@dataclass(slots=True)
+class ReadPartition:
+    """A partition that the task reads."""
+
+    partition: Partition
+    slot: int
+    progress: Progress
+    topic_id: str = ""  # of the topic that its offsets belong to; "": not known
+    leader_epoch: int = -1  # of the last message, if the brokers give no ids
+    is_former: bool = False  # the topic was created again, and it is not known where to begin there
+    paused: bool = False
+    metadata: str = ""  # committed with its offsets
+
+    def number(self, offset: int) -> int:
+        """The id of the message at `offset`."""
+        return self.slot << OFFSET_BITS | offset
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The range [first, end) of this partition's ids."""
+        return self.slot << OFFSET_BITS, (self.slot + 1) << OFFSET_BITS
+
+
+class ReadPartitions(Mapping[Partition, ReadPartition]):
+    """The partitions read by this task, by partition and by message id."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[Partition, ReadPartition] = {}
+        self._by_slot: dict[int, ReadPartition] = {}
+        self._former: dict[int, ReadPartition] = {}  # of topics that were created again, by slot
+
+    def __getitem__(self, partition: Partition) -> ReadPartition:
+        return self._by_partition[partition]
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_partition)
+
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
+    def take(self, partition: Partition, start: int, topic_id: str = "") -> ReadPartition:
+        """Add a partition that is read from `start` on."""
+        slot = crc32(f"{partition}{topic_id}".encode()) % _SLOTS
+        while slot == _RESERVED or slot in self._by_slot or slot in self._former:
+            slot = (slot + 1) % _SLOTS
+        place = ReadPartition(partition, slot, Progress(start), topic_id)
+        self._by_partition[partition] = self._by_slot[slot] = place
+        return place
+
+    def drop(self, partition: Partition) -> ReadPartition:
+        """Remove a partition that this task no longer reads."""
+        place = self._by_partition.pop(partition)
+        del self._by_slot[place.slot]
+        return place
+
+    def replace(self, partition: Partition, start: int, topic_id: str) -> ReadPartition:
+        """Begin anew in a partition whose topic was created again. Messages of the former topic
+        keep their names as long as it is one of the last that were replaced."""
+        former = self.drop(partition)
+        self._former[former.slot] = former
+        while len(self._former) > _FORMER_MAX:
+            del self._former[next(iter(self._former))]
+        return self.take(partition, start, topic_id)
+
+    def former(self, number: int) -> ReadPartition | None:
+        """The partition of a former topic that a message id belongs to, or None."""
+        return self._former.get(number >> OFFSET_BITS)
+
+    def acked(self, numbers: I64) -> None:
+        """Mark messages as settled; ids of partitions that are not read here are ignored."""
+        for place, offsets in self.each(numbers):
+            place.progress.ack(offsets)
+
+    def each(self, numbers: I64) -> Iterator[tuple[ReadPartition, I64]]:
+        """The offsets of these messages by partition, for partitions that are read here."""
+        if not len(numbers):
+            return
+        slots = numbers >> OFFSET_BITS
+        if len(self._by_slot) <= _FEW:  # with four slots, a quarter of the time of a sort
+            parts = [(slot, numbers[slots == slot]) for slot in self._by_slot]
+        else:
+            order = np.sort(numbers)
+            found, begins = np.unique(order >> OFFSET_BITS, return_index=True)
+            parts = list(zip(found.tolist(), np.split(order, begins[1:]), strict=True))
+        for slot, part in parts:
+            if len(part) and (place := self._by_slot.get(slot)) is not None:
+                yield place, part & _OFFSETS
+
+    def name(self, number: int) -> tuple[Any, ...] | None:
+        """The topic, partition and offset of a message id, and the id of the topic if it is known;
+        None if the partition is not read here."""
+        slot = number >> OFFSET_BITS
+        place = self._by_slot.get(slot) or self._former.get(slot)
+        if place is None:
+            return None
+        name = (*place.partition, number & _OFFSETS)
+        return (*name, place.topic_id) if place.topic_id else name
+
+
+# ---- partition reader ----------------------------------------------------------------------------
+
+
+class Committer:
+    """Writes to `offsets` and keeps the last written value of each partition in `kept`.
+
+    `stale` counts commits that were refused because the partitions had been reassigned; `failed`
+    counts commits that failed otherwise. A thread runs the write where a store has no `write_soon`.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.kept: dict[Partition, Committed] = {}
+        self.commits = self.stale = self.failed = 0
+        self._offsets = offsets
+        self._thread = ThreadPoolExecutor(1, "commits")
+        self._submitted: Future[None] | None = None  # the last write submitted to the thread
+        self._underway: tuple[Future[None], Wanted] | None = None
+
+    def begin(self, wanted: Wanted) -> None:
+        """Start a write of the changed offsets; do nothing while a write is in progress."""
+        if self._underway is not None and self._underway[0].done():
+            underway, self._underway = self._underway, None
+            self._record_outcome(*underway)
+        new = self._new(wanted)
+        if self._underway is None and new:
+            self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
+
+    def finish(self, wanted: Wanted, within_s: float) -> bool:
+        """Write the changed offsets and wait. Returns whether all of `wanted` is stored."""
+        if self._underway is not None:
+            write, new = self._underway
+            if write is self._submitted:  # the single thread runs it first, and it may hang
+                wait([write], within_s)
+                if not write.done():
+                    return False
+            self._underway = None  # an unfinished write carries older offsets: ignore its result
+            if write.done():
+                self._record_outcome(write, new)
+        if new := self._new(wanted):
+            write = self._in_thread(new)
+            wait([write], within_s)
+            if write.done():
+                self._record_outcome(write, new)
+        return not self._new(wanted)
+
+    def forget(self, partition: Partition) -> None:
+        """Drop the stored value: another reader may commit this partition from now on."""
+        self.kept.pop(partition, None)
+
+    def close(self) -> None:
+        """Stop the thread without waiting; a hanging write ends when its client is closed."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _new(self, wanted: Wanted) -> dict[Partition, Committed]:
+        return {p: one for p, one in wanted.items() if self.kept.get(p) != one}
+
+    def _in_thread(self, wanted: Wanted) -> Future[None]:
+        self._submitted = self._thread.submit(self._offsets.write, wanted)
+        return self._submitted
+
+    def _record_outcome(self, done: Future[None], wanted: Wanted) -> None:
+        """Record the outcome of a write."""
+        try:
+            done.result()
+        except StaleGeneration as error:
+            self.stale += 1
+            _LOG.warning("a commit is refused: %s", error)
+        except SunshowerError as error:
+            self.failed += 1
+            _LOG.warning("a commit has failed, and is tried again: %s", error)
+        else:
+            self.commits += 1
+            self.kept.update(wanted)
+
+
+# ---- partition reader ----------------------------------------------------------------------------
 
 
 class Skipped(NamedTuple):
@@ -583,3 +801,110 @@ def _topic(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What committed metadata say of the topic: its id, or, without one, the leader epoch."""
     id, epoch = fields.get("topicId"), fields.get("leaderEpoch", -1)
     return {"topicId": id} if id else {"leaderEpoch": epoch} if epoch >= 0 else {}
+
+
+# ---- refetching ----------------------------------------------------------------------------------
+# Reads failed messages again, for a spout that does not store records until their ack.
+#
+# A second client reads them: it does not move the spout's position, and fetches nothing while no
+# message is wanted. It seeks to the first wanted offset of each partition, and reads on as long as
+# the next wanted one is near. (20,000 messages, 1 % fail once: 0.3 s more than from memory, mostly
+# for the start of the client; if all fail once, the same time as from memory.) Storm:
+# org.apache.storm.kafka.spout.KafkaSpout (doSeekRetriableTopicPartitions), which seeks its only
+# consumer back, and so reads all later messages again, too.
+
+_LEAP = 1000  # offsets to read through; a seek is faster beyond that
+_FETCH = {  # a small prefetch, refilled soon
+    "queued.min.messages": 1000,
+    "queued.max.messages.kbytes": 8192,
+    "fetch.queue.backoff.ms": 10,
+}
+_COMPACTED = "it was compacted away"
+
+
+class Gone(NamedTuple):
+    """A message that is no longer in the topic."""
+
+    partition: Partition
+    offset: int
+    why: str
+
+
+class Refetcher:
+    """`settings` are those of the spout's client."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = {**settings, **_FETCH}
+
+    @cached_property
+    def _cursor(self) -> Cursor:
+        """Connects at the first use."""
+        return Cursor(Consumer(self._settings))
+
+    def find(self, wanted: Mapping[Partition, I64], limit: int) -> tuple[list[Message], list[Gone]]:
+        """The wanted messages that have arrived, up to `limit`, and those that no longer exist.
+
+        `wanted` has ascending offsets. This does not wait: call it again for the others.
+        Raises KafkaError for permanent errors.
+        """
+        cursor = self._cursor
+        cursor.seek({one: int(offsets[0]) for one, offsets in wanted.items()}, _LEAP)
+        fetched = Fetched.of(cursor.consumer.consume(limit, 0.0))
+        if fetched.refusal is not None:
+            self.stop()  # the fetched messages are read again
+            raise fetched.error(cursor.consumer.address)
+        found: list[Message] = []
+        gone: list[Gone] = []
+        batch = MessageBatch.of(fetched.messages)
+        for run in batch.runs:
+            if run.partition in cursor.at:
+                found += self._found(run, batch.messages, wanted[run.partition], gone)
+        for partition in fetched.ends.keys() & cursor.at.keys():
+            passed = self._pass(partition, wanted[partition], fetched.ends[partition])
+            gone += [Gone(partition, at, _COMPACTED) for at in passed.tolist()]
+        for partition in fetched.lost:
+            if partition in cursor.at:
+                gone += self._out_of_range(partition, wanted[partition])
+        cursor.leave([one for one, at in cursor.at.items() if wanted[one][-1] < at])
+        return found, gone
+
+    def stop(self) -> None:
+        """Stop reading: no message is wanted."""
+        if "_cursor" in vars(self):
+            self._cursor.seek({})
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        if "_cursor" in vars(self):
+            self._cursor.consumer.close()
+
+    def _found(
+        self, run: OffsetRun, messages: Sequence[Message], wanted: I64, gone: list[Gone]
+    ) -> list[Message]:
+        """The wanted messages of a run; wanted offsets missing between its messages are gone."""
+        came = np.asarray(run.offsets, np.int64)
+        own = messages[run.first : run.end]
+        passed = self._pass(run.partition, wanted, int(came[-1]) + 1)
+        missing = np.setdiff1d(passed, came, assume_unique=True)
+        gone += [Gone(run.partition, at, _COMPACTED) for at in missing.tolist()]
+        return [own[index] for index in np.flatnonzero(np.isin(came, passed)).tolist()]
+
+    def _pass(self, partition: Partition, wanted: I64, end: int) -> I64:
+        """Advance to `end`. Returns the wanted offsets in between."""
+        at = self._cursor.at[partition]
+        self._cursor.at[partition] = max(at, end)
+        return wanted[(wanted >= at) & (wanted < end)]
+
+    def _out_of_range(self, partition: Partition, wanted: I64) -> Iterable[Gone]:
+        """The position is out of range: report wanted offsets outside the retained range."""
+        left = wanted[wanted >= self._cursor.at[partition]]
+        self._cursor.leave([partition])  # after such an error the client does not read it any more
+        try:
+            first, end = self._cursor.consumer.retained(partition)
+        except KafkaUnreachable:
+            return  # the next `find` gets the same error
+        for at in left.tolist():
+            if at < first:
+                yield Gone(partition, at, "it was removed")
+            elif at >= end:
+                yield Gone(partition, at, f"the topic ends at {end}: it was cut, or recreated")

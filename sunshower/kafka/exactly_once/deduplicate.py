@@ -2,20 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from sunshower import versions
 from sunshower.arguments import COUNT, checked
 from sunshower.codec import Codec
-from sunshower.errors import StateMismatch, TopologyError, Unserialisable
-from sunshower.kafka.exactly_once.key_cache import KeyCache
-from sunshower.kafka.exactly_once.once_bolt import OnceBolt
+from sunshower.errors import StateMismatch, StoreError, TopologyError, Unserialisable
 from sunshower.records import Part, RecordParts, Schema, key_of
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
 
 _codec = Codec(exact=True)
+
+
+# ---- once bolt -----------------------------------------------------------------------------------
+
+
+class OnceBolt(Bolt[Any, None]):
+    """Drops records whose key is stored, or in the current batch. Subclasses store the keys.
+
+    `flush` writes the batch, before it is acked. If that fails, nothing of it was written and the
+    batch fails; what is stored is loaded again before another record is processed.
+    """
+
+    def begin(self) -> None:
+        """Call this in `prepare`."""
+        self.repeats = 0  # dropped records
+        self._fresh: dict[Hashable, None] = {}  # the keys of this batch
+        self._is_failed = False  # a batch that was not stored must be undone
+
+    @abstractmethod
+    def key_of(self, record: Any) -> Hashable:
+        """What identifies the message of a record."""
+
+    @abstractmethod
+    def is_stored(self, key: Any) -> bool:
+        """Whether the results cover this key. Raises StoreError."""
+
+    @abstractmethod
+    def accept(self, record: Any) -> Any:
+        """Process a record whose key is new."""
+
+    @abstractmethod
+    def store(self, keys: Collection[Any]) -> None:
+        """Write the results of the batch together with its keys, in one step, unless another
+        process has written since they were loaded. Raises StoreError, WrongVersion."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Discard the batch, and continue with what is stored. Raises StoreError."""
+
+    def process(self, record: Any) -> Any:
+        """Process a record, unless its key is a repeat."""
+        self.undo_failed()
+        key = self.key_of(record)
+        if key in self._fresh or self.is_stored(key):
+            self.repeats += 1
+            return None
+        made = self.accept(record)
+        self._fresh[key] = None
+        return made
+
+    def flush(self) -> None:
+        """Store the batch; if that fails, undo it."""
+        self.undo_failed()
+        try:
+            self.store(self._fresh)
+        except BaseException:  # also SystemExit, which fails the batch like any other error
+            self._is_failed = True
+            with suppress(StoreError):  # then the next call tries again
+                self.undo_failed()
+            raise
+        finally:
+            self._fresh = {}
+
+    def undo_failed(self) -> None:
+        """Undo a failed batch, if there is one. Raises StoreError; then nothing may be processed,
+        and the next call tries again."""
+        if self._is_failed:
+            self.load()
+            self._is_failed = False
+
+    def figures(self) -> dict[str, float]:
+        """The number of dropped repeats."""
+        return {"repeats": self.repeats}
+
+
+# ---- key cache -----------------------------------------------------------------------------------
+
+
+class KeyCache:
+    """A set of at most `memory` keys, at least one."""
+
+    def __init__(self, memory: int, keys: Iterable[Hashable] = ()) -> None:
+        self.memory = memory
+        self._keys: dict[Hashable, None] = {}
+        self.add(keys)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, keys: Iterable[Hashable]) -> None:
+        """Add these; a key that is added again counts as new."""
+        for key in keys:
+            self._keys.pop(key, None)
+            self._keys[key] = None
+        while len(self._keys) > self.memory:
+            del self._keys[next(iter(self._keys))]
+
+    def keys(self) -> list[Hashable]:
+        """All keys, the oldest first."""
+        return list(self._keys)
+
+
+# ---- deduplicate ---------------------------------------------------------------------------------
 
 
 @checked(memory=COUNT)

@@ -13,8 +13,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sunshower.errors import IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.batch_extents import Extent, partition_name, partition_of
-from sunshower.kafka.exactly_once.batch_spouts import ASKING_S, REST_S, BatchOptions, KafkaBatches
+from sunshower.kafka.exactly_once.batch_spouts import (
+    ASKING_S,
+    REST_S,
+    BatchOptions,
+    Extent,
+    KafkaBatches,
+    partition_name,
+    partition_of,
+)
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout

@@ -23,15 +23,13 @@ from typing import Any
 
 from sunshower.arguments import Instance, check_all, checked
 from sunshower.errors import BadOffset, ConfigError, TopologyError
-from sunshower.kafka.exactly_once.once_bolt import OnceBolt
+from sunshower.kafka.exactly_once.deduplicate import OnceBolt
 from sunshower.kafka.options import ReaderContext
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
-from sunshower.kafka.partitions.store_errors import using
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, using
 from sunshower.records import RecordParts, Schema
 from sunshower.secret import Secret, address
-from sunshower.state.results import Read, Results, Source, topic_key
+from sunshower.state.results import Read, Results, Source, SqliteResults, topic_key
 from sunshower.state.sqlite import SqliteFile
-from sunshower.state.sqlite_results import SqliteResults
 from sunshower.topologies.components import Context
 
 FIELDS = ("topic", "partition", "offset")
@@ -90,7 +88,7 @@ class OffsetsWithResults:
 
     def _open(self) -> Results:
         if isinstance(self.place, Secret):
-            from sunshower.state.postgres_results import PostgresResults
+            from sunshower.state.results import PostgresResults
 
             return PostgresResults(self.place, self.id)
         return SqliteResults(self._file.path, self.id)

@@ -8,8 +8,16 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic, user_errors
-from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
-from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
+from sunshower.kafka.producing.producer import (
+    TOO_LARGE,
+    Composer,
+    Headers,
+    Message,
+    Producer,
+    Settings,
+    as_bytes,
+    checked_settings,
+)
 from sunshower.records import Part, Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple

@@ -8,11 +8,10 @@ from typing import Any, Unpack
 
 from sunshower.arguments import COUNT, checked
 from sunshower.errors import KafkaError
-from sunshower.kafka.exactly_once.key_cache import KeyCache
+from sunshower.kafka.exactly_once.deduplicate import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message, MessageParts, as_bytes
-from sunshower.kafka.producing.producer import TOO_LARGE, Settings
+from sunshower.kafka.producing.producer import TOO_LARGE, Message, MessageParts, Settings, as_bytes
 from sunshower.records import Part, Schema
 from sunshower.topologies.components import Collector, Context, Tuple
 

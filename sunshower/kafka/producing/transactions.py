@@ -9,8 +9,7 @@ from typing import Any, Unpack
 from sunshower.arguments import NAME
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration, Unavailable
 from sunshower.kafka.producing.kafka_bolt import SendingBolt
-from sunshower.kafka.producing.messages import Message, MessageParts
-from sunshower.kafka.producing.producer import Producer, Settings
+from sunshower.kafka.producing.producer import Message, MessageParts, Producer, Settings
 from sunshower.topologies.components import Collector, Context, Tuple
 
 _WITHIN_S = 8.0  # less than the minute after which brokers abort a transaction

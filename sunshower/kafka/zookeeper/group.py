@@ -22,44 +22,235 @@ only the nodes of new members. Owner nodes are polled by those that wait for the
 
 from __future__ import annotations
 
+import json
 import logging
 import operator
 import re
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle, groupby
 from random import Random
 from typing import Any, NamedTuple
 
+from sunshower.arguments import COUNT
 from sunshower.clock import Clock
 from sunshower.errors import (
+    ConfigError,
+    KafkaError,
     KafkaUnreachable,
     NodeExists,
     NotAuthorised,
     StoreForbidden,
     StoreUnreachable,
 )
-from sunshower.kafka.partitions.ports import (
-    SETTLES_S,
-    Directory,
-    Partition,
-    RebalanceListener,
-)
-from sunshower.kafka.zookeeper.members import STATIC, Member
-from sunshower.kafka.zookeeper.thread_assignment import (
-    Streams,
-    StreamThread,
-    ThreadAssignment,
-    by_range_of_threads,
-)
+from sunshower.kafka.partitions.ports import SETTLES_S, Directory, Partition, RebalanceListener
 from sunshower.state.tree import SessionState, Tree
 
 _log = logging.getLogger(__name__)
 
+
+# ---- thread assignment ---------------------------------------------------------------------------
+# How a ZooKeeper group assigns partitions to the stream threads of its members.
+#
+# by_range_of_threads       runs of each topic, by thread; a member with two streams counts twice
+# round_robin_of_threads    dealt in the order of the hashes of their names
+#
+# Each function ignores the order of its arguments, so that all members compute the same
+# assignment. Partitions of topics without a subscriber stay unassigned. Strings are in Java's
+# order.
+
+Streams = Mapping[str, Mapping[str, int]]  # member → topic → how many of its threads read it
+
+
+class StreamThread(NamedTuple):
+    """One of the stream threads of a member."""
+
+    member: str
+    number: int  # from 0
+
+    def __str__(self) -> str:
+        return f"{self.member}-{self.number}"
+
+
+ThreadAssignment = dict[StreamThread, tuple[Partition, ...]]
+
+
+def by_range_of_threads(partitions: Iterable[Partition], streams: Streams) -> ThreadAssignment:
+    """A run of each topic's partitions to each thread that reads it; the first threads get one
+    more, in every topic."""
+    readers = threads_by_topic(streams)
+    assigned: dict[StreamThread, list[Partition]] = {
+        thread: [] for thread in _in_order({one for some in readers.values() for one in some})
+    }
+    for topic, group in groupby(sorted(partitions), key=lambda one: one.topic):
+        if threads := readers.get(topic):
+            run = [*group]
+            each, more = divmod(len(run), len(threads))
+            for place, thread in enumerate(threads):
+                start = each * place + min(place, more)
+                assigned[thread] += run[start : start + each + (place < more)]
+    return {thread: tuple(taken) for thread, taken in assigned.items()}
+
+
+def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) -> ThreadAssignment:
+    """All partitions by the hash of their names, dealt to the threads in turn.
+
+    Raises KafkaError unless all members subscribe to the same topics, each with the same number
+    of streams for every topic.
+    """
+    threads = threads_by_topic(streams)
+    if len({tuple(some) for some in threads.values()}) > 1:
+        raise KafkaError(
+            "partitions can be dealt round robin only if all members of the group subscribe to "
+            "the same topics, and each with the same number of streams for every topic. The "
+            "streams are now "
+            + "; ".join(
+                f"{topic}: {', '.join(map(str, some))}" for topic, some in sorted(threads.items())
+            )
+            + ". Use the range assignment, or make the subscriptions equal."
+        )
+    readers = next(iter(threads.values()), [])
+    assigned: dict[StreamThread, list[Partition]] = {thread: [] for thread in readers}
+    dealt = sorted((one for one in partitions if one.topic in threads), key=_by_hash)
+    for partition, thread in zip(dealt, cycle(readers), strict=False):
+        assigned[thread].append(partition)
+    return {thread: tuple(taken) for thread, taken in assigned.items()}
+
+
+def threads_by_topic(streams: Streams) -> dict[str, list[StreamThread]]:
+    """The threads that read each topic, in Java's order."""
+    found: dict[str, list[StreamThread]] = {}
+    for member, topics in streams.items():
+        for topic, count in topics.items():
+            found.setdefault(topic, []).extend(
+                StreamThread(member, number) for number in range(count)
+            )
+    return {topic: _in_order(some) for topic, some in found.items()}
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: 32 bits with a sign, over UTF-16 units."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _by_hash(partition: Partition) -> tuple[int, Partition]:
+    topic, number = partition
+    return java_hash(f"[{topic},{number}]"), partition
+
+
+def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
+    """Sort by name as Java does, by UTF-16 units: `c-10` comes before `c-2`."""
+    return sorted(threads, key=lambda one: str(one).encode("utf-16-be", "surrogatepass"))
+
+
+# ---- group ---------------------------------------------------------------------------------------
+
 Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
+
+
+# ---- members -------------------------------------------------------------------------------------
+
+# The values of `pattern` in Kafka's format: topics by name, all that match, all that do not.
+STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+
+
+@dataclass(frozen=True)
+class Member:
+    """The subscription of a member: topics, and the number of its stream threads for each."""
+
+    subscription: Mapping[str, int]  # by topic; with a pattern, its text is the only key
+    pattern: str = STATIC
+
+    @staticmethod
+    def reading(
+        topics: Collection[str] | re.Pattern[str], streams: int | Mapping[str, int]
+    ) -> Member:
+        """A member that reads topics by name, or all whose whole name matches a pattern; with
+        `streams` threads for each, or of each topic its own number.
+
+        Raises ConfigError unless `streams` has exactly the topics, each with a positive number.
+        """
+        if isinstance(streams, Mapping):
+            if isinstance(topics, re.Pattern) or {*topics} != {*streams}:
+                raise ConfigError(
+                    f"streams by topic are given for {', '.join(sorted(streams)) or 'no topic'}; "
+                    "give a number for each of topics=[…], or one number for all"
+                )
+            for topic, count in streams.items():
+                COUNT.check(f"streams of {topic}", count)
+            return Member({topic: streams[topic] for topic in sorted(topics)})
+        COUNT.check("streams", streams)
+        if isinstance(topics, re.Pattern):
+            return Member({topics.pattern: streams}, WHITE_LIST)
+        return Member(dict.fromkeys(sorted(topics), streams))
+
+    def streams(self, topics: Collection[str]) -> dict[str, int]:
+        """The number of threads for each subscribed topic among `topics`."""
+        if self.pattern == STATIC:
+            return {topic: n for topic, n in self.subscription.items() if topic in topics}
+        wanted = self.pattern == WHITE_LIST
+        return {
+            topic: count
+            for expression, count in self._expressions.items()
+            for topic in topics
+            if bool(expression.fullmatch(topic)) == wanted
+        }
+
+    def written(self, millis: int) -> bytes:
+        """The content of the member's node."""
+        return json.dumps(
+            {
+                "version": 1,
+                "subscription": dict(self.subscription),
+                "pattern": self.pattern,
+                "timestamp": str(millis),
+            }
+        ).encode()
+
+    @staticmethod
+    def read(value: bytes, path: str) -> Member:
+        """Parse a member's node. Raises KafkaError."""
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+        match found:
+            case {"subscription": dict(streams), **more} if all(
+                isinstance(count, int) and count > 0 for count in streams.values()
+            ):
+                pattern = more.get("pattern", STATIC)
+                if pattern in {STATIC, WHITE_LIST, BLACK_LIST}:
+                    return Member(streams, pattern)
+        raise KafkaError(
+            f"{path} in ZooKeeper does not describe a member of a consumer group: {value[:80]!r}"
+        )
+
+    @cached_property
+    def _expressions(self) -> dict[re.Pattern[str], int]:
+        """The compiled patterns; Kafka reads a comma as "or"."""
+        return {
+            compiled(text.replace(",", "|")): count for text, count in self.subscription.items()
+        }
+
+
+def compiled(text: str) -> re.Pattern[str]:
+    """Compile a pattern of topics. Raises ConfigError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"{text!r} is no pattern of topics: {error}") from error
+
+
+# ---- group ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,30 +11,362 @@ Each works without the others. Nothing connects before the task opens.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from sunshower.arguments import COUNT
-from sunshower.errors import ConfigError, KafkaError
-from sunshower.kafka.options import ReaderContext
-from sunshower.kafka.partitions.ports import Directory, Offsets, Partition, PartitionSharing
-from sunshower.kafka.partitions.store_errors import using
-from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
-from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup
-from sunshower.kafka.zookeeper.stored_offsets import (
-    OffsetLayout,
-    PlainLayout,
-    StoredOffsets,
-    StormLayout,
+from sunshower.errors import (
+    BadOffset,
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    NoNode,
+    StaleGeneration,
+    UnknownTopic,
 )
-from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
+from sunshower.kafka.options import ReaderContext
+from sunshower.kafka.partitions.ports import (
+    INTERNAL_TOPICS,
+    Committed,
+    Directory,
+    Offsets,
+    Partition,
+    PartitionSharing,
+    using,
+)
+from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup, by_range_of_threads
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_tree import SqliteTree
+from sunshower.state.tree import Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+# ---- stored offsets ------------------------------------------------------------------------------
+# Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
+#
+# layout  path                                              value
+# Storm   <root>/<id>/[<topic>/]partition_<n>               JSON: offset, topology's id and name
+# plain   /consumers/<group>/offsets/<topic>/<n>            the offset, as decimal text
+#         /consumers/<group>/offsets/<topic>/<n>/topic_id   the id of the topic, as text
+#
+# Both readers ignore what Storm and Kafka do not write: "topicId" in the JSON, and the node below
+# the offset. That node is written after its offset: if a process dies in between, the offset
+# counts as one of the former topic, and the new topic is read from its start again.
+#
+# Source: `committedPath` and `commit` of org/apache/storm/kafka/PartitionManager.java
+
+
+class OffsetLayout(Protocol):
+    """The path and format of a stored offset. `keeps_writer` is that of the port `Offsets`."""
+
+    @property
+    def keeps_writer(self) -> bool: ...
+    @property
+    def has_topic_node(self) -> bool: ...  # the topic's id is a node of its own
+    def path(self, partition: Partition) -> str: ...
+    def value(self, partition: Partition, committed: Committed) -> bytes: ...
+    def read(self, partition: Partition, value: bytes) -> Committed:
+        """Raises BadOffset."""
+
+
+@dataclass(frozen=True)
+class PlainLayout:
+    """The layout of Kafka's old ZooKeeper consumer. It has no metadata."""
+
+    group: str
+    keeps_writer: ClassVar[bool] = False
+    has_topic_node: ClassVar[bool] = True
+
+    def path(self, partition: Partition) -> str:
+        return f"/consumers/{self.group}/offsets/{partition.topic}/{partition.number}"
+
+    def value(self, partition: Partition, committed: Committed) -> bytes:
+        return str(committed.offset).encode()
+
+    def read(self, partition: Partition, value: bytes) -> Committed:
+        if not value.isdigit():
+            raise _bad(self.path(partition), value, "the offset as decimal text")
+        return Committed(int(value))
+
+
+@dataclass(frozen=True)
+class StormLayout:
+    """The layout of Storm's spout, so that its deployments can be migrated.
+
+    `root` and `id` are SpoutConfig's zkRoot and id; `wildcard` is kafka.topic.wildcard.match,
+    which adds the topic to the path. `topology` is the id of this deployment, `name` its
+    user-visible name. `leader` returns a partition's broker, which is recorded but never read.
+    """
+
+    root: str
+    id: str
+    topology: str
+    name: str
+    wildcard: bool = False
+    leader: Callable[[Partition], str | None] = lambda _: None
+    keeps_writer: ClassVar[bool] = True
+    has_topic_node: ClassVar[bool] = False
+
+    def path(self, partition: Partition) -> str:
+        home = f"{self.root.rstrip('/')}/{self.id}".lstrip("/")
+        topic = f"{partition.topic}/" if self.wildcard else ""
+        return f"/{home}/{topic}partition_{partition.number}"
+
+    def value(self, partition: Partition, committed: Committed) -> bytes:
+        host, _, port = (self.leader(partition) or "").rpartition(":")
+        value = {
+            "topology": {"id": self.topology, "name": self.name},
+            "offset": committed.offset,
+            "partition": partition.number,
+            "broker": {"host": host, "port": int(port or -1)},
+            "topic": partition.topic,
+        }
+        of_topic = {name: committed.fields.get(name) for name in ("topicId", "leaderEpoch")}
+        value |= {name: one for name, one in of_topic.items() if one is not None}
+        return json.dumps(value).encode()
+
+    def read(self, partition: Partition, value: bytes) -> Committed:
+        path = self.path(partition)
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+        match found:
+            case {"offset": int(offset), **more} if offset >= 0 and offset is not True:
+                pass
+            case _:
+                raise _bad(path, value, 'JSON as of Storm, with an "offset"')
+        for what, ours in (("topic", partition.topic), ("partition", partition.number)):
+            if more.get(what, ours) != ours:
+                raise BadOffset(
+                    f"{path} holds the offset of {what} {more[what]!r}, not of {ours!r}: another "
+                    "deployment uses this path. Give each its own root or id, or set `wildcard`."
+                )
+        topology = more.get("topology")
+        writer = topology.get("id") if isinstance(topology, dict) else None
+        fields = {"topologyId": writer} if writer else {}
+        fields |= {name: more[name] for name in ("topicId", "leaderEpoch") if name in more}
+        return Committed(offset, json.dumps(fields) if fields else "")
+
+
+class StoredOffsets(Offsets):
+    """Offsets in a tree. It owns the tree: closing this closes that.
+
+    `owns` returns whether this reader still owns a partition (`ZooKeeperGroup.owns`); offsets of
+    others are not written. `member` returns the path of the reader's membership node if that is in
+    this tree: without that node nothing is written, even if the session ends between check and
+    write. Otherwise a partition may be lost in between: its new owner then reads again what was
+    settled.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        layout: OffsetLayout,
+        owns: Callable[[Partition], bool] = lambda _: True,
+        member: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._tree = tree
+        self._layout = layout
+        self._owns = owns
+        self._member = member
+        self.keeps_writer = layout.keeps_writer
+        self._topics: dict[Partition, str] = {}  # the stored ids of topics, in nodes of their own
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        found: dict[Partition, Committed] = {}
+        for partition in partitions:
+            path = self._layout.path(partition)
+            with using(path):
+                node = self._tree.get(path)
+                topic = self._tree.get(_topic(path)) if self._layout.has_topic_node else None
+            if node:
+                found[partition] = self._layout.read(partition, node.value)
+            if node and topic:
+                self._topics[partition] = id = topic.value.decode(errors="replace")
+                found[partition] = found[partition]._replace(metadata=json.dumps({"topicId": id}))
+        return found
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        member = self._member()  # before the writes: a new session would have another node
+        with using("whose the partitions are"):
+            lost = sorted(partition for partition in offsets if not self._owns(partition))
+        if lost:
+            raise StaleGeneration(
+                f"{', '.join(map(str, lost))} were reassigned meanwhile: nothing is committed"
+            )
+        for partition, committed in offsets.items():
+            path = self._layout.path(partition)
+            with using(path):
+                try:
+                    self._tree.put(path, self._layout.value(partition, committed), member)
+                    if self._layout.has_topic_node:
+                        self._write_topic(partition, committed.topic_id, member)
+                except NoNode as error:
+                    text = f"{partition} is not committed: {member} is gone"
+                    raise StaleGeneration(text) from error
+
+    def _write_topic(self, partition: Partition, id: str, member: str | None) -> None:
+        """Store the id of the topic, if it is another one than before."""
+        if id and self._topics.get(partition) != id:
+            self._tree.put(_topic(self._layout.path(partition)), id.encode(), member)
+            self._topics[partition] = id
+
+    def close(self) -> None:
+        self._tree.close()
+
+
+def _topic(path: str) -> str:
+    return f"{path}/topic_id"
+
+
+def _bad(path: str, value: bytes, wanted: str) -> BadOffset:
+    return BadOffset(
+        f"{path} holds no offset: {wanted} is wanted, and there is {value[:80]!r}. Correct it, or "
+        "remove the node to begin as if nothing had been committed."
+    )
+
+
+# ---- directory -----------------------------------------------------------------------------------
+# Lists topics, partitions and leaders from ZooKeeper, where brokers up to Kafka 3 publish them.
+#
+# /brokers/ids/<id>                               a broker's address; ephemeral
+# /brokers/topics/<topic>                         its partitions, each with the ids of its replicas
+# /brokers/topics/<topic>/partitions/<p>/state    the id of the leading broker; −1: none
+#
+# Storm's reader omits partitions whose broker is down, which reassigns all later ones
+# (org/apache/storm/kafka/DynamicBrokersReader.java). Here the topic's node alone determines the
+# partitions; their leaders are a separate question.
+
+
+class ZooKeeperDirectory:
+    """Implements the port `Directory`. It owns the tree: closing this closes that.
+
+    `root` is Kafka's node, as in the brokers' `zookeeper.connect`. For brokers with several
+    listeners, `listener` selects the address.
+    """
+
+    def __init__(self, tree: Tree, *, root: str = "", listener: str = "PLAINTEXT") -> None:
+        self._tree = tree
+        self._brokers = f"{root.rstrip('/')}/brokers"
+        self._listener = listener
+
+    def topics(self) -> frozenset[str]:
+        path = f"{self._brokers}/topics"
+        with using(path):
+            if self._tree.get(path) is None:
+                raise KafkaUnreachable(
+                    f"no Kafka is registered in this ZooKeeper: there is no {path}. Is it "
+                    "below another node (`root`), or a Kafka without ZooKeeper?"
+                )
+            return frozenset(self._tree.children(path)) - INTERNAL_TOPICS
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        path = f"{self._brokers}/topics/{topic}"
+        found = self._read(path)
+        if found is None:
+            self.topics()  # raises if there is no Kafka at all
+            raise UnknownTopic(
+                f"there is no topic {topic!r}: ZooKeeper has no {path}. Create it, or correct its "
+                "name"
+            )
+        match found:
+            case {"partitions": dict(replicas)} if all(number.isdecimal() for number in replicas):
+                return tuple(Partition(topic, number) for number in sorted(map(int, replicas)))
+        raise KafkaError(f"{path} in ZooKeeper does not contain the partitions of a topic: {found}")
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        nodes = {topic: self._read(f"{self._brokers}/topics/{topic}") for topic in topics}
+        return {
+            topic: str(node.get("topic_id", ""))
+            for topic, node in nodes.items()
+            if node is not None
+        }
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        brokers = self.brokers()
+        return {
+            one: brokers.get(leader) if (leader := self._leader(one)) is not None else None
+            for one in self.partitions(topic)
+        }
+
+    def brokers(self) -> dict[int, str]:
+        """The addresses of the running brokers, by id: host:port."""
+        path = f"{self._brokers}/ids"
+        with using(path):
+            ids = self._tree.children(path)
+        found = {id: self._read(f"{path}/{id}") for id in ids}
+        return {
+            int(id): address
+            for id, broker in found.items()
+            if broker is not None and (address := _address(broker, self._listener))
+        }
+
+    def bootstrap(self) -> str:
+        """Raises KafkaUnreachable if no broker is registered, KafkaError if none has the
+        listener."""
+        if found := self.brokers():
+            return ",".join(address for _, address in sorted(found.items()))
+        self.topics()  # raises if there is no Kafka at all
+        path = f"{self._brokers}/ids"
+        with using(path):
+            ids = self._tree.children(path)
+        if not ids:
+            raise KafkaUnreachable(f"no broker is registered at {path}: none is running")
+        offered = {id: (self._read(f"{path}/{id}") or {}).get("endpoints") for id in ids}
+        raise KafkaError(
+            f"no broker at {path} has the listener {self._listener!r}. Give `listener` one of "
+            f"theirs: {offered}"
+        )
+
+    def close(self) -> None:
+        self._tree.close()
+
+    def _leader(self, partition: Partition) -> int | None:
+        topic, number = partition
+        state = self._read(f"{self._brokers}/topics/{topic}/partitions/{number}/state")
+        leader = (state or {}).get("leader")
+        return leader if isinstance(leader, int) and leader >= 0 else None
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        """The JSON object of a node; None if there is no such node."""
+        with using(path):
+            node = self._tree.get(path)
+        if node is None:
+            return None
+        try:
+            found = json.loads(node.value)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise KafkaError(f"{path} in ZooKeeper is no JSON object: {node.value[:80]!r}")
+        return found
+
+
+def _address(broker: dict[str, object], listener: str) -> str | None:
+    """The address of a listener, by its name or protocol; older brokers have `host`, `port`."""
+    match broker.get("listener_security_protocol_map"):
+        case dict(protocols):
+            pass
+        case _:
+            protocols = {}
+    endpoints = broker.get("endpoints")
+    for wanted in (listener, *(name for name, of in protocols.items() if of == listener)):
+        for endpoint in endpoints if isinstance(endpoints, list) else []:
+            name, _, address = str(endpoint).partition("://")
+            if name == wanted:
+                return address
+    host, port = broker.get("host"), broker.get("port")
+    if not endpoints and isinstance(host, str) and isinstance(port, int) and port > 0:
+        return f"{host}:{port}"
+    return None
+
+
+# ---- options -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

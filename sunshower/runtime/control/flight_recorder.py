@@ -12,13 +12,14 @@ numbers of its slots directly in this buffer, so a root is resolved without any 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.ids import I64, U64, generations_of, incarnations_of, slots_of
 from sunshower.runtime.tracking.pending import Tables
@@ -39,6 +40,66 @@ _TABLES_AT = _STACKS_AT + STACK_MAX
 _NOBODY = -1
 _UNKNOWN = -1  # `owed` was not noted yet
 _Table: TypeAlias = tuple[int, int, NDArray[np.uint32], I64, int, int]  # task, incarnation;
+
+
+# ---- crash report --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """Found by the worker's next process; the master passes it on to all workers."""
+
+    worker: int
+    life: int  # the one that ended
+    task: int | None = None  # whose user code was running; None: none was
+    roots: bytes = b""  # of the records passed to it: uint64, little endian
+    stack: str = ""  # of the call, if the watchdog ended it because it did not return
+    numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of its own spouts, whose
+    # `Pending` is lost: spout task → the messages of these roots
+    drawn: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # of its own spouts: task →
+    # records drawn, and the number from which on no life drew any; the master may know fewer
+    silent_s: float = 0.0  # for which its process was silent; it was replaced for that
+
+    @property
+    def suspects(self) -> U64:
+        """The roots of the records that were being executed."""
+        return np.frombuffer(self.roots, np.uint64)
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether it can be of a process of this topology. If not, its file was damaged."""
+        spouts, tasks = {spout.id for spout in plan.spouts}, {task.id for task in plan.tasks}
+        places = [place for pair in self.drawn.values() for place in pair]
+        is_known = self.task is None or self.task in tasks
+        is_spout = spouts >= self.drawn.keys() | self.numbers.keys()
+        return is_known and is_spout and min([self.life, *places]) >= 0
+
+    def failure(self, plan: Plan) -> Failure:
+        """The failure of these trees; the process probably died of one of their records."""
+        task = next(task for task in plan.tasks if task.id == self.task)
+        cause, reason = Cause.ACTOR_DIED, "its process died while executing it"
+        if self.stack:
+            limit_s = plan.graph.config.block_max_s
+            cause, reason = Cause.BLOCKED, f"it did not return within {limit_s:g} s"
+        elif self.silent_s:
+            cause, reason = (
+                Cause.BLOCKED,
+                (
+                    f"its process was silent for {self.silent_s:g} s while executing it, and was "
+                    "replaced: it was stopped or cut off, or this code holds the interpreter's lock"
+                ),
+            )
+        return Failure(
+            cause,
+            task.component,
+            task.index,
+            reason,
+            traceback=self.stack,
+            worker=self.worker,
+        )
+
+
+# ---- flight recorder -----------------------------------------------------------------------------
+
 # generations, message numbers, by slot; drawn, owed
 
 

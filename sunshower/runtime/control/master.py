@@ -19,9 +19,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from sunshower.runtime.control.component_conditions import ConditionTracker
-from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.failure_detector import FailureDetector
+from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.lifecycle import (
     POSSIBLE,
     Command,
@@ -33,15 +32,25 @@ from sunshower.runtime.control.lifecycle import (
 )
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.overview import ConditionTracker
 from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE, leaving, with_counts
-from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
-from sunshower.runtime.control.task_moves import TaskMoves
-from sunshower.runtime.control.upgrades import changes, upgraded
+from sunshower.runtime.control.plan_changes import (
+    AS_THEY_ARE,
+    changes,
+    leaving,
+    upgraded,
+    with_counts,
+)
+from sunshower.runtime.control.topology_log import TaskMoves
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
-from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
-from sunshower.runtime.events.time_windows import TimeWindows
-from sunshower.runtime.node_moves import NodeMoves
+from sunshower.runtime.events.metrics import (
+    Snapshot,
+    StuckCall,
+    TaskStats,
+    TimeWindows,
+    WorkerStats,
+)
+from sunshower.runtime.nodes import NodeMoves
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.savepoint import all_elsewhere
 from sunshower.runtime.tasks.supervision import Standing

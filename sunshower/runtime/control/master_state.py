@@ -9,10 +9,16 @@ from typing import Any, TypeVar
 import msgpack
 
 from sunshower import versions
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, TaskStats, Totals, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    Latencies,
+    LatencyKind,
+    TaskStats,
+    Totals,
+    WorkerStats,
+)
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.texts import ERROR_BYTES, clip

@@ -17,7 +17,7 @@ import numpy as np
 
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import EventWriter, What
-from sunshower.runtime.events.task_faults import NO_FAULTS
+from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.tracking.ids import I64, U64, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Released

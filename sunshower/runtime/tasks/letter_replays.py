@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, RequestRefused, user_errors
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.letter_values import LetterValues
+from sunshower.runtime.tasks.bolts.dead_letters import LetterValues
 from sunshower.runtime.tasks.spouts.retry_queue import (
     LETTERS_END,
     LETTERS_FIRST,

@@ -12,34 +12,334 @@ writes them at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
-from math import inf
+from math import floor, inf
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.config import Config
-from sunshower.runtime.tasks.bolts.bolt_renewal import BoltRenewals
+from sunshower.errors import TopologyFailed, user_errors
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
-from sunshower.runtime.tasks.bolts.mutation_check import process_unchanged
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.task_opening import TaskOpening
-from sunshower.runtime.tasks.user_code import Raised
+from sunshower.runtime.tasks.user_code import Raised, TaskError
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 from sunshower.runtime.tracking.report_router import ReportRouter
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Entry, Inbox
+from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
-from sunshower.runtime.wiring import Wired
+from sunshower.runtime.value_copies import picture
+from sunshower.runtime.wiring import Wired, context
+from sunshower.topologies.components import BatchBolt, Bolt, Context
 
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)
 _FAIR_SLICE = 8
 _CALLS_S = 0.002  # how often calls in progress go on, and for how long an idle worker waits for one
+
+
+# ---- bolt renewal --------------------------------------------------------------------------------
+# Replaces the object of a paused bolt if its own connection does not recover after an outage.
+#
+# A bolt that opened a connection in prepare() may hold a dead one when the dependency is available
+# again. Storm restarts the whole worker then. Here a new object is tried, beside the old one:
+#
+#     paused, third try and every second one after it ──▶ a new object is prepared, gets one input
+#         it fails    ──▶ the new object is closed; the old one continues
+#         it succeeds ──▶ the old object gets the next input
+#                             it succeeds ──▶ the old object stays, with its memory
+#                             it fails    ──▶ the old object is closed; the new one stays
+#
+# So a bolt that reconnects by itself loses nothing. The input that the new object processed is
+# replayed and charged no attempt. If the class has snapshot() and restore(), the new object starts
+# with the old one's snapshot.
+
+_FIRST_TRY = 3  # of a pause: shorter outages need no new object
+
+
+# ---- mutation check ------------------------------------------------------------------------------
+# `check_mutation`: ends the topology, naming the bolt, if a bolt changes an input record.
+#
+# Within a worker, records are passed by reference: a list in a record, or a dataclass that is not
+# frozen, is one object for every bolt that receives it and for the spout that may replay it. So a
+# bolt must not change its input. With `check_mutation` off (the default) nothing detects it: other
+# tasks of the worker, and a replay, see the changed record; tasks in other workers see the
+# original.
+#
+# The check pickles every record before and after, several µs each: it is for tests. It does not
+# cover records that cannot be pickled, calls of an async function that go on after the slice, nor
+# a tuple that a manual bolt has kept from an earlier batch. Arrow tables are immutable.
+
+
+def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
+    """Like `bolt.process`; raises TopologyFailed, naming bolt and record, for a changed record."""
+    if batch.is_table:
+        return bolt.process(batch)
+    before = [_picture(record) for record in batch.records]
+    said = [f"{record!r:.200}" for record in batch.records]
+    rest = bolt.process(batch)
+    for record, earlier, was in zip(batch.records, before, said, strict=True):
+        if _picture(record) != earlier:
+            raise TopologyFailed(
+                f"{bolt.task.name} changed a record that it was handed, "
+                f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
+                "(check_mutation is on)"
+            )
+    return rest
+
+
+def _picture(record: Any) -> bytes | None:
+    try:
+        return picture(record)
+    except user_errors():  # of __reduce__ and __getstate__ of a class that is no record
+        return None
+
+
+# ---- task scheduler ------------------------------------------------------------------------------
+
+
+class _Phase(Enum):
+    NEW = "the new object has the next input"
+    OLD = "the new object has succeeded; the old one has the next input"
+
+
+@dataclass(slots=True)
+class _Trial:
+    other: Any  # the object that the task does not use now
+    phase: _Phase = _Phase.NEW
+
+
+class BoltRenewals:
+    """The trials of one worker's bolts. `call` runs user code, as UserCodeCalls does."""
+
+    def __init__(self, call: Callable[..., Any], context_of: Callable[[BoltTask], Context]) -> None:
+        self._call = call
+        self._context_of = context_of
+        self._trials: dict[int, _Trial] = {}  # bolt task → its trial
+
+    def begin(self, bolt: BoltTask) -> bool:
+        """Called before a slice of a paused bolt. Returns whether it may process an input now."""
+        care = bolt.supervision
+        if bolt.task.id in self._trials:
+            return True
+        due = care.tries >= _FIRST_TRY and (care.tries - _FIRST_TRY) % 2 == 0
+        if not due or not _has_prepare(bolt.bolt):
+            return True
+        old = bolt.bolt
+        try:
+            state = self._call(bolt.task, "snapshot", old.snapshot) if _keeps_state(old) else None
+            self._call(bolt.task, "prepare", partial(bolt.prepare, self._context_of(bolt)))
+            if _keeps_state(old):
+                self._call(bolt.task, "restore", partial(bolt.bolt.restore, state))
+        except Raised as raised:
+            bolt.adopt(old)
+            if care.wait is not None:
+                care.pause(care.kind_of(raised), raised.error)
+            return False
+        self._trials[bolt.task.id] = _Trial(old)
+        bolt.on_trial = True
+        return True
+
+    def end(self, bolt: BoltTask) -> None:
+        """Called after a slice of a bolt: evaluate the trial, if one is under way."""
+        trial = self._trials.get(bolt.task.id)
+        if trial is None or bolt.unfinished is not None:
+            return
+        bolt.on_trial = False
+        if trial.phase is _Phase.NEW and not bolt.last_failed:
+            self._swap(bolt, trial)
+            trial.phase = _Phase.OLD
+            return
+        del self._trials[bolt.task.id]
+        if bolt.last_failed:
+            self._swap(bolt, trial)
+        self._close(bolt, trial.other)
+        if trial.phase is _Phase.OLD and bolt.last_failed:
+            self._tell(bolt)
+
+    def is_on(self, bolt: BoltTask) -> bool:
+        """Whether a trial is under way; the bolt then processes one input at a time."""
+        return bolt.task.id in self._trials
+
+    def _swap(self, bolt: BoltTask, trial: _Trial) -> None:
+        current = bolt.bolt
+        bolt.adopt(trial.other)
+        trial.other = current
+
+    def _close(self, bolt: BoltTask, other: Any) -> None:
+        if hasattr(other, "cleanup"):
+            bolt.notify("cleanup", other.cleanup)
+
+    def _tell(self, bolt: BoltTask) -> None:
+        memory = (
+            "its snapshot was restored"
+            if _keeps_state(bolt.bolt)
+            else "what it held in memory is lost"
+        )
+        task = bolt.task
+        text = (
+            f"{task.name} was created again: the connections of the old object did "
+            f"not come back after an outage; {memory}"
+        )
+        bolt.supervision.note(Raised(TaskError(task.component, task.index, task.worker, text)))
+
+
+def _keeps_state(bolt: Any) -> bool:
+    snapshot = getattr(type(bolt), "snapshot", None)
+    return snapshot is not None and snapshot not in (Bolt.snapshot, BatchBolt.snapshot)
+
+
+def _has_prepare(bolt: Any) -> bool:
+    prepare = getattr(type(bolt), "prepare", None)
+    return prepare is not None and prepare not in (Bolt.prepare, BatchBolt.prepare)
+
+
+# ---- task opening --------------------------------------------------------------------------------
+
+# ---- ticks ---------------------------------------------------------------------------------------
+# Schedules ticks: calls of user code at fixed intervals, independent of records.
+#
+# Ticks are due at start + n × tick_s, exactly: a late tick does not delay the next one, and missed
+# ticks are skipped, never repeated in a burst. A tick whose receivers have no credit waits for it
+# until the next tick would be due; then it is called anyway. So a blocked receiver does not stop
+# the ticks of a bolt. A bolt misses ticks only while a receiver has `window_records_max` records
+# waiting, which bounds the outputs of ticks in memory. Storm: org.apache.storm.executor.Executor
+# (setupTicks), topology.tick.tuple.freq.secs: whole seconds, by a tuple that waits in the bolt's
+# queue behind all others.
+
+
+@dataclass(slots=True)
+class Ticker:
+    """The ticks of one task, from `start_s` on."""
+
+    task: BoltTask | SpoutTask
+    output_streams: OutputStreams | None  # None for a spout, whose tick emits nothing
+    every_s: float
+    start_s: float
+    number: int = 1  # of the next tick
+
+    @property
+    def due_s(self) -> float:
+        """When the next tick is due."""
+        return self.start_s + self.number * self.every_s
+
+    def look_s(self, now: float) -> float:
+        """When to check again; before that time only new credit can make the tick due."""
+        return self.due_s if now < self.due_s else self.due_s + self.every_s
+
+    def take(self, now: float) -> bool:
+        """Whether to tick now; if so, the next tick is the first one due after `now`."""
+        if now < self.due_s:
+            return False
+        output_streams = self.output_streams
+        if output_streams is not None and output_streams.full and now < self.due_s + self.every_s:
+            return False
+        self.number = max(self.number + 1, floor((now - self.start_s) / self.every_s))
+        while self.due_s <= now:
+            self.number += 1
+        return output_streams is None or not output_streams.overfull
+
+
+def tickers(
+    plan: Plan, task: BoltTask | SpoutTask, there: Iterable[Ticker], now: float
+) -> list[Ticker]:
+    """The Ticker of a task just opened, if it has a `tick_s` and none in `there` yet."""
+    every_s = plan.component(task.task).tick_s
+    if every_s is None or any(ticker.task is task for ticker in there):
+        return []
+    output_streams = task.output_streams if isinstance(task, BoltTask) else None
+    return [Ticker(task, output_streams, every_s, now)]
+
+
+# ---- task opening --------------------------------------------------------------------------------
+
+
+class TaskOpening:
+    """Opens each task at the time that its supervision decides; see supervision.py."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        call: UserCodeCalls,
+        clock: Clock,
+        tasks: Iterable[BoltTask | SpoutTask],
+        transfer: Mapping[int, TaskTransfer],
+    ) -> None:
+        self.waiting = list(tasks)
+        self.active = True  # whether spouts are activated once they are open
+        self.is_code_new = False  # whether the code may still be rolled back
+        self._tickers = list[Ticker]()  # of open tasks that have a tick
+        self._plan = plan
+        self._call = call
+        self._clock = clock
+        self._transfer = dict(transfer)
+
+    @property
+    def tickers(self) -> Sequence[Ticker]:
+        """Those of open tasks that have a tick."""
+        return () if self.is_code_new else self._tickers
+
+    @property
+    def transfer_left(self) -> Mapping[int, TaskTransfer]:
+        """The TaskTransfer of tasks that are not open yet; the next rebalance moves it again."""
+        return self._transfer
+
+    def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
+        """Try a task again later, because its user code raised. A task that was in doubt for too
+        long, or has raised too often, is quarantined."""
+        care, now = task.supervision, self._clock.now()
+        if isinstance(task, BoltTask) or not care.doubted(raised, now):
+            care.raised(raised, now)
+        if task not in self.waiting:
+            self.waiting.append(task)
+
+    def look(self, now: float) -> None:
+        """Open the tasks that are due."""
+        for task in self.waiting:
+            if task.supervision.retry_s <= now:
+                try:
+                    self._open(task)
+                except Raised as raised:
+                    self.wait_for(task, raised)
+            if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
+                task.abandon()
+        self.waiting = [task for task in self.waiting if _is_tried_again(task)]
+
+    def context_of(self, task: BoltTask | SpoutTask) -> Context:
+        """The Context passed to the user code of a task."""
+        committed = getattr(task, "committed", 0)
+        return context(self._plan, task.task, committed, self._clock, task.instrument)
+
+    def _open(self, task: BoltTask | SpoutTask) -> None:
+        where = self.context_of(task)
+        own = self._transfer.get(task.task.id)
+        begin = partial(task.unpack, own) if own else task.resume
+        before = getattr(task, "spout", None)
+        self._call(task.task, "the opening", partial(begin, where))
+        task.supervision.tried()
+        if isinstance(task, BoltTask):
+            task.supervision.end_wait()
+        self._transfer.pop(task.task.id, None)
+        if isinstance(task, SpoutTask) and self.active and task.spout is not before:
+            self._call(task.task, "activate", task.activate)
+        self._tickers += tickers(self._plan, task, self._tickers, self._clock.now())
+
+
+def _is_tried_again(task: BoltTask | SpoutTask) -> bool:
+    """Whether to try it again: if it waits, or is a quarantined bolt (spouts are given up)."""
+    care = task.supervision
+    return care.waits or (care.is_quarantined and isinstance(task, BoltTask))
+
+
+# ---- task scheduler ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

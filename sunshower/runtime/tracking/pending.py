@@ -9,11 +9,15 @@ timeouts: org.apache.storm.executor.spout.SpoutExecutor).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.config import Config
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.ids import (
     I64,
     NO_IDS,
@@ -25,6 +29,7 @@ from sunshower.runtime.tracking.ids import (
     next_generations,
     slots_of,
 )
+from sunshower.runtime.tracking.reports import Reports
 
 F64 = NDArray[np.float64]
 Tables: TypeAlias = tuple[NDArray[np.uint32], I64]  # generations and numbers, by slot
@@ -255,3 +260,199 @@ def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
     new = np.full(size, fill, old.dtype)
     new[: len(old)] = old
     return new
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+# The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
+#
+# A tree has `message_timeout_s`; with a progress deadline (progress_deadlines.py), the acker is
+# asked first. Trees that a crash may have affected fail if they are still pending after a grace
+# period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
+# minutes must not count as a timeout.
+
+# ---- progress deadlines --------------------------------------------------------------------------
+# Progress deadlines: a tree stays pending while reports on it arrive, up to a hard maximum.
+#
+# The trees of records have one if `message_timeout_max_s` is set; those of watermarks always,
+# without a maximum, because they may have all rows of many windows. Ackers do not report the
+# progress of young trees to spouts: that would cost a message for each report. When a deadline
+# comes, the spout asks the acker shard for the tree's age (the time since the last report on it),
+# and moves the deadline:
+#
+#     due ──asked──▶ waiting for the answer ──an age──▶ now − age + timeout, at most emit + max
+#              ▲            │                              └── is over: TIMEOUT
+#              │            ├── none within sweep_grace_s (a packet was lost): asked again
+#              └────────────┘
+#                           └── emit + max is over: TIMEOUT
+#
+# So a tree without progress fails one round trip after its deadline. A lost question or answer
+# costs sweep_grace_s; only an answer, or emit + max, fails a tree. A sweep fails the trees of a
+# crashed shard (deadlines.py). Packets carry ages, not times, because the clocks of two machines
+# differ. Storm only has resetTimeout, which here too gives a full timeout again, whatever the
+# maximum.
+
+
+class ProgressDeadline:
+    """The spout's side: chooses the overdue trees to ask about, and applies the answers."""
+
+    def __init__(self, config: Config) -> None:
+        self._timeout_s = config.message_timeout_s
+        self._grace_s = config.sweep_grace_s
+        self._max_s = config.message_timeout_max_s or config.message_timeout_s
+        self.unlimited = NO_IDS  # trees without a maximum
+        self._asked = NO_IDS
+        self._holds: list[tuple[float, float]] = []  # periods in which deadlines were stopped
+
+    def held(self, from_s: float, to_s: float) -> None:
+        """Deadlines were stopped: that period does not count for any tree."""
+        ends = np.array([end for _, end in self._holds])
+        matters = self._after(ends, self._max_s) > from_s  # to a tree that is pending now
+        self._holds = [one for one, kept in zip(self._holds, matters, strict=True) if kept]
+        self._holds.append((from_s, to_s))
+
+    def _ends_s(self, pending: Pending, roots: U64) -> F64:
+        ends_s = self._after(pending.emitted_s(roots), self._max_s)
+        ends_s[np.isin(roots, self.unlimited)] = np.inf
+        return ends_s
+
+    def _after(self, since_s: F64, seconds: float) -> F64:
+        """`seconds` after `since_s`, not counting the periods in which deadlines were stopped."""
+        held_s = np.zeros(len(since_s))
+        for from_s, to_s in self._holds:
+            held_s += np.maximum(0.0, to_s - np.maximum(from_s, since_s))
+        return since_s + seconds + held_s
+
+    def overdue(self, pending: Pending, due: U64, now: float) -> tuple[U64, U64]:
+        """Split the trees whose deadline has come into (failed, to ask about).
+
+        A tree whose question was not answered is asked about again.
+        """
+        ends_s = self._ends_s(pending, due)
+        over = ends_s <= now
+        asking = due[~over]
+        self._forget(due)
+        self._asked = np.concatenate((pending.live(self._asked), asking))
+        pending.postpone(asking, np.minimum(now + self._grace_s, ends_s[~over]))
+        return due[over], asking
+
+    def heard(self, pending: Pending, roots: U64, ages_s: F64, now: float) -> U64:
+        """Apply an acker's answer (∞: an unknown tree). Returns the trees that have failed.
+
+        Answers that are no longer expected are ignored.
+        """
+        waiting = np.isin(roots, pending.live(self._asked))
+        roots, ages_s = roots[waiting], ages_s[waiting]
+        self._forget(roots)
+        deadlines_s = np.minimum(
+            self._after(now - ages_s, self._timeout_s), self._ends_s(pending, roots)
+        )
+        lives = deadlines_s > now
+        pending.postpone(roots[lives], deadlines_s[lives])
+        return roots[~lives]
+
+    def postponed(self, roots: U64) -> None:
+        """Ignore answers for these trees, which were given more time."""
+        self._forget(roots)
+
+    def _forget(self, roots: U64) -> None:
+        self._asked = self._asked[~np.isin(self._asked, roots)]
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Of `roots`, those still pending at `due_s` have failed."""
+
+    due_s: float
+    roots: U64
+    failure: Failure
+
+
+class Deadlines:
+    """Finds overdue trees in `pending`; the caller releases them."""
+
+    def __init__(self, config: Config, pending: Pending, reports: Reports) -> None:
+        self._config = config
+        self._pending = pending
+        self._reports = reports
+        self._sweeps: list[Sweep] = []  # not due yet
+        self._held_s: float | None = None  # the time at which deadlines stopped
+        self.slowest = ""  # the master's description of where tuples wait longest
+        self._progress = ProgressDeadline(config)
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next deadline or sweep."""
+        due_s = inf if self.held else self._pending.next_deadline_s
+        return min([due_s, *(sweep.due_s for sweep in self._sweeps)]) if self._sweeps else due_s
+
+    @property
+    def held(self) -> bool:
+        """Whether deadlines are stopped."""
+        return self._held_s is not None
+
+    def hold(self, held: bool, now: float) -> None:
+        """Stop the deadlines, or resume them."""
+        if held and self._held_s is None:
+            self._held_s = now
+        elif not held and self._held_s is not None:
+            self._pending.shift(now - self._held_s)
+            self._progress.held(self._held_s, now)
+            self._held_s = None
+
+    def stopped_for(self, seconds: float, now: float) -> None:
+        """This process was stopped: verdicts that arrived meanwhile are not read yet."""
+        self._sweeps = [replace(sweep, due_s=sweep.due_s + seconds) for sweep in self._sweeps]
+        if not self.held:
+            self.hold(True, now - seconds)
+            self.hold(False, now)
+
+    def overdue(self, now: float) -> U64:
+        """Return the trees that have timed out by `now`; ask the ackers about others."""
+        if self.held:
+            return NO_IDS
+        due = self._pending.expired(now)
+        if len(due):
+            due, asking = self._progress.overdue(self._pending, due, now)
+            self._reports.ask(asking)
+        return due
+
+    def heard_of(self, roots: U64, ages_s: F64, now: float) -> U64:
+        """Apply an acker's answer about ages; return the trees that have failed."""
+        return self._progress.heard(self._pending, roots, ages_s, now)
+
+    def postpone(self, roots: U64, now: float) -> None:
+        """Give these trees a full timeout again."""
+        self._pending.postpone(roots, now + self._config.message_timeout_s)
+        self._progress.postponed(roots)
+
+    def extend(self, roots: U64) -> None:
+        """These trees, and no others, may be pending as long as they make progress."""
+        self._progress.unlimited = roots
+
+    def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
+        """Start a grace period for the trees pending now; see SpoutTask.sweep."""
+        roots = self._pending.all_roots()
+        if residues is not None:
+            roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
+        if len(roots):
+            self._sweeps.append(Sweep(now + self._config.sweep_grace_s, roots, failure))
+
+    def ripe(self, now: float) -> list[Sweep]:
+        """Return each sweep whose grace period is over, once."""
+        ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
+        if ripe:
+            self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
+        return ripe
+
+    def missed(self, what: str) -> Failure:
+        """The failure of trees without `what` in time: a "verdict", or "progress"."""
+        limit_s = self._config.message_timeout_s
+        if what == "verdict":
+            limit_s = self._config.message_timeout_max_s or limit_s
+        reason = f"no {what} within {limit_s:g} s"
+        if self.slowest:
+            reason = f"{reason}; {self.slowest}"
+        return Failure(Cause.TIMEOUT, reason=reason)

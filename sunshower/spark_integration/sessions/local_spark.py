@@ -22,8 +22,7 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.jobs import Job
-from sunshower.spark_integration.sessions.session_host import SessionHost
+from sunshower.spark_integration.sessions.session_host import Job, SessionHost
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 
 

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sunshower.arguments import checked
 from sunshower.errors import ConfigError, ResultMismatch
-from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
 from sunshower.spark_integration.tables.lake_table import (
     PATTERN,
+    REFUSED,
+    HadoopFolder,
     LakeTable,
+    put_if_absent,
     quoted,
     settings_of,
 )
-from sunshower.spark_integration.tables.put_if_absent import REFUSED, put_if_absent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

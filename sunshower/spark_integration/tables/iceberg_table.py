@@ -34,8 +34,8 @@ from sunshower.spark_integration.tables.lake_table import (
     LakeTable,
     quoted,
     settings_of,
+    table_lock,
 )
-from sunshower.spark_integration.tables.put_if_absent import table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
@@ -33,7 +33,6 @@ from sunshower.errors import (
 )
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
-from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
 from sunshower.spark_integration.tables.table_folder import attempt_and_run
 from sunshower.spark_integration.tables.tables import NO_MARK, check_complete, files_of
 
@@ -46,6 +45,46 @@ _PRIVATE, _COMPLETE = "_sunshower", "_complete"
 
 
 _NAMES = Each(NAME, "a tuple of different columns")
+
+
+# ---- hadoop folder -------------------------------------------------------------------------------
+
+
+class HadoopFolder:
+    """A folder, which need not exist. Names are relative to it. Raises what Java raises, and
+    SparkMissing for an address on S3 without the jars for it."""
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self.path = path
+        self._of = session._jvm.org.apache.hadoop.fs.Path
+        settings = session.sparkContext._jsc.hadoopConfiguration()
+        try:
+            self._files = self._of(path).getFileSystem(settings)
+        except Exception as error:
+            if "S3AFileSystem not found" not in error_text(error):
+                raise
+            raise SparkMissing(
+                f"{path}: Spark has no way to S3: give its place jars=(…, *spark_s3()), from "
+                "sunshower.dev"
+            ) from error
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if it does not exist."""
+        found = self._of(f"{self.path}/{folder}" if folder else self.path)
+        if not self._files.exists(found):
+            return []
+        return sorted(str(one.getPath().getName()) for one in self._files.listStatus(found))
+
+    def create(self, name: str) -> None:
+        """Create an empty file, in place of one of that name."""
+        self._files.create(self._of(f"{self.path}/{name}"), True).close()
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it, if it exists."""
+        self._files.delete(self._of(f"{self.path}/{name}"), True)
+
+
+# ---- lake table ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -272,3 +311,125 @@ def settings_of(session: SparkSession, settings: Mapping[str, str]) -> Iterator[
 def quoted(name: str) -> str:
     """A name, for SQL."""
     return f"`{name.replace('`', '``')}`"
+
+
+# ---- put if absent -------------------------------------------------------------------------------
+# Prevents drivers from overwriting existing entries of a Delta Lake log.
+#
+# Delta asks whether an entry exists, and then creates it. On S3 and on local disks another driver
+# may have created it in between, and that entry would be overwritten.
+#
+# - S3 refuses that if the request has `If-None-Match: *`. S3A of Hadoop 3.3.4 cannot send that, so
+#   a request handler in the driver's S3 client adds the header.
+# - On local disks (`file:`) a driver locks a file as long as it commits. The lock belongs to the
+#   driver's Java and ends with it. Iceberg's hadoop catalog needs it too.
+#
+# HDFS refuses to rename to a name that exists, and needs neither.
+
+REFUSED = "Status Code: 412"  # in the text of the exception
+_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
+_PROBE = "_sunshower/_delta_log/00000000000000000000.json"
+
+
+class _Handler:
+    """A `com.amazonaws.handlers.RequestHandler`, which Java calls for each request of a client."""
+
+    class Java:
+        implements = ("com.amazonaws.handlers.RequestHandler",)
+
+    def beforeRequest(self, request: Any) -> None:  # noqa: N802
+        if _ENTRY.search(str(request.getResourcePath())):
+            method = str(request.getHttpMethod())
+            in_parts = "uploadId" in request.getParameters()  # then the last request creates it
+            if method == ("POST" if in_parts else "PUT"):
+                request.addHeader("If-None-Match", "*")
+
+    def afterResponse(self, request: Any, response: Any, timing: Any) -> None:  # noqa: N802
+        pass
+
+    def afterError(self, request: Any, error: Any) -> None:  # noqa: N802
+        pass
+
+
+@contextmanager
+def put_if_absent(session: SparkSession, path: str) -> Iterator[None]:
+    """Commit inside to the table at `path`. Raises SparkUnavailable while another driver of this
+    machine commits, WriteFailed if the object store ignores the condition."""
+    if path.startswith(("s3:", "s3a:", "s3n:")):
+        _check_s3(session, path)
+        yield
+    elif path.startswith("file:"):
+        with table_lock(session, path):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def table_lock(session: SparkSession, path: str) -> Iterator[None]:
+    """Commit inside to the table at `path` on a disk. Raises SparkUnavailable while another driver
+    of this machine commits."""
+    java = session._jvm
+    folder = java.org.apache.hadoop.fs.Path(path).toUri().getPath()
+    file = java.java.io.RandomAccessFile(f"{folder}/_sunshower/lock", "rw")
+    try:
+        try:
+            lock = file.getChannel().tryLock()
+        except Exception as error:
+            if "OverlappingFileLockException" not in error_text(error):
+                raise
+            lock = None  # another job of this driver has it
+        if lock is None:
+            raise SparkUnavailable(f"{path}: another driver commits to this table now")
+        yield
+    finally:
+        with suppress(Exception):  # Java may be gone
+            file.close()
+
+
+def _check_s3(session: SparkSession, path: str) -> None:
+    """Have S3 refuse to overwrite entries. Raises WriteFailed if it does not."""
+    if not _overwrites(session, path):
+        return
+    _add_handler(session, _client(session, path))
+    if _overwrites(session, path):
+        raise WriteFailed(
+            f"{path}: this object store ignores the condition of a write (If-None-Match: *), so "
+            "two drivers could overwrite each other's commits. Use one that knows conditional "
+            "writes, as Amazon S3 does"
+        )
+
+
+def _overwrites(session: SparkSession, path: str) -> bool:
+    """Whether a second PUT of an entry succeeds, in the way that Delta takes."""
+    uri = session._jvm.org.apache.hadoop.fs.Path(f"{path}/{_PROBE}").toUri()
+    client = _client(session, path)
+    try:
+        for _ in range(2):
+            client.putObject(uri.getAuthority(), uri.getPath().lstrip("/"), "")
+    except Exception as error:
+        if REFUSED not in error_text(error):
+            raise
+        return False
+    return True
+
+
+def _client(session: SparkSession, path: str) -> Any:
+    settings = session.sparkContext._jsc.hadoopConfiguration()
+    files = session._jvm.org.apache.hadoop.fs.Path(path).getFileSystem(settings)
+    return files.getAmazonS3ClientForTesting("sunshower")
+
+
+def _add_handler(session: SparkSession, client: Any) -> None:
+    """Replace the list of handlers, which others may be reading."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    ensure_callback_server_started(session.sparkContext._gateway)
+    java = session._jvm
+    loader = client.getClass().getClassLoader()
+    base = java.java.lang.Class.forName("com.amazonaws.AmazonWebServiceClient", True, loader)
+    field = base.getDeclaredField("requestHandler2s")  # a client of S3A takes no more handlers
+    field.setAccessible(True)
+    handlers = java.java.util.ArrayList(field.get(client))
+    handlers.add(java.com.amazonaws.handlers.RequestHandler2.adapt(_Handler()))
+    field.set(client, handlers)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sunshower.arguments import checked
 from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import ConfigError, ResultMismatch
+from sunshower.spark_integration.job import arrow_schema, spark_schema
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
-from sunshower.spark_integration.tables.schema import arrow_schema, spark_schema
 from sunshower.spark_integration.tables.tables import Table, table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from sunshower.arguments import checked
 from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
-from sunshower.spark_integration.job_reports import files_written
+from sunshower.spark_integration.job import files_written
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, PublishingWriter, SparkStep
 from sunshower.spark_integration.tables.table_folder import TableBatch, stage, staging
 

@@ -24,8 +24,16 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema, copied
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.values.ordering import are_finite, chosen, plain
-from sunshower.topologies.operators.values.sums import Sum, add, mean, number, total
+from sunshower.topologies.operators.values import (
+    Sum,
+    add,
+    are_finite,
+    chosen,
+    mean,
+    number,
+    plain,
+    total,
+)
 from sunshower.topologies.signatures import annotations_of, fits, name_of
 
 In = TypeVar("In")

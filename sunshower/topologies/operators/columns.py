@@ -25,7 +25,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.port import Emit, Operator, Rows
 from sunshower.topologies.operators.steps import EachTable, Project
-from sunshower.topologies.operators.values.sums import pieces, total
+from sunshower.topologies.operators.values import pieces, total
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.keyed.state_entries import entries_of
+from sunshower.topologies.operators.keyed.moved_parts import entries_of
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
 from sunshower.topologies.operators.steps import (
     FunctionOperator,

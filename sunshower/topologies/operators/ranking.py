@@ -17,7 +17,7 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
-from sunshower.topologies.operators.values.ordering import ranked
+from sunshower.topologies.operators.values import ranked
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801

@@ -21,7 +21,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, TakeBranch
-from sunshower.topologies.operators.updates.update_rows import (
+from sunshower.topologies.operators.updates import (
     Lineage,
     PlainRows,
     of_updates,

@@ -20,8 +20,7 @@ from sunshower.topologies.operators.aggregators import (
     ReducerAggregator,
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
-from sunshower.topologies.operators.keyed.moved_parts import is_own
-from sunshower.topologies.operators.keyed.state_entries import count_of
+from sunshower.topologies.operators.keyed.moved_parts import count_of, is_own
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import (

@@ -20,14 +20,12 @@ from sunshower.topologies.operators.stages import Declarations, StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals import TotalsSlot, single, totals_operators
-from sunshower.topologies.operators.updates.update_rows import (
+from sunshower.topologies.operators.updates import (
     Lineage,
-    check_replaces,
-    totals_lineage,
-)
-from sunshower.topologies.operators.updates.updated_totals import (
     UpdatedTotals,
+    check_replaces,
     moved_origins,
+    totals_lineage,
     updated_operators,
 )
 from sunshower.topologies.outputs import Columns

@@ -18,7 +18,15 @@ from typing import Any
 from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.state.tree import Tree
-from sunshower.topologies.components import Context, Spout, SpoutCollector, Stateless
+from sunshower.topologies.components import (
+    Bolt,
+    Collector,
+    Context,
+    Spout,
+    SpoutCollector,
+    Stateless,
+    Tuple,
+)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
 from sunshower.trident.coordination.batch_scheduler import (
@@ -26,22 +34,212 @@ from sunshower.trident.coordination.batch_scheduler import (
     BatchScheduler,
     Begin,
     Commit,
+    Status,
     Step,
 )
-from sunshower.trident.coordination.spout_coordinator import ended_of
-from sunshower.trident.coordination.stored_progress import (
+from sunshower.trident.coordination.transactional_log import (
+    JsonNode,
     StoredProgress,
+    TransactionalLog,
     coordinator_path,
     meta_path,
+    packed_failure,
 )
-from sunshower.trident.coordination.timing import Timing
-from sunshower.trident.coordination.transactional_log import JsonNode
-from sunshower.trident.spouts.port import Coordinator, TridentSpout
+from sunshower.trident.spouts.port import Coordinator, SpoutKind, TridentSpout
 from sunshower.trident.stages.plan import Skip
-from sunshower.trident.tasks.batch_letters import packed_failure
-from sunshower.trident.tasks.idle_backoff import IdleBackoff
+from sunshower.trident.tasks.emitter_runner import IdleBackoff
 
 _REPORT_EVERY_S = 6.0  # interval between reports that batches fail because of an outage
+
+
+# ---- spout coordinator ---------------------------------------------------------------------------
+# The bolt `$spoutcoord-<spout>`: decides and stores the contents of each batch of a spout.
+#
+# It stores metadata before it emits them; with windows of time downstream together with whether
+# the source has rows after the batch: {"$ended": true, "metadata": …}. Storm:
+# org.apache.storm.trident.spout.TridentSpoutCoordinator
+
+_ENDED = "$ended"
+
+
+def ended_of(stored: Any) -> tuple[Any, bool]:
+    """The metadata of a batch as stored, and whether it is known that the source has no rows after
+    it."""
+    if isinstance(stored, dict) and _ENDED in stored:
+        return stored["metadata"], stored[_ENDED]
+    return stored, False
+
+
+class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
+    """One task, which reads `$batch` and `$success` of the master."""
+
+    __sunshower_batches__ = True  # its tasks cannot change while they run
+
+    streams = {BATCH: BatchCommand}  # noqa: RUF012
+
+    def __init__(
+        self,
+        id: str,
+        spout: TridentSpout,
+        store: Callable[[], Tree],
+        root: str,
+        *,
+        ends_windows: bool = False,
+    ) -> None:
+        """`ends_windows`: windows of time are downstream, which the end of the source may end."""
+        self._id = id
+        self._ends_windows = ends_windows
+        self._spout = spout
+        self._store = store
+        self._root = root
+
+    def prepare(self, context: Context) -> None:
+        """Open store and coordinator. Raises Unavailable during an outage of either."""
+        self._tree = self._store()
+        try:
+            self._log = TransactionalLog(self._tree, meta_path(self._root, self._id))
+            path = coordinator_path(self._root, self._id)
+            self._coordinator = self._spout.coordinator(self._tree, path, context)
+        except BaseException:
+            self._tree.close()
+            raise
+        self._last = (0, 0)  # epoch and txid of the last `$success`
+
+    def execute(self, tuple: Tuple[BatchCommand], out: Collector[Any]) -> None:
+        command = tuple.record
+        if tuple.stream == SUCCESS:
+            self._succeeded(command)
+        elif why := self._late(command):
+            out.fail(tuple, f"attempt {command.attempt} of batch {command.txid} is void: {why}")
+            return
+        else:
+            metadata, ended = self._metadata(command.txid, command.current)
+            out.emit(command._replace(metadata=metadata, ended=ended), tuple, stream=BATCH)
+        out.ack(tuple)
+
+    def cleanup(self) -> None:
+        self._coordinator.close()
+        self._tree.close()
+
+    def _metadata(self, txid: int, current: int) -> tuple[Any, bool]:
+        """The metadata of a batch, and whether the source has no rows after it. The latter is
+        decided once for a transactional batch: all attempts end the same windows."""
+        log, known = self._log, txid in self._log
+        previous, _ = ended_of(log.previous(txid))
+        stored, ended = ended_of(log.get(txid))
+        metadata = self._coordinator.initialize(txid, previous, stored)
+        if self._ends_windows:
+            if not (known and self._spout.kind is SpoutKind.TRANSACTIONAL):
+                has_ended = getattr(self._coordinator, "has_ended", None)
+                is_last = self._coordinator.is_last
+                ended = has_ended(metadata, current) if has_ended else is_last(metadata)
+            metadata = {_ENDED: ended, "metadata": metadata}
+        log.override(txid, metadata)
+        return ended_of(log.get(txid))
+
+    def _late(self, command: BatchCommand) -> str:
+        """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a
+        former life of this task lost the preceding `$batch`, they would be based on the wrong
+        predecessor."""
+        epoch, succeeded = self._last
+        if command.epoch < epoch:
+            return "the coordinator has a new life"
+        if command.epoch == epoch and command.txid <= succeeded:
+            return "it is committed already"
+        self._last = max(self._last, (command.epoch, 0))
+        if command.txid > command.current and command.txid - 1 not in self._log:
+            return "the one before it has not begun"
+        return ""
+
+    def _succeeded(self, command: BatchCommand) -> None:
+        """Remove metadata from before this batch; its own are needed for the next one. After an
+        outage the next batch removes them."""
+        self._last = max(self._last, (command.epoch, command.txid))
+        with suppress(Unavailable):
+            self._log.cleanup_before(command.txid)
+        self._coordinator.success(command.txid)
+
+
+# ---- timing --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Times:
+    begun_s: float
+    processed_s: float | None = None
+
+
+class Timing:
+    """Times of the active batches, and sums over the finished ones. `noted` is Context.noted: each
+    change of an attempt is recorded in the event log."""
+
+    def __init__(self, noted: Callable[..., None]) -> None:
+        self._noted = noted
+        self._active: dict[int, _Times] = {}
+        self._committed = self._skipped = self._failed = 0
+        self._unavailable_since_s: float | None = None  # no batch has been committed since
+        self._process_s = self._commit_s = self._busy_s = 0.0  # of the last batch; of all
+
+    def begun(self, id: Attempt, now: float, *, skip: bool) -> None:
+        """Record that an attempt begins."""
+        self._active[id.txid] = _Times(now)
+        self._note("batch begun", id, skip=skip)
+
+    def acked(self, id: Attempt, now: float) -> None:
+        """Record that a tree of the active attempt is complete."""
+        times = self._active[id.txid]
+        if times.processed_s is None:
+            times.processed_s = now
+            self._note("batch processed", id)
+
+    def failed(self, id: Attempt, failure: Failure, now: float) -> None:
+        """Record that the active attempt has failed; later batches are given up with it."""
+        self._failed += 1
+        if failure.cause is Cause.UNAVAILABLE and self._unavailable_since_s is None:
+            self._unavailable_since_s = now
+        self._note("batch failed", id, cause=str(failure.cause), why=str(failure))
+
+    def committed(self, id: Attempt, now: float, *, skipped: bool) -> None:
+        """Record that a batch is committed."""
+        times = self._active.pop(id.txid)
+        processed_s = now if times.processed_s is None else times.processed_s
+        self._process_s, self._commit_s = processed_s - times.begun_s, now - processed_s
+        self._busy_s += now - times.begun_s
+        self._committed += 1
+        self._unavailable_since_s = None
+        self._skipped += skipped
+        self._note("batch committed", id, skipped=skipped)
+
+    def _note(self, event: str, id: Attempt, **facts: Any) -> None:
+        self._noted(event, **id._asdict(), **facts)
+
+    def figures(self, machine: BatchScheduler, now: float) -> dict[str, float]:
+        """Figures by name. Names with a slash belong to one active batch: attempt, phase (0
+        processing, 1 processed, 2 committing, 3 committed), age, and seconds until it was
+        processed."""
+        found: dict[str, float] = {
+            "txid": machine.current,
+            "batches active": len(machine.active),
+            "batches committed": self._committed,
+            "attempts failed": self._failed,
+            "batches skipped": self._skipped,
+            "process seconds": self._process_s,
+            "commit seconds": self._commit_s,
+            "mean seconds": self._busy_s / self._committed if self._committed else 0.0,
+        }
+        if self._unavailable_since_s is not None:
+            found["seconds unavailable"] = now - self._unavailable_since_s
+        for txid, active in machine.active.items():
+            found[f"batch {txid}/attempt"] = active.attempt
+            found[f"batch {txid}/phase"] = list(Status).index(active.status)
+            times = self._active[txid]
+            found[f"batch {txid}/age seconds"] = now - times.begun_s
+            if times.processed_s is not None:
+                found[f"batch {txid}/process seconds"] = times.processed_s - times.begun_s
+        return found
+
+
+# ---- master batch coordinator --------------------------------------------------------------------
 
 
 def is_to_blame(failure: Failure, own: Collection[str]) -> bool:

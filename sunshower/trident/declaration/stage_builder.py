@@ -13,20 +13,23 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
-from sunshower.arguments import TASKS
+from sunshower.arguments import TASKS, check_all
 from sunshower.config import NOTHING, RESOURCES, Resources
-from sunshower.errors import DuplicateComponent, TopologyError
+from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.records import Schema
-from sunshower.state.tree import Tree
+from sunshower.state.sqlite import SqliteFile
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
+from sunshower.state.zookeeper_client import ZooKeeperAccess
+from sunshower.topologies.async_functions import check_call_time
 from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.states import StateKind
-from sunshower.topologies.operators.steps import EachTable, RowOperator
-from sunshower.topologies.operators.updates.update_rows import (
+from sunshower.topologies.operators.steps import EachTable, FunctionOperator, RowOperator
+from sunshower.topologies.operators.updates import (
     Lineage,
     PlainRows,
     merged_lineage,
@@ -34,13 +37,29 @@ from sunshower.topologies.operators.updates.update_rows import (
     update_schema,
 )
 from sunshower.topologies.operators.windows.event_times import TimeField
-from sunshower.topologies.outputs import check_id
+from sunshower.topologies.outputs import DirectStream, Streams, check_id
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+from sunshower.topologies.sinks import JsonLines
+from sunshower.topologies.streams import Stream
 from sunshower.topologies.topology import Topology
-from sunshower.trident.coordination.stored_progress import coordinator_path
-from sunshower.trident.declaration.assemble import assemble
-from sunshower.trident.declaration.store_places import InSqlite
+from sunshower.trident.coordination.attempts import (
+    BATCH,
+    COMMIT,
+    SUCCESS,
+    Count,
+    Part,
+    coordinator_id,
+    counts_stream,
+    letters_id,
+    master_id,
+)
+from sunshower.trident.coordination.master_batch_coordinator import (
+    GroupPlan,
+    MasterBatchCoordinator,
+    SpoutCoordinatorBolt,
+)
+from sunshower.trident.coordination.transactional_log import coordinator_path
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import QueryState, StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
@@ -52,10 +71,171 @@ from sunshower.trident.stages.plan import (
     StageInput,
     StageNode,
     StageOutput,
+    publishing,
 )
-from sunshower.trident.stages.port import publishing
-from sunshower.trident.stages.sharing import ByFields, ByGrouping, RoundRobin, ToAll
-from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.stages.sharing import ByFields, ByGrouping, Join, RoundRobin, ToAll
+from sunshower.trident.states.marks import CountedIn
+from sunshower.trident.tasks.emitter_runner import EmitterRunner
+from sunshower.trident.tasks.stage_bolt import StageBolt, WaitingStageBolt, phases
+
+# ---- assemble ------------------------------------------------------------------------------------
+# Assembles a batch group from ordinary components: one spout, and bolts.
+#
+#   $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
+#                  ─$commit▶ stages that commit    ─$success▶ stages of spouts, and that publish
+#
+# As in Storm: see org.apache.storm.trident.topology.TridentTopologyBuilder
+
+
+def assemble(topology: Topology, group: Group) -> None:
+    """Declare the components of a group. Raises TopologyError for a group without a spout, for
+    stages that form a cycle, and for an untracked topology."""
+    sources = [stage.source for stage in group.stages if stage.source is not None]
+    where = f"topology {topology.id!r}, batch group {group.id!r}"
+    if not sources:
+        raise TopologyError(f"{where}: it has no spout; begin a stream with one")
+    if not topology.config.tracked:
+        raise TopologyError(f"{where}: with ackers=0 batches cannot be tracked; remove ackers=0")
+    spouts = {source.id: source.spout for source in sources}
+    own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
+    plan = GroupPlan(
+        group.id,
+        spouts,
+        group.store,
+        group.root,
+        max_batches=group.max_batches,
+        interval_s=group.interval_s,
+        skip=group.skip,
+        bolts=frozenset(own),
+        ends_windows=frozenset(source.id for source in sources if source.ends_windows),
+    )
+    master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
+    for source in sources:
+        place: Any = (source.id, source.spout, group.store, group.root)
+        bolt = SpoutCoordinatorBolt(*place, ends_windows=source.ends_windows)
+        words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
+        topology.bolt(coordinator_id(source.id), bolt, words, fields=())
+    found = phases(group.stages)
+    waits = any(stage.waits for stage in group.stages)
+    config = topology.config
+    timeout_s = None if waits else min(config.message_timeout_s, config.block_max_s)
+    for stage in group.stages:
+        if stage.leaves:
+            continue
+        for node in stage.nodes:
+            if isinstance(node.operator, FunctionOperator) and node.operator.limits is not None:
+                limit_s = topology.config.block_max_s
+                check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
+        begin, emitter = stage.source, None
+        if begin is not None:
+            emitter = EmitterRunner(begin, group.store, group.root, timeout_s, group.interval_s)
+        kind = WaitingStageBolt if stage.waits else StageBolt
+        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
+        topology.bolt(
+            stage.id,
+            executor,
+            (),
+            stage.parallelism,
+            fields=(),
+            streams=_streams(group, stage),
+            resources=stage.resources,
+        )
+    for stage in group.stages:
+        _connect(topology, group, stage, master)
+    if group.skip.dead_letters is not None:
+        letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
+        topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
+
+
+def _streams(group: Group, stage: Stage) -> Streams:
+    parts = replace(Schema.of(Part), classes=group.classes)
+    found: dict[str, Any] = {one.stream: DirectStream(parts) for one in stage.outputs}
+    if any(one.counted for one in stage.outputs):
+        found[counts_stream(group.id)] = DirectStream(Count)
+    if stage.source is not None and group.skip.dead_letters is not None:
+        found[DEAD_LETTERS] = DeadLetter
+    return found
+
+
+def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
+    if stage.source is not None:
+        Stream[Any](topology, coordinator_id(stage.source.id), BATCH).all().into(stage.id)
+    if stage.receives_success:
+        master.stream(SUCCESS).all().into(stage.id)
+    if stage.commits:
+        master.stream(COMMIT).all().into(stage.id)
+    for one in stage.inputs:
+        Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
+    if stage.leaves:
+        return
+    for feeder in dict.fromkeys(one.stage for one in stage.inputs):
+        Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
+
+
+# ---- store places --------------------------------------------------------------------------------
+# Where a batch group stores its progress: values that open a store in each task.
+#
+# Calling one opens a client; it raises StoreUnreachable if it cannot connect.
+#
+# Storm: org.apache.storm.trident.topology.state.TransactionalState (only in ZooKeeper).
+
+
+@dataclass(frozen=True)
+class InSqlite(SqliteFile):
+    """Stores progress in a SQLite file, which all processes of the topology must share. Opening it
+    on another machine than the one where it was declared raises ConfigError."""
+
+    instead = "give InZooKeeper"
+
+    @property
+    def continues(self) -> bool:
+        """Whether there may be progress of a former run."""
+        return self.path.exists()
+
+    def __call__(self) -> Tree:
+        from sunshower.state.sqlite_tree import SqliteTree
+
+        return SqliteTree(str(self.path))
+
+
+@dataclass(frozen=True)
+class InZooKeeper(ZooKeeperAccess):
+    """Stores progress in ZooKeeper. See ZooKeeperAccess for `digest` and `tls`."""
+
+    def __call__(self) -> Tree:
+        from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+        return ZooKeeperTree.of(self)
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Stores progress in this process, for topologies that run in it alone, as in the simulator."""
+
+    forest: MemoryForest = field(default_factory=MemoryForest, compare=False)
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "InMemory: ")
+
+    @property
+    def continues(self) -> bool:
+        """Whether there is progress of a former run of this process."""
+        return bool(self.forest.nodes)
+
+    def __call__(self) -> Tree:
+        return MemoryTree(self.forest)
+
+    def __deepcopy__(self, memo: Any) -> InMemory:
+        return self  # copies of a declaration share their store
+
+    def __reduce__(self) -> Any:
+        raise ConfigError(
+            "a store in memory cannot be shared by several processes: give "
+            'store=InSqlite("batches.db") or InZooKeeper("zk:2181")'
+        )
+
+
+# ---- stage builder -------------------------------------------------------------------------------
 
 
 class StreamProgram:

@@ -35,32 +35,33 @@ from sunshower.topologies.operators.schemas import (
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import check_one_task, single
-from sunshower.topologies.operators.updates.update_rows import (
+from sunshower.topologies.operators.updates import (
     INSTEAD_OF_WINDOW,
     PartsOfUpdates,
+    UpdatedTotals,
     check_replaces,
     refuse_updates,
     totals_lineage,
+    updated_operators,
 )
-from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, updated_operators
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
 from sunshower.trident.declaration.persisted import (
     BatchProcessSettings,
+    RowStream,
     WrittenState,
     check_pairs,
+    check_streams,
     declare_query,
     new_state,
     processed,
 )
-from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
-from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
-from sunshower.trident.stages.port import publishing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, ToAll, ToFirst
+from sunshower.trident.stages.plan import publishing
+from sunshower.trident.stages.sharing import ByBatch, ByFields, Join, ToAll, ToFirst
 from sunshower.trident.stages.windowing import LATE, ON_TIME, Windows
 
 R_co = TypeVar("R_co", covariant=True)

@@ -16,12 +16,12 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.grouping import group_keys
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.keyed.state_entries import count_of
+from sunshower.topologies.operators.keyed.moved_parts import count_of
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
-from sunshower.trident.states.counted import CountedIn, LastWrite
+from sunshower.trident.states.marks import CountedIn, LastWrite
 
 
 class StateSlot:

@@ -20,11 +20,11 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, values_of_key
-from sunshower.topologies.operators.keyed.stored_texts import hashable, listed
+from sunshower.topologies.operators.keyed.stored_values import hashable, listed
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import MapState
-from sunshower.topologies.operators.windows.aggregated_windows import log_ended
+from sunshower.topologies.operators.windows.aggregated_windows import PaneValues, log_ended
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
@@ -38,11 +38,10 @@ from sunshower.topologies.operators.windows.event_times import (
     plus,
 )
 from sunshower.topologies.operators.windows.late_records import LateRecords
-from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.persisting import StateSlot
-from sunshower.trident.stages.port import Timed
+from sunshower.trident.stages.plan import Timed
 
 KEY = "$windows"
 ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late

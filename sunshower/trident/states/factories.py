@@ -6,25 +6,468 @@ dict(SqliteState("counts.db").items())       reads the state, also while the top
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from math import gcd
+from typing import Any, NamedTuple, NoReturn, Self
+from zlib import crc32
 
+from sunshower import versions
 from sunshower.arguments import check_all, checked
-from sunshower.errors import ConfigError
-from sunshower.state.backing import Backing, Home
-from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
+from sunshower.errors import (
+    ConfigError,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyError,
+    WrongVersion,
+)
+from sunshower.runtime.transport.routing import task_index
+from sunshower.secret import ADDRESS, Secret, address
+from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteFile
+from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.keyed.keyed_store import as_read
-from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own
-from sunshower.topologies.operators.keyed.stored_texts import key_of, text_of_key, values_of
-from sunshower.topologies.operators.states import Key, Place, StateKind
-from sunshower.trident.states.marks import StateOwner
-from sunshower.trident.states.moves import Move
-from sunshower.trident.states.parts import Parts
-from sunshower.trident.states.stored_map import StoredMap
-from sunshower.trident.states.values import unpacked
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT, group_of, is_own
+from sunshower.topologies.operators.keyed.stored_values import (
+    key_of,
+    keys_of,
+    text_of,
+    text_of_key,
+    values_of,
+)
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import (
+    FoundPart,
+    Key,
+    MapState,
+    Moving,
+    Place,
+    Spread,
+    StateKind,
+    Update,
+)
+from sunshower.trident.states.marks import Journal, StateOwner, is_moved
+from sunshower.trident.states.stored_map import StoredMap, packed, unpacked
+
+# ---- moves ---------------------------------------------------------------------------------------
+# Moves a state to another number of tasks, when a task opens it.
+#
+#   leave    each part gets another mark, part 0 of the assignment first: that one decides which
+#            number of tasks is next, and a process of the former run can write nothing afterwards
+#   fill     each new task copies its keys from the parts that were left, in several writes; the
+#            last one makes its part ready
+#   clear    who finds all new parts ready removes the values of the old ones; their marks stay
+#
+# Every step is a compare-and-set of the mark of one part, and what is written follows from frozen
+# parts alone. So many processes may do it at once, each may end anywhere, and the next one
+# continues.
+
+Changes = dict[str, str | None]
+_KEYS_AT_ONCE = 5_000  # in one write
+_BYTES_AT_ONCE = 400_000  # ZooKeeper takes 900,000, with the paths of the keys
+_OVERHEAD = 128  # bytes of an entry, about
+_NOTHING = Attempt(0, 0, 0)
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+# The parts of a state, and which of them have the values, also while the number of tasks changes.
+#
+#   part    0   1  |  2   3   4   5      2 tasks, then 4
+#           left      in use             the mark of part 0 says: the next are 4 tasks from part 2
+#
+# An assignment gives each task a part of its own. When the number of tasks changes, the next one
+# begins behind the last: a part is never used again, so a late writer of it finds another mark. A
+# part goes through these phases, each with a mark of its own; see moves.py for who changes them.
+#
+#     filling    its values are being copied from the parts that were left
+#     in use     its task reads and writes it
+#     left       frozen; its values are with the next assignment, or still to be copied
+#     cleared    its values are removed, or are being removed
+
+Entry = tuple[str, str]  # a key and a value, as they are stored
+
+
+class Assignment(NamedTuple):
+    """The parts of all tasks: task i has part `first` + i."""
+
+    first: int
+    tasks: int
+
+    def parts(self) -> range:
+        """The numbers of its parts."""
+        return range(self.first, self.first + self.tasks)
+
+    def sources(self, task: int, later: Assignment, spread: Spread) -> list[int]:
+        """The tasks that may have keys of a task of the next assignment."""
+        if spread is Spread.EVERYWHERE:
+            return [task % self.tasks]
+        step = gcd(self.tasks, later.tasks)  # hashes that are equal modulo both are so modulo this
+        return [*range(task % step, self.tasks, step)]
+
+
+class PartMark(NamedTuple):
+    """The mark of a part that has been written."""
+
+    mark: Mark
+    word: dict[str, Any]
+
+    @property
+    def next(self) -> Assignment | None:
+        """The assignment that has the values now; None: the part is not left."""
+        found = self.word.get("next")
+        return None if found is None else Assignment(*found)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether values are still missing."""
+        return is_moved(self.word) and "next" not in self.word
+
+    @property
+    def is_clearing(self) -> bool:
+        """Whether values have been removed because the next assignment has all of them."""
+        return "cleared" in self.word
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether no value is left."""
+        return self.word.get("cleared") == "all"
+
+    @property
+    def spread(self) -> Spread:
+        return Spread(self.word.get("spread", Spread.BY_KEY))
+
+
+class Parts:
+    """Clients of the parts of one state. Every call may raise StoreUnreachable."""
+
+    def __init__(self, client: Callable[[Home], Backing], state: str, where: str) -> None:
+        self._client, self.state, self._where = client, state, where
+        self._opened: dict[int, Backing] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def backing(self, number: int) -> Backing:
+        """The client of a part."""
+        if number not in self._opened:
+            backing = self._client(Home(self.state, number))
+            self._opened[number] = self._stack.enter_context(closing(backing))
+        return self._opened[number]
+
+    def mark(self, number: int) -> PartMark | None:
+        """The mark of a part; None: it was never written. Raises StateMismatch for a value that is
+        no mark."""
+        try:
+            mark = self.backing(number).mark()
+            word = None if mark is None else json.loads(mark.word)
+        except (ValueError, TypeError) as error:
+            raise self._corrupt(number, error) from error
+        if mark is None:
+            return None
+        if not isinstance(word, dict):
+            raise self._corrupt(number, mark.word)
+        return PartMark(mark, word)
+
+    def chain(self) -> list[Assignment]:
+        """All assignments so far; the last one has the values. Empty if part 0 has no mark."""
+        root = self.mark(0)
+        if root is None:
+            return []
+        chain = [Assignment(0, root.word["parallelism"])]
+        while root is not None and root.next is not None:
+            chain.append(root.next)
+            root = self.mark(root.next.first)
+        return chain
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries of the state, each once, whatever moves meanwhile. A part is read at once."""
+        seen: list[tuple[int, int]] = []  # tasks, and how many of them were read
+        while chain := self.chain():
+            root = self.mark(0)
+            assert root is not None
+            spread, tasks = root.spread, chain[-1].tasks
+            is_copied = spread is Spread.EVERYWHERE
+            for task in range(1 if is_copied else tasks):
+                found = self._read(chain, len(chain) - 1, task, spread)
+                if found is None:  # it has moved on
+                    seen.append((tasks, task))
+                    break
+                yield from _unseen(found, seen, spread) if seen and not is_copied else found
+            else:
+                return
+
+    def _read(
+        self, chain: Sequence[Assignment], place: int, task: int, spread: Spread
+    ) -> list[Entry] | None:
+        """The entries of one task of an assignment; None if its parts are being cleared."""
+        own = chain[place]
+        number = own.first + task
+        before = self.mark(number)
+        if is_ready(before, place):
+            found = [*self.backing(number).items()]
+        else:
+            found = []
+            for source in chain[place - 1].sources(task, own, spread):
+                entries = self._read(chain, place - 1, source, spread)
+                if entries is None:
+                    return None
+                if spread is not Spread.EVERYWHERE:
+                    groups = groups_of(entries, spread)
+                    tasks = [task_of(group, source, own.tasks) for group in groups]
+                    entries = [one for one, to in zip(entries, tasks, strict=True) if to == task]
+                found += entries
+        after = self.mark(number)
+        is_gone = after is not None and after.is_clearing
+        return None if is_gone or is_ready(after, place) != is_ready(before, place) else found
+
+    def _corrupt(self, number: int, found: object) -> StateMismatch:
+        return StateMismatch(
+            f"state {self.state!r} in {self._where}: the mark of part {number} cannot be read: "
+            f"{str(found)[:100]!r}. Somebody else has written there; give the state another name, "
+            "under which it begins empty"
+        )
+
+
+def groups_of(entries: Sequence[Entry], spread: Spread) -> list[tuple[Key] | None]:
+    """(the key of a record,) for each entry, by which it has its task; None: it belongs to no
+    key."""
+    return [group_of(key, spread) for key in keys_of([text for text, _ in entries])]
+
+
+def task_of(group: tuple[Key] | None, source: int, tasks: int) -> int:
+    """The task of `tasks` that gets an entry of task `source` of the assignment before."""
+    return source % tasks if group is None else task_index(group[0], tasks)
+
+
+def is_ready(mark: PartMark | None, place: int) -> bool:
+    """Whether a part of the assignment at `place` of the chain has its values, or has had them."""
+    return place == 0 if mark is None else not mark.is_filling
+
+
+def _unseen(
+    entries: Sequence[Entry], seen: Sequence[tuple[int, int]], spread: Spread
+) -> Iterator[Entry]:
+    for one, group in zip(entries, groups_of(entries, spread), strict=True):
+        if group is None or all(task_index(group[0], tasks) >= read for tasks, read in seen):
+            yield one
+
+
+# ---- moves ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Move:
+    """Finds the part of a task, and moves the state there if another number of tasks has it.
+
+    Every call may raise StoreUnreachable, and StateMismatch for a state of another owner.
+    """
+
+    parts: Parts
+    owner: StateOwner
+    moving: Moving
+    homes: Callable[[], list[Home]]
+
+    def home(self) -> Home:
+        """The part of the task, with all its values."""
+        tasks = self.owner.place.parallelism
+        while (last := (chain := self._chain())[-1]).tasks != tasks:
+            if not self.moving.may_begin:
+                raise StoreUnreachable(
+                    f"{self.owner} has moved to a run with {last.tasks} tasks, so this one, with "
+                    f"{tasks}, writes nothing more"
+                )
+            self._check_keys(chain)
+            self._leave(chain, len(chain) - 1, 0, Assignment(last.first + last.tasks, tasks))
+        place, index = len(chain) - 1, self.owner.place.index
+        self._fill(chain, place, index)
+        with suppress(WrongVersion):  # another task does it
+            self._clear(chain)
+        return Home(self.parts.state, last.first + index)
+
+    def _chain(self) -> list[Assignment]:
+        """All assignments. Part 0 gets a mark if it has none: it says how many tasks there are."""
+        while not (chain := self.parts.chain()):
+            others = [home.task for home in self.homes() if home.state == self.parts.state]
+            known = self.parts.mark(others[0]) if others else None
+            tasks = self.owner.place.parallelism if known is None else known.word["parallelism"]
+            with suppress(WrongVersion):
+                first = self._owner(tasks).mark(_NOTHING, Journal())
+                self.parts.backing(0).put({}, first, None)
+        root = self.parts.mark(0)
+        assert root is not None
+        self._owner(chain[0].tasks).read(root.mark)  # raises if it belongs to another owner
+        return chain
+
+    def _owner(self, tasks: int) -> StateOwner:
+        return replace(self.owner, place=replace(self.owner.place, parallelism=tasks))
+
+    def _check_keys(self, chain: Sequence[Assignment]) -> None:
+        """Raise StateMismatch if keys are not those by which records are grouped: nobody can say
+        which task needs them."""
+        last, spread = chain[-1], self.moving.spread
+        for task in range(last.tasks if last.tasks > 1 and spread is not Spread.EVERYWHERE else 0):
+            entries = [*self.parts.backing(last.first + task).items()]
+            for entry, group in zip(entries, groups_of(entries, spread), strict=True):
+                if group is not None and task_index(group[0], last.tasks) != task:
+                    raise StateMismatch(
+                        f"{self.owner}: key {entry[0]:.200} was written by task {task} of "
+                        f"{last.tasks}, and records with this key go to another one. So the keys "
+                        "are not those by which the records are grouped, and the number of tasks "
+                        f"cannot change: give it back the parallelism {last.tasks}, or give the "
+                        "state another name, under which it begins empty"
+                    )
+
+    # ---- leave -----------------------------------------------------------------------------------
+
+    def _leave(
+        self, chain: Sequence[Assignment], place: int, task: int, following: Assignment
+    ) -> None:
+        """Freeze a part, with all its values, unless it is."""
+        own = chain[place]
+        self._fill(chain, place, task)
+        while (found := self.parts.mark(own.first + task)) is None or found.next is None:
+            mark = found.mark if found else self._owner(own.tasks).mark(_NOTHING, Journal())
+            word = {**json.loads(mark.word), "version": versions.STATE_MOVED, "next": following}
+            left = Mark(json.dumps(word), mark.journal)
+            with suppress(WrongVersion):
+                seen = found.mark.word if found else None
+                self.parts.backing(own.first + task).put({}, left, seen)
+
+    # ---- fill ------------------------------------------------------------------------------------
+
+    def _fill(self, chain: Sequence[Assignment], place: int, task: int) -> None:
+        """Copy what a task has from the assignment before, unless its part is ready."""
+        own = chain[place]
+        number = own.first + task
+        if is_ready(found := self.parts.mark(number), place):
+            return
+        for source in range(chain[place - 1].tasks):
+            self._leave(chain, place - 1, source, own)
+        content, last = self._content(chain, place, task)
+        total = _sum(content)
+        if found is not None and found.word.get("content") != total:
+            stale = dict.fromkeys(key for key, _ in self.parts.backing(number).items())
+            content = {**stale, **content}  # another program has begun
+            total = _sum(content)
+        chunks = list(_chunks(content))
+        ready = self._owner(own.tasks).mark(last, Journal())
+        while not is_ready(found := self.parts.mark(number), place):
+            done = 0
+            if found is not None and found.word.get("content") == total:
+                done = int(found.word["filled"])
+            mark = ready
+            if done + 1 < len(chunks):
+                about = {"version": versions.STATE_MOVED, "content": total, "filled": done + 1}
+                mark = Mark(json.dumps({**json.loads(ready.word), **about}), ready.journal)
+            with suppress(WrongVersion):
+                seen = found.mark.word if found else None
+                self.parts.backing(number).put(chunks[done], mark, seen)
+
+    def _content(
+        self, chain: Sequence[Assignment], place: int, task: int
+    ) -> tuple[Changes, Attempt]:
+        """The entries of a task, from the parts of the assignment before, which are frozen; and an
+        attempt that is not before those that wrote them."""
+        former, own, kind = chain[place - 1], chain[place], self.owner.kind
+        content: Changes = {}
+        found: list[FoundPart] = []
+        txid, epoch = 1, 0
+        for source in former.sources(task, own, self.moving.spread):
+            mark = self.parts.mark(former.first + source)
+            assert mark is not None
+            last = Attempt(mark.word["txid"], mark.word["attempt"], mark.word["epoch"])
+            txid, epoch = max(txid, last.txid), max(epoch, last.epoch)
+            removed = set(self.owner.journal(mark.mark).removed)
+            entries = [*self.parts.backing(former.first + source).items()]
+            entries = [one for one in entries if one[0] not in removed]
+            beside, kept = self._sorted(entries, source, own, task)
+            content.update(kept)
+            heir, items = source % own.tasks == task, partial(self._items, kept)
+            found.append(FoundPart(heir, dict(self._items(beside)), items))
+        for key, value in self.moving.join(found).items():
+            text = None if value is None else text_of(value)
+            content[text_of_key(key)] = None if text is None else packed(kind, txid, text, "null")
+        return content, Attempt(txid, 0, epoch)
+
+    def _sorted(
+        self, entries: Sequence[Entry], source: int, own: Assignment, task: int
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Of the entries of a former task: those that belong to no key of a record, and those that
+        a new task gets."""
+        beside, kept = list[Entry](), list[Entry]()
+        is_copied = self.moving.spread is Spread.EVERYWHERE
+        groups = groups_of(entries, self.moving.spread)
+        for entry, group in zip(entries, groups, strict=True):
+            if group is None:
+                beside.append(entry)
+            elif is_copied or task_of(group, source, own.tasks) == task:
+                kept.append(entry)
+        return beside, kept
+
+    def _items(self, entries: Sequence[Entry]) -> Iterator[tuple[Key, Any]]:
+        keys = keys_of([key for key, _ in entries])
+        values = unpacked(self.owner.kind, values_of([text for _, text in entries]))
+        return ((key, one.value) for key, one in zip(keys, values, strict=True))
+
+    # ---- clear -----------------------------------------------------------------------------------
+
+    def _clear(self, chain: Sequence[Assignment]) -> None:
+        """Remove the values of parts that are no longer needed. Raises WrongVersion if another
+        task does it at the same time."""
+        for place, (former, now) in enumerate(pairwise(chain), start=1):
+            root = self.parts.mark(former.first)
+            if root is not None and root.is_cleared:
+                continue
+            if not all(is_ready(self.parts.mark(number), place) for number in now.parts()):
+                return
+            for number in reversed(former.parts()):  # the first part says that all are cleared
+                self._clear_part(number)
+
+    def _clear_part(self, number: int) -> None:
+        found, backing = self.parts.mark(number), self.parts.backing(number)
+        if found is None or found.is_cleared:
+            return
+        gone: Changes = dict.fromkeys(key for key, _ in backing.items())
+        chunks = list(_chunks(gone))
+        seen, begun = found.mark.word, int(found.word.get("cleared", 0))
+        for count, chunk in enumerate(chunks, start=1):
+            cleared = "all" if count == len(chunks) else begun + count
+            mark = Mark(json.dumps({**found.word, "cleared": cleared}), Journal().text())
+            backing.put(chunk, mark, seen)
+            seen = mark.word
+
+
+def _sum(content: Changes) -> int:
+    """Identifies what is copied: who copies the same continues where another one has ended."""
+    found = 0
+    for pair in sorted(content.items()):
+        found = crc32(repr(pair).encode(), found)
+    return found
+
+
+def _chunks(content: Changes) -> Iterator[Changes]:
+    """The same in pieces for one write each, always the same ones."""
+    some, size = Changes(), 0
+    for key, text in sorted(content.items()):
+        more = 3 * len(key) + len(text or "") + _OVERHEAD  # quotes are three bytes in a path
+        if some and (len(some) == _KEYS_AT_ONCE or size + more > _BYTES_AT_ONCE):
+            yield some
+            some, size = {}, 0
+        some[key] = text
+        size += more
+    yield some
+
+
+# ---- factories -----------------------------------------------------------------------------------
 
 
 class KeptState(ABC):
@@ -148,11 +591,163 @@ class SqliteState(SqliteFile, KeptState):
         return str(self.file)
 
     def open(self, home: Home) -> Backing:
-        from sunshower.state.sqlite_backing import SqliteBacking
+        from sunshower.state.sqlite import SqliteBacking
 
         return SqliteBacking(self.path, home)
 
     def homes(self) -> list[Home]:
-        from sunshower.state.sqlite_backing import homes
+        from sunshower.state.sqlite import homes
 
         return homes(self.path)
+
+
+# ---- servers -------------------------------------------------------------------------------------
+
+_URL = replace(ADDRESS, instead='an address, such as "redis://host:6379"')
+
+
+@dataclass(frozen=True)
+class ZooKeeperState(ZooKeeperAccess, KeptState):
+    """In ZooKeeper, one node per key: for small states. A batch must be below a megabyte. The node
+    of key "storm" is `<root>/<state>/<task>/values/%22storm%22` and holds JSON as in Storm. See
+    ZooKeeperAccess for `digest` and `tls`."""
+
+    kind: StateKind = StateKind.OPAQUE
+    name: str | None = None
+    root: str = "/sunshower/states"
+
+    @property
+    def where(self) -> str:
+        return f"ZooKeeper at {self.hosts}{self.root}"
+
+    def open(self, home: Home) -> Backing:
+        from sunshower.state.zookeeper_backing import ZooKeeperBacking
+        from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+        return ZooKeeperBacking(ZooKeeperTree.of(self), self.root, home)
+
+    def homes(self) -> list[Home]:
+        from sunshower.state.zookeeper_backing import homes
+        from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+        with closing(ZooKeeperTree.of(self)) as tree:
+            return homes(tree, self.root)
+
+
+@dataclass(frozen=True)
+class RedisState(KeptState):
+    """In Redis, one hash per task: HGETALL "sunshower:{counts/0}:values". Acknowledged writes
+    survive a crash of Redis only with `appendonly yes`, `appendfsync always`. A Redis that evicts
+    keys (`maxmemory-policy allkeys-…`) is refused with ConfigError when the state is opened."""
+
+    url: str | Secret
+    kind: StateKind = StateKind.OPAQUE
+    name: str | None = None
+    prefix: str = "sunshower"
+
+    def __post_init__(self) -> None:
+        check_all(self, {"url": _URL}, "RedisState: ")
+        object.__setattr__(self, "url", address(self.url))
+
+    @property
+    def where(self) -> str:
+        return f"Redis at {self.url}, {self.prefix}"
+
+    def make(self, place: Place) -> StoredMap:
+        from sunshower.state.redis_backing import check_policy
+
+        check_policy(self.url)
+        return super().make(place)
+
+    def open(self, home: Home) -> Backing:
+        from sunshower.state.redis_backing import RedisBacking
+
+        return RedisBacking(self.url, home, prefix=self.prefix)
+
+    def homes(self) -> list[Home]:
+        from sunshower.state.redis_backing import homes
+
+        return homes(self.url, self.prefix)
+
+
+@dataclass(frozen=True)
+class PostgresState(KeptState):
+    """In PostgreSQL, one table per state: SELECT key, value FROM "counts"."""
+
+    dsn: str | Secret
+    kind: StateKind = StateKind.OPAQUE
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_all(self, {"dsn": ADDRESS}, "PostgresState: ")
+        object.__setattr__(self, "dsn", address(self.dsn))
+
+    @property
+    def where(self) -> str:
+        return f"PostgreSQL at {self.dsn}"
+
+    def open(self, home: Home) -> Backing:
+        from sunshower.state.postgres_backing import PostgresBacking
+
+        return PostgresBacking(self.dsn, home)
+
+    def homes(self) -> list[Home]:
+        from sunshower.state.postgres_backing import homes
+
+        return homes(self.dsn)
+
+
+# ---- views ---------------------------------------------------------------------------------------
+# States that are only read.
+#
+# Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newStaticState.
+
+
+@dataclass(frozen=True)
+class StaticState:
+    """A read-only state for lookups: a mapping, or a function that each task calls once. The result
+    of a function stays in its task and need not be pickled."""
+
+    values: Mapping[Any, Any] | Callable[[], Mapping[Any, Any]] = field(repr=False)
+    kind = StateKind.TRANSACTIONAL  # reading alone cannot count anything twice
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "StaticState: ")
+
+    def make(self, place: Place) -> MapState:
+        values = self.values if isinstance(self.values, Mapping) else self.values()
+        return _ReadOnly(values, place.state)
+
+
+class _ReadOnly:
+    """A MapState that raises on writes."""
+
+    def __init__(self, values: Mapping[Any, Any], name: str) -> None:
+        self._values = values
+        self._name = name
+
+    def begin_commit(self, attempt: Attempt) -> None: ...
+
+    def commit(self, attempt: Attempt) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        return [self._values.get(key) for key in keys]
+
+    def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> NoReturn:
+        self.multi_remove(keys)
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> NoReturn:
+        self.multi_remove(keys)
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        return iter(self._values.items())
+
+    def multi_remove(self, keys: Sequence[Key]) -> NoReturn:
+        raise TopologyError(
+            f"state {self._name!r} is static: it can only be read. To write, use a "
+            "SqliteState or another state"
+        )

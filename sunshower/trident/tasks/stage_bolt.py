@@ -22,14 +22,28 @@ Storm: org.apache.storm.trident.topology.TridentBoltExecutor, planner.Subtopolog
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from sunshower.codec import RowList
+from sunshower.errors import (
+    BatchError,
+    TopologyError,
+    Unavailable,
+    user_errors,
+    user_errors_suppressed,
+)
+from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.operators.keyed.moved_parts import entries_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
@@ -42,12 +56,332 @@ from sunshower.trident.coordination.attempts import (
     SourceTime,
     counts_stream,
 )
-from sunshower.trident.coordination.phases import Phases
-from sunshower.trident.coordination.running_batches import Operators
-from sunshower.trident.stages.plan import Stage
+from sunshower.trident.stages.plan import (
+    Feed,
+    Stage,
+    StageNode,
+    StageOutput,
+    Timed,
+    Waiting,
+    publishing,
+)
 from sunshower.trident.tasks.emitter_runner import EmitterRunner
-from sunshower.trident.tasks.part_counter import PartCounter
-from sunshower.trident.tasks.part_sender import PartSender
+
+# ---- running batches -----------------------------------------------------------------------------
+# Runs the operators of a stage in one task: passes rows between them and finishes batches.
+#
+# The receivers of an operator's rows are resolved once, so a part costs a few calls whatever its
+# length.
+
+Take = Callable[[Sequence[Any]], None]
+
+
+# ---- part sender ---------------------------------------------------------------------------------
+
+_ROWS_MAX = 4096  # in one part
+
+
+# ---- phases --------------------------------------------------------------------------------------
+# Decides which work of a batch group must wait for the commit phase.
+#
+# An operator that commits is late, and so is everything that reads what it emits, in its stage and
+# in later ones. What a stage sends to another is late if any of it comes from a late operator,
+# because its amount is known only then. If some of it is early, the early amount is sent before,
+# so that the receiver knows at the start of the commit whether it has all of that. Everything else
+# is early: it is done in the process phase, in any order.
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The late nodes, inputs and targets of one stage."""
+
+    late_nodes: frozenset[int]
+    late_inputs: frozenset[str]  # ids of stages
+    late_targets: frozenset[str]
+    mixed_inputs: frozenset[str] = frozenset()  # late inputs that also send early rows
+    mixed_targets: frozenset[str] = frozenset()
+
+    def is_late(self, stage: Stage) -> bool:
+        """Whether the stage works in the commit phase."""
+        return bool(stage.commits or self.late_nodes or self.late_inputs)
+
+
+def phases(stages: Sequence[Stage]) -> dict[str, Phases]:
+    """The phases of each stage, by id. Raises TopologyError for stages that form a cycle."""
+    by_id = {stage.id: stage for stage in stages}
+    feeders = {stage.id: {one.stage for one in stage.inputs} for stage in stages}
+    try:
+        order = list(TopologicalSorter(feeders).static_order())
+    except CycleError as error:
+        circle = " → ".join(error.args[1])
+        raise TopologyError(f"the stages of a batch group feed each other: {circle}") from None
+    found: dict[str, Phases] = {}
+    for id in order:
+        stage = by_id[id]
+        late_inputs = frozenset(one for one in feeders[id] if id in found[one].late_targets)
+        late = _late_nodes(stage, late_inputs)
+        targets = frozenset(one.target for one in stage.outputs if one.node in late)
+        early = frozenset(one.target for one in stage.outputs if one.node not in late)
+        mixed = frozenset(one for one in late_inputs if id in found[one].mixed_targets)
+        found[id] = Phases(late, late_inputs, targets, mixed, targets & early)
+    return found
+
+
+def _late_nodes(stage: Stage, late_inputs: frozenset[str]) -> frozenset[int]:
+    late = {feed.node for one in stage.inputs if one.stage in late_inputs for feed in one.feeds}
+    for index, node in enumerate(stage.nodes):  # nodes come after those they read
+        if node.operator.commits:
+            late.add(index)
+        if index in late:
+            late.update(feed.node for feed in node.feeds)
+    return frozenset(late)
+
+
+# ---- stage bolt ----------------------------------------------------------------------------------
+
+
+class PartSender:
+    """Rows are buffered until `flush`; `targets` are the stages that get the number of parts."""
+
+    def __init__(self, group: str, stage: Stage, context: Context) -> None:
+        self._counts = counts_stream(group)
+        self._tasks = {one.target: context.tasks[one.target] for one in stage.outputs}
+        self._outputs: list[tuple[StageOutput, list[Any]]] = [(one, []) for one in stage.outputs]
+        self.targets = [*dict.fromkeys(one.target for one in stage.outputs if one.counted)]
+        for output in stage.outputs:
+            output.sharing.prepare(len(self._tasks[output.target]), context.index)
+
+    def takers(self, node: int | None) -> list[Callable[[Sequence[Any]], None]]:
+        """The buffers for the rows of a node; None: the stage's spout."""
+        return [rows.extend for output, rows in self._outputs if output.node == node]
+
+    def nothing_sent(self) -> dict[str, list[int]]:
+        """The counts of a new attempt: target → parts sent to each of its tasks."""
+        return {target: [0] * len(tasks) for target, tasks in self._tasks.items()}
+
+    def flush(
+        self,
+        attempt: Attempt,
+        sent: Mapping[str, list[int]],
+        anchor: Tuple[Any],
+        out: Collector[Any],
+    ) -> None:
+        """Send all buffered rows, and count the parts in `sent`."""
+        for output, waiting in self._outputs:
+            if not waiting:
+                continue
+            records = waiting.copy()
+            waiting.clear()
+            tasks, counted = self._tasks[output.target], sent[output.target]
+            for index, share in output.sharing.split(attempt.txid, records):
+                mine = output.schema.rows(share)
+                for start in range(0, len(mine), _ROWS_MAX):
+                    part = Part(*attempt, RowList(mine[start : start + _ROWS_MAX]))
+                    out.emit_direct(tasks[index], part, anchor, stream=output.stream)
+                    counted[index] += 1
+
+    def discard(self) -> None:
+        """Drop all buffered rows."""
+        for _, waiting in self._outputs:
+            waiting.clear()
+
+    def count(
+        self,
+        attempt: Attempt,
+        target: str,
+        sent: Mapping[str, list[int]],
+        anchor: Tuple[Any],
+        out: Collector[Any],
+        *,
+        late: bool,
+        times: Mapping[str, SourceTime],
+    ) -> None:
+        """Send each task of a stage the number of its parts, and how far the sources are."""
+        plain = {source: [*time] for source, time in times.items()} or None
+        for task, parts in zip(self._tasks[target], sent[target], strict=True):
+            count = Count(*attempt, parts, late, plain)
+            out.emit_direct(task, count, anchor, stream=self._counts)
+
+
+# ---- stage bolt ----------------------------------------------------------------------------------
+
+
+class Operators:
+    """The nodes of one stage in one task. `use` selects the batch of the calls that follow."""
+
+    def __init__(self, nodes: Sequence[StageNode], outgoing: PartSender) -> None:
+        self._nodes = nodes
+        self._batches: list[Any] = []
+        self._emits: list[Take] = [_nowhere] * len(nodes)
+        for index in reversed(range(len(nodes))):  # readers come after what they read
+            takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
+            self._emits[index] = _to_all(takers)
+        self._prepared = 0
+        self._waiting: dict[int, Waiting] = {
+            index: node.operator
+            for index, node in enumerate(nodes)
+            if isinstance(node.operator, Waiting)
+        }
+
+    def prepare(self, context: Context) -> None:
+        """Prepare the operators. If one raises, all that were prepared are cleaned up."""
+        try:
+            for node in self._nodes:
+                node.operator.prepare(context)
+                self._prepared += 1
+        except BaseException:
+            with user_errors_suppressed():  # what has failed first says whether there is an outage
+                self.cleanup()
+            raise
+
+    def takers(self, feeds: Sequence[Feed]) -> list[Take]:
+        """The callbacks that accept the rows of an input, or of the stage's spout."""
+        return [partial(self._process, *feed) for feed in feeds]
+
+    def start(self, attempt: Attempt) -> list[Any]:
+        """The operators' objects for a new attempt, node by node."""
+        return [node.operator.start(attempt) for node in self._nodes]
+
+    def use(self, batches: list[Any]) -> None:
+        """Select the attempt for which `start` returned `batches`."""
+        self._batches = batches
+
+    def finish(
+        self, which: Sequence[int], attempt: Attempt, times: Mapping[str, SourceTime]
+    ) -> int:
+        """Finish nodes in order, up to one that is not ready. Returns how many were finished.
+        `times`: how far the sources are."""
+        for done, index in enumerate(which):
+            operator, batch = self._nodes[index].operator, self._batches[index]
+            if index in self._waiting and not self._waiting[index].ready(batch, attempt):
+                return done
+            if isinstance(operator, Timed):
+                operator.note_times(batch, times)
+            operator.finish(batch, attempt, self._emits[index])
+        return len(which)
+
+    def give_up(self, batches: Sequence[Any]) -> None:
+        """Tell the operators that an attempt is over."""
+        for index, waiting in self._waiting.items() if batches else ():
+            waiting.give_up(batches[index])
+
+    def figures(self) -> dict[str, float]:
+        """The figures of all operators that have some."""
+        found: dict[str, float] = {}
+        for node in self._nodes[: self._prepared]:
+            if callable(figures := getattr(node.operator, "figures", None)):
+                found.update(figures())
+        return found
+
+    def state_entries(self) -> int | None:
+        """How many entries the states have; None: no state, or not known."""
+        return entries_of(node.operator for node in self._nodes[: self._prepared])
+
+    def late_records(self) -> LateRecords | None:
+        """The late records of its windows; None: it has none."""
+        nodes = self._nodes[: self._prepared]
+        found = [getattr(node.operator, "late_records", None) for node in nodes]
+        windows = [records for records in found if records is not None]
+        return sum_of(windows) if windows else None
+
+    def results(self) -> list[Any]:
+        """The results of all operators that have one."""
+        found = (getattr(node.operator, "result", None) for node in self._nodes[: self._prepared])
+        return [result() for result in found if callable(result)]
+
+    def succeeded(self, txid: int) -> None:
+        """Tell publishing operators that the batches up to `txid` are committed."""
+        for node in self._nodes:
+            if (operator := publishing(node.operator)) is not None:
+                operator.succeeded(txid)
+
+    def cleanup(self) -> None:
+        """Clean up the prepared operators: each, also if another one raises."""
+        with ExitStack() as cleanups:
+            for node in self._nodes[: self._prepared]:
+                cleanups.callback(node.operator.cleanup)
+
+    def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
+        operator = self._nodes[node].operator
+        operator.process(self._batches[node], source, rows, self._emits[node])
+
+
+def _nowhere(rows: Sequence[Any]) -> None:
+    """Drop rows that no operator reads."""
+
+
+def _to_all(takers: Sequence[Take]) -> Take:
+    if not takers:
+        return _nowhere
+
+    def emit(rows: Sequence[Any]) -> None:
+        if rows:
+            for take in takers:
+                take(rows)
+
+    return emit
+
+
+# ---- part counter --------------------------------------------------------------------------------
+# Counts the parts of a batch in a task, to detect that all have arrived.
+#
+# Each sending task sends the number of its parts, once per attempt, after them: a part that has
+# not come before its Count is lost. The process phase needs the early senders, the commit phase
+# the late ones as well (see phases.py). A sender of both sends a number in each: first that of the
+# early parts, then that of all. Storm: org.apache.storm.trident.topology.TridentBoltExecutor
+# (checkFinish), which compares the sums when all tasks have reported. Here each sender is counted
+# separately, so that a surplus part cannot hide a missing one.
+
+
+class PartCounter:
+    """The counts of one attempt in one task. `senders`: task → whether it is late; `mixed`: late
+    senders that also send early parts."""
+
+    __slots__ = ("_counted", "_early", "_received", "_senders", "missing_early", "missing_late")
+
+    def __init__(self, senders: Mapping[int, bool], mixed: Iterable[int] = ()) -> None:
+        self._senders = senders
+        self._received = Counter[int]()
+        self._counted: set[int] = set()  # senders whose parts are all here
+        self._early = set(mixed)  # mixed senders whose early parts are not counted yet
+        self.missing_late = sum(senders.values())  # late senders that have not counted
+        self.missing_early = len(senders) - self.missing_late + len(self._early)
+
+    def part(self, sender: int) -> None:
+        """Count a part. Raises BatchError if it is one too many."""
+        self._received[sender] += 1
+        if sender in self._counted:
+            self._compare(sender, self._received[sender] - 1)
+
+    def count(self, sender: int, parts: int, *, late: bool = False) -> None:
+        """Compare the number of parts that a sender has sent with those that have come. Raises
+        BatchError if it differs, or was compared before."""
+        is_late = self._senders[sender]
+        if is_late and not late:
+            self._check_first(sender, is_first=sender in self._early)
+            self._early.discard(sender)
+        else:
+            self._check_first(sender, is_first=sender not in self._counted)
+            self._counted.add(sender)
+        self._compare(sender, parts)
+        if is_late and late:
+            self.missing_late -= 1
+        else:
+            self.missing_early -= 1
+
+    def _check_first(self, sender: int, *, is_first: bool) -> None:
+        if not is_first:
+            raise BatchError(f"task {sender} has counted its parts of one attempt twice")
+
+    def _compare(self, sender: int, parts: int) -> None:
+        if self._received[sender] != parts:
+            raise BatchError(
+                f"task {sender} has sent {parts} parts of one attempt, and "
+                f"{self._received[sender]} have come"
+            )
+
+
+# ---- stage bolt ----------------------------------------------------------------------------------
 
 
 class BatchStatus(Enum):
@@ -347,3 +681,81 @@ class StageBolt(Stateless, Bolt[Any, Any]):
                 if target in targets:
                     self._sender.count(attempt, target, sent, anchor, out, **about)
         return is_over
+
+
+# ---- waiting stage bolt --------------------------------------------------------------------------
+# A stage whose operators wait for outside work, such as Spark's, without blocking their task.
+#
+#     all rows arrived ──▶ ready? ──no──▶ polled by each tick; meanwhile: other batches
+#                            └───yes──▶ finish, the next operator, …, the end of the phase
+#
+# So several batches are in progress at a time, and no call is long enough for the watchdog to end
+# the process. The timeouts of waiting batches are reset.
+
+_RENEW_S = 0.3  # interval between resets of the timeouts
+
+
+class WaitingStageBolt(StageBolt):
+    """A StageBolt that polls its waiting operators in `tick`."""
+
+    tick_s = 0.05
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._out: Collector[Any]  # `execute` gets the same collector in each call
+        self._renew_at_s = context.clock.now() + _RENEW_S
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        self._out = out
+        super().execute(tuple, out)
+
+    def tick(self) -> None:
+        """Continue the batches that are ready. Raises Unavailable if one of them has failed with
+        it, since nothing else reports the outage while the batch is retried."""
+        waiting = [batch for batch in self._batches.values() if batch.waits]
+        for batch in waiting:
+            self._go_on(batch, self._out)
+        now = self._context.clock.now()
+        if now >= self._renew_at_s:
+            for batch in waiting:
+                if batch.waits:
+                    self._out.reset_timeout(batch.held[0])
+            self._renew_at_s = now + _RENEW_S
+
+    def result(self) -> list[Any]:
+        """The results of the operators that have one."""
+        return self._operators.results()
+
+    def _go_on(self, batch: TaskBatch, out: Collector[Any]) -> None:
+        try:
+            self._operators.use(batch.operators)
+            self._advance(batch, batch.held[0], out)
+        except user_errors() as error:
+            self._sender.discard()
+            for tuple in batch.held:
+                out.fail(tuple, error)
+            self._end(batch, f"it has failed in this task ({describe_error(error)})")
+            if isinstance(error, Unavailable):
+                raise
+
+
+# ---- records bolt --------------------------------------------------------------------------------
+# Takes rows out of their batches: an ordinary bolt whose stream any bolt may read.
+#
+#     stage ──parts──▶ RecordsBolt ──a tuple for each row──▶ ordinary bolts
+#
+# Each row is anchored to its part, so the batch waits until all rows are acked. There are no
+# Counts, because nothing finishes batches there. Storm:
+# org.apache.storm.trident.topology.TridentBoltExecutor, streams outside of batch groups.
+
+
+class RecordsBolt(Stateless, Bolt[Part, Any]):
+    """Emits the rows of parts."""
+
+    __sunshower_batches__ = True  # its tasks cannot change while they run
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def process(self, record: Part) -> Iterable[Any]:
+        return self._schema.records(record.rows)

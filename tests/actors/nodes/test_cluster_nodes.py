@@ -11,7 +11,7 @@ from ray._private import state
 
 from sunshower import Resources
 from sunshower.actors.names import worker_name
-from sunshower.actors.nodes.cluster_nodes import (
+from sunshower.actors.nodes import (
     cluster_nodes,
     may_add_nodes,
     starting_workers,

@@ -8,8 +8,8 @@ import pytest
 import ray
 
 from sunshower import Counter, Topology
-from sunshower.actors.nodes import cluster_nodes, first_workers
-from sunshower.actors.nodes.first_workers import create_workers, wait_for_workers
+from sunshower.actors import nodes
+from sunshower.actors.nodes import create_workers, wait_for_workers
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
@@ -28,7 +28,7 @@ def _late_head(monkeypatch: pytest.MonkeyPatch) -> None:
     def late() -> None:
         raise TimeoutError("Deadline Exceeded\nin a call")
 
-    monkeypatch.setattr(cluster_nodes, "cluster_nodes", late)
+    monkeypatch.setattr(nodes, "cluster_nodes", late)
 
 
 def test_a_head_that_does_not_answer_is_named_before_any_worker_is_created(
@@ -48,6 +48,6 @@ def test_a_head_that_answers_late_does_not_end_the_wait_for_workers(
 ) -> None:
     now_s, states = iter(range(100)), iter([State.STARTING] * 5 + [State.ACTIVE])
     clock = SimpleNamespace(monotonic=lambda: next(now_s), sleep=lambda _: None)
-    monkeypatch.setattr(first_workers, "time", clock)
+    monkeypatch.setattr(nodes, "time", clock)
     wait_for_workers(plan, lambda: Snapshot("numbers", state=next(states)))
     assert next(states, None) is None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Resources, Topology
-from sunshower.actors.nodes.first_workers import create_workers
-from sunshower.actors.nodes.worker_options import why_refused
+from sunshower.actors.nodes import create_workers, why_refused
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import make_plan
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from sunshower.actors.packets.sockets import Endpoint, PacketSockets, PeerConnection
+from sunshower.actors.packets import Endpoint, PacketSockets, PeerConnection
 
 KEY = b"k" * 32
 WITHIN_S = 30.0

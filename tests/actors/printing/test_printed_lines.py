@@ -15,7 +15,7 @@ from pprint import pprint
 import pytest
 
 from sunshower import Secret
-from sunshower.actors.printing.printed_lines import PrintedLines
+from sunshower.actors.worker import PrintedLines
 from sunshower.runtime.events.log_lines import LINE_BYTES, LogCapture, LogLine, Place
 from sunshower.texts import write
 

@@ -13,22 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.actors.profiles import py_spy
-from sunshower.actors.profiles.process_files import shown_file
-from sunshower.actors.profiles.process_profiler import (
+from sunshower.actors import profiles
+from sunshower.actors.profiles import (
     IN_PROCESS,
     PY_SPY,
     ProcessProfiler,
+    StackSampler,
     WorkerProfile,
+    shown_file,
 )
-from sunshower.actors.profiles.stack_sampler import StackSampler
 from sunshower.errors import ClusterError
-from sunshower.runtime.profiles.stacks import LOOP, frames_of
-from sunshower.runtime.profiles.task_frames import frame_of
-from sunshower.runtime.profiles.time_split import TimePart, part_of, split_time
+from sunshower.runtime.profiles import (
+    LOOP,
+    TimePart,
+    frame_of,
+    frames_of,
+    part_of,
+    split_time,
+)
 from tests.structure.reading import ROOT
 
-HAS_PY_SPY = py_spy.find_py_spy() is not None
+HAS_PY_SPY = profiles.find_py_spy() is not None
 
 
 def count_up(begun: threading.Event, until: threading.Event) -> None:
@@ -88,7 +93,7 @@ def test_a_thread_that_has_ended_gives_no_sample() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sunshower.actors.profiles.stack_sampler._STACKS_MAX", 5)
+    monkeypatch.setattr("sunshower.actors.profiles._STACKS_MAX", 5)
     sampler = StackSampler({threading.get_ident(): LOOP})
 
     def deeper(depth: int) -> None:
@@ -158,7 +163,7 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
 def test_where_ptrace_is_refused_the_process_is_sampled_and_the_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, program = py_spy.find_py_spy(), tmp_path / "py-spy"
+    real, program = profiles.find_py_spy(), tmp_path / "py-spy"
     program.write_text(f'#!/bin/sh\nexec setpriv --reuid 65534 --clear-groups {real} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -194,7 +199,7 @@ def test_a_profile_that_is_ended_ends_py_spy() -> None:
     stopped = threading.Event()
     threading.Timer(0.5, stopped.set).start()
     begun_s = time.monotonic()
-    assert py_spy.record(os.getpid(), 600, {"MainThread": LOOP}, stopped) == {}
+    assert profiles.record(os.getpid(), 600, {"MainThread": LOOP}, stopped) == {}
     assert time.monotonic() - begun_s < 60
 
 
@@ -206,7 +211,7 @@ def test_other_lines_of_py_spy_are_left_out() -> None:
         "thread (8): heartbeats;run (/a/b.py:3) 7\n"
         "py-spy> Wrote raw flamegraph data to '/dev/stdout'. Samples: 14 Errors: 0\n"
     )
-    assert py_spy.parse(text, {"sunshower": LOOP}) == {
+    assert profiles.parse(text, {"sunshower": LOOP}) == {
         "loop;run (/a/b.py:3);f (/a/b (c).py:9)": 12,
         "loop;Root.f (sunshower/codec.py:9)": 2,
     }

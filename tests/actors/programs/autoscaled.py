@@ -17,7 +17,7 @@ import pytest
 
 from sunshower import Counter, Resources, Topology
 from sunshower.actors.cluster import RayCluster
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.runtime.events.metrics import Snapshot
 from tests.actors.programs.evidence import finish
 

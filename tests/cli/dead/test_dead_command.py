@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from sunshower import DeadLetter, Records, Retry, Topology, run_inline
-from sunshower.cli.dead.letters import ReplayIndex, StoredLetter, as_line, read_files
-from sunshower.cli.dead.replays import replayed
+from sunshower.cli.dead.letters import ReplayIndex, StoredLetter, as_line, read_files, replayed
 from sunshower.cli.formatting import printable
 from sunshower.clock import ManualClock
 from sunshower.runtime.control.overview import Overview, edges_of, without_code

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.cli.kill.command import end_with_savepoint
+from sunshower.cli.kill import end_with_savepoint
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
-from sunshower.state.files.new_file import NewFile
+from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state.files import NewFile
 from sunshower.trident import MemoryState
 from tests.cli.conftest import PrintedBy
 from tests.guarantee.changes.counted import program

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sunshower.actors import local_head
 from sunshower.actors.cluster import RayCluster
-from sunshower.actors.nodes import local_head
 from sunshower.errors import ClusterError
 from tests.cli.conftest import PrintedBy
 

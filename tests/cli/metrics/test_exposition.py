@@ -12,12 +12,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
-from sunshower.cli.metrics.command import TopologyCollector
-from sunshower.cli.metrics.families import Observed, buckets
+from sunshower.cli.metrics import Observed, TopologyCollector, buckets
 from sunshower.failures import Cause
 from sunshower.runtime.control.overview import Overview, without_code
-from sunshower.runtime.events.latencies import Latencies
-from sunshower.runtime.events.metrics import Snapshot, StuckCall, WorkerStats
+from sunshower.runtime.events.metrics import Latencies, Snapshot, StuckCall, WorkerStats
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind

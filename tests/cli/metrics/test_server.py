@@ -12,8 +12,7 @@ from urllib.error import URLError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sunshower.cli.metrics.command import served
-from sunshower.cli.metrics.families import Observed
+from sunshower.cli.metrics import Observed, served
 from sunshower.errors import ConfigError
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
 

@@ -6,17 +6,15 @@ import json
 import xml.etree.ElementTree as ET
 
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.profiles.flame_graph import flame_graph
-from sunshower.cli.profiles.forms import collapsed, speedscope, time_table
-from sunshower.runtime.profiles.stacks import CALLS, LOOP, Profile, StackFrame, stack_of
-from sunshower.runtime.profiles.task_frames import TASK_FILE
+from sunshower.cli.profiles.command import collapsed, flame_graph, speedscope, time_table
+from sunshower.runtime.profiles import CALLS, LOOP, TASK_FILE, Profile, StackFrame, stack_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 LIVE = StackFrame("WorkerActor._loop", "sunshower/actors/worker.py", 310)
 TASK = StackFrame("split[0]", TASK_FILE, 10)
 USER = StackFrame("Split.process", "/app/words.py", 7)
 ROUTE = StackFrame("Fields.targets", "sunshower/runtime/transport/routing.py", 50)
-WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets/sockets.py", 210)
+WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets.py", 210)
 STACKS = {
     stack_of(LOOP, [LIVE, TASK, USER]): 60,
     stack_of(LOOP, [LIVE, TASK, USER, ROUTE]): 10,

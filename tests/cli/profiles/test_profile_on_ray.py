@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sunshower.actors.profiles import recording
-from sunshower.actors.profiles.py_spy import find_py_spy
+from sunshower.actors import profile_recording
+from sunshower.actors.profiles import find_py_spy
 from sunshower.cli.profiles.command import _write
 from sunshower.errors import SourceError
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
@@ -86,8 +86,8 @@ def test_a_worker_that_dies_is_profiled_again_after_its_restart(
 
     # The time of the profile stops until the worker has started again, however long that takes.
     clock = {**vars(time), "monotonic": lambda: time.monotonic() - dead_s}
-    monkeypatch.setattr(recording, "time", SimpleNamespace(**clock))
-    found = recording.record(run.id, [0], 10.0, in_process=True, look=kill_once)
+    monkeypatch.setattr(profile_recording, "time", SimpleNamespace(**clock))
+    found = profile_recording.record(run.id, [0], 10.0, in_process=True, look=kill_once)
     assert found.samplers.keys() == {0}
     assert found.missing == {}
     assert any(";burn_time (" in stack for stack in found.stacks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, EventTime, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan

@@ -22,13 +22,11 @@ from sunshower import (
     count,
     tumbling,
 )
-from sunshower.cli.metrics.command import TopologyCollector
-from sunshower.cli.metrics.families import Observed
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 
 PLACES = ("cause", "component", "task", "worker")
 

@@ -12,14 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sunshower import Bolt, KeyState, KeyValueState, Records, Topology, count
-from sunshower.cli.metrics.command import TopologyCollector
-from sunshower.cli.metrics.families import Observed
-from sunshower.cli.statistics.json_status import status_fields
-from sunshower.cli.statistics.load_tables import tasks_table
+from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.statistics import status_fields, tasks_table
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.tasks.bolts.state_count import StateCount
+from sunshower.runtime.tasks.bolts.bolt_task import StateCount
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
 

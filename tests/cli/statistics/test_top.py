@@ -15,28 +15,31 @@ from rich.console import Console
 from rich.text import Text
 
 from sunshower.cli.cluster_options import Window
-from sunshower.cli.statistics.load_tables import (
+from sunshower.cli.statistics import (
     activities,
     load_table,
     place_lines,
+    pressed_keys,
+    show_live,
     stream_lines,
     tasks_table,
+    topology_frame,
     watermark_lines,
     windows_table,
 )
-from sunshower.cli.statistics.top import pressed_keys, show_live, topology_frame
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
+    NAMES,
     Activity,
     Counts,
     EventTime,
     FailurePlace,
+    Latencies,
+    LatencyKind,
     Snapshot,
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.events.time_windows import NAMES
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError

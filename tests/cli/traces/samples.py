@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sunshower.runtime.tuple_traces import TraceHop, Traces, TupleTrace
+from sunshower.runtime.events.trace_recorder import TraceHop, Traces, TupleTrace
 
 BEGUN_S = 1_750_000_000.0
 

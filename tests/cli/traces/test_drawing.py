@@ -8,8 +8,8 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.traces.drawing import drawn_tree, one_line, tables
-from sunshower.runtime.tuple_traces import Traces, TupleTrace
+from sunshower.cli.traces.command import drawn_tree, one_line, tables
+from sunshower.runtime.events.trace_recorder import Traces, TupleTrace
 from tests.cli.traces.samples import FAILED, FOUND, REPLAY
 
 

@@ -7,20 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sunshower.experiments.checkers.checker import Checker, CheckResult, judge
-from sunshower.experiments.checkers.delivery import (
+from sunshower.experiments.checkers import (
     AtLeastOnce,
     AtMostOnce,
+    BoundedPending,
+    Checker,
+    CheckResult,
     Duplicates,
+    EachEdgeOnce,
     ExactlyOnce,
+    Liveness,
+    NoneTimedOut,
+    NoPrematureAck,
     PerKeyOrder,
+    Recovers,
+    judge,
+    recoveries,
 )
-from sunshower.experiments.checkers.failures import NoneTimedOut
-from sunshower.experiments.checkers.recovery import Liveness, Recovers, recoveries
-from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.facts import Ending, Facts, Model
-from sunshower.experiments.evidence.outcome import Finding, Verdict
+from sunshower.experiments.evidence.outcome import Ending, Facts, Finding, Model, Verdict
 from sunshower.runtime.events.event_log import What
 from tests.experiments.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
 

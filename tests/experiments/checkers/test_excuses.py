@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower.experiments.checkers.checker import Checker
-from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, ExactlyOnce
-from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
-from sunshower.experiments.checkers.recovery import Recovers
-from sunshower.experiments.checkers.tracking import NoPrematureAck
-from sunshower.experiments.evidence.facts import Model
+from sunshower.experiments.checkers import (
+    AtLeastOnce,
+    AtMostOnce,
+    Checker,
+    ExactlyOnce,
+    NoneTimedOut,
+    NoPrematureAck,
+    NothingCharged,
+    Recovers,
+)
+from sunshower.experiments.evidence.outcome import Model
 from sunshower.runtime.events.event_log import What
 from tests.experiments.checkers.test_checkers import BROKEN, HALTED, HOLDS, UNKNOWN, ask, with_fault
 from tests.experiments.scripts import FACTS, SPOUT, TASKS, Script, root

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import SourceError
-from sunshower.experiments.demo.corpus import Corpus, standard_library
+from sunshower.experiments.demo import Corpus, standard_library
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sunshower.experiments.demo.nemesis import DemoNemesis
-from sunshower.experiments.demo.topology import make_topology
+from sunshower.experiments.demo import DemoNemesis, make_topology
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
 

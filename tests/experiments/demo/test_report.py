@@ -10,10 +10,16 @@ import pytest
 from rich.console import Console
 
 from sunshower.cli.demo import render
-from sunshower.experiments.demo.corpus import Corpus
-from sunshower.experiments.demo.nemesis import DemoNemesis
-from sunshower.experiments.demo.topology import LineResults, Lines, make_topology
-from sunshower.experiments.demo.verdict import Report, TaskResults, make_report
+from sunshower.experiments.demo import (
+    Corpus,
+    DemoNemesis,
+    LineResults,
+    Lines,
+    Report,
+    TaskResults,
+    make_report,
+    make_topology,
+)
 from sunshower.experiments.evidence.outcome import Verdict
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.metrics import Snapshot

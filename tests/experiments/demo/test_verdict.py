@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.experiments.demo.verdict import acked_in_excess, demo_finding, lost
+from sunshower.experiments.demo import acked_in_excess, demo_finding, lost
 from sunshower.experiments.evidence.outcome import Finding, Verdict
 
 # ---- lines --------------------------------------------------------------------------------------

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sunshower.experiments.checkers.checker import judge
-from sunshower.experiments.checkers.delivery import AtLeastOnce
+from sunshower.experiments.checkers import AtLeastOnce, judge
 from sunshower.experiments.evidence.event_history import message_keys, tasks_of
-from sunshower.experiments.evidence.facts import Model
-from sunshower.experiments.evidence.figures import figures_of
-from sunshower.experiments.evidence.tuple_evidence import tree, trees
+from sunshower.experiments.evidence.outcome import Model, tree, trees
+from sunshower.experiments.experiment import figures_of
 from sunshower.runtime.events.event_log import What
 from tests.experiments.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
 

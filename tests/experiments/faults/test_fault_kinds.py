@@ -8,31 +8,29 @@ import numpy as np
 import pytest
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.experiment import relayed
 from sunshower.experiments.faults.fault_kinds import (
     Fault,
+    Target,
+    acker,
+    anybody,
     away,
+    component,
     cut,
     errors,
     expire,
     kill,
     lossy,
+    master,
+    node,
     outage,
     pause,
     slow,
-)
-from sunshower.experiments.faults.targets import (
-    Target,
-    acker,
-    anybody,
-    component,
-    master,
-    node,
     spout,
     task,
     worker,
 )
-from sunshower.experiments.workload import relayed
+from sunshower.experiments.faults.fault_plan import drain, rebalance
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout, make_plan
 from tests.experiments.fakes import FakeRun

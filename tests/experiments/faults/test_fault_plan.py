@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.faults.fault_kinds import expire, kill, pause
+from sunshower.experiments.faults.fault_kinds import expire, kill, master, pause, task
 from sunshower.experiments.faults.fault_plan import (
     Step,
     at,
@@ -21,7 +21,6 @@ from sunshower.experiments.faults.fault_plan import (
     settle,
     until,
 )
-from sunshower.experiments.faults.targets import master, task
 
 A, B = kill(task("relay", 0)), kill(task("sink", 0))
 SHORT = pause(master(), 1)

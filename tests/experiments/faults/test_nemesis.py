@@ -9,20 +9,29 @@ from typing import Any
 import pytest
 
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.experiments.faults.commands import drain, rebalance
 from sunshower.experiments.faults.fault_kinds import (
+    Target,
+    anybody,
     cut,
     errors,
     expire,
     kill,
+    master,
     outage,
     pause,
     slow,
+    task,
     throttle,
 )
-from sunshower.experiments.faults.fault_plan import Step, every, settle, until
-from sunshower.experiments.faults.nemesis import Nemesis
-from sunshower.experiments.faults.targets import Target, anybody, master, task
+from sunshower.experiments.faults.fault_plan import (
+    Nemesis,
+    Step,
+    drain,
+    every,
+    rebalance,
+    settle,
+    until,
+)
 from sunshower.runtime.events.event_log import What
 from tests.experiments.fakes import FakeRun
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.experiments.faults.pace import Pace, declared, pace_of
-from sunshower.experiments.workload import relayed
+from sunshower.experiments.experiment import relayed
+from sunshower.experiments.swarm import Pace, declared, pace_of
 from sunshower.simulation.cluster import SimCluster
 
 

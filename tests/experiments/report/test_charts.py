@@ -14,11 +14,23 @@ from PIL import Image
 
 from sunshower.experiments.evidence.event_history import Band, History
 from sunshower.experiments.evidence.outcome import Recovery, Verdict
-from sunshower.experiments.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
-from sunshower.experiments.report.recovery_chart import longest, recovery_chart
-from sunshower.experiments.report.series import make_series
-from sunshower.experiments.report.sweep import Point, point, sweep_chart
-from sunshower.experiments.report.timeline import covered, fault_rows, height_of, timeline
+from sunshower.experiments.report.drawing import (
+    FILLS,
+    HATCHES,
+    MARKS,
+    TONES,
+    Chart,
+    Point,
+    covered,
+    fault_rows,
+    height_of,
+    longest,
+    make_series,
+    point,
+    recovery_chart,
+    sweep_chart,
+    timeline,
+)
 from sunshower.runtime.events.event_log import What
 from tests.experiments.report.samples import history, outcome
 from tests.experiments.scripts import Script

@@ -9,13 +9,21 @@ import pytest
 
 from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.report.drawing import Chart, check_installed
-from sunshower.experiments.report.page import Background, group_page, outcome_summary, run_page
-from sunshower.experiments.report.phrases import figure, span
-from sunshower.experiments.report.recovery_chart import recovery_chart
-from sunshower.experiments.report.series import make_series
-from sunshower.experiments.report.sweep import point, sweep_chart
-from sunshower.experiments.report.timeline import timeline
+from sunshower.experiments.report.drawing import (
+    Background,
+    Chart,
+    check_installed,
+    figure,
+    group_page,
+    make_series,
+    outcome_summary,
+    point,
+    recovery_chart,
+    run_page,
+    span,
+    sweep_chart,
+    timeline,
+)
 from sunshower.installed import install_command
 from tests.experiments.report.samples import EVIL, history, outcome
 

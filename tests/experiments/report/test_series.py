@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.report.series import bins, make_series
+from sunshower.experiments.report.drawing import bins, make_series
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.tracking.ids import make_roots
 from tests.experiments.scripts import Script

@@ -10,7 +10,7 @@ from typing import Any
 HEAD = """
     from sunshower.errors import ServerError
     from sunshower.experiments import *
-    from sunshower.experiments.checkers.checker import CheckResult
+    from sunshower.experiments.checkers import CheckResult
 
     def small(total, timeout_s=5.0):
         return relayed(total, rate=200, message_timeout_s=timeout_s)

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import ExperimentError, VersionMismatch
-from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.history_lines import to_lines
+from sunshower.experiments.evidence.event_history import History, to_lines
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.runner.run_folders import (
     RunFolder,
     all_runs,
+    figures_of_all,
     find,
     find_both,
     member,
     new_folder,
+    remake,
+    write_group_report,
 )
-from sunshower.experiments.runner.run_reports import figures_of_all, remake, write_group_report
 from tests.cli.conftest import PrintedBy, Write
 from tests.experiments.report.samples import history, outcome
 from tests.experiments.runner.experiment_files import failing, latest, read

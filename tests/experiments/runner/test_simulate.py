@@ -18,21 +18,20 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
-from sunshower.experiments.checkers.checker import CheckResult
+from sunshower.experiments.checkers import CheckResult
 from sunshower.experiments.evidence.event_history import History
-from sunshower.experiments.evidence.facts import Facts
-from sunshower.experiments.evidence.outcome import Verdict
-from sunshower.experiments.runner.job_pool import JobPool
-from sunshower.experiments.runner.seed_runs import (
+from sunshower.experiments.evidence.outcome import Facts, Verdict
+from sunshower.experiments.runner.seed_search import (
+    JobPool,
     SeedResult,
     ShrunkSeed,
     SwarmTask,
+    Tally,
     run_seed,
     shrink_seed,
+    simulate_seeds,
 )
-from sunshower.experiments.runner.seed_search import Tally, simulate_seeds
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
 from tests.structure.reading import ROOT
@@ -258,7 +257,7 @@ def test_a_swarm_has_seeds_with_several_nodes(
             found.append(len(run.nodes()))
             return run
 
-    monkeypatch.setattr("sunshower.experiments.runner.seed_runs.SimCluster", CountingCluster)
+    monkeypatch.setattr("sunshower.experiments.runner.seed_search.SimCluster", CountingCluster)
     task = SwarmTask(str(write(NUMBERS)), messages=10)
     for seed in range(8):
         run_seed(task, seed)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sunshower import Bolt, Context, KeyState, Spout, Topology
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.plan import ACKER
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimRun
 from sunshower.trident import MemoryState
 
 TOTAL, SECONDS, WORDS = 60, 1.5, "abcdefgh"

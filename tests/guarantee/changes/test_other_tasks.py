@@ -10,7 +10,7 @@ import pytest
 from sunshower import Context, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import LifecycleError, TopologyFailed
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster

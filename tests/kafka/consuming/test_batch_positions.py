@@ -14,7 +14,7 @@ from sunshower.errors import IncompleteBatch
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.state.memory_tree import MemoryForest
+from sunshower.state.tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.fakes import SETTINGS, LogClient
 from tests.kafka.groups import Topics

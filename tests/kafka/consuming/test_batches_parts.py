@@ -8,12 +8,19 @@ import pytest
 from confluent_kafka import Message
 
 from sunshower.errors import BadOffset, ConfigError, FailedBatch, IncompleteBatch, StateMismatch
-from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
+from sunshower.kafka.exactly_once.batch_spouts import (
+    BatchOptions,
+    Extent,
+    KafkaOpaque,
+    KafkaTransactional,
+    checksum,
+    partition_name,
+    partition_of,
+)
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.components import OnStream
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.port import SpoutKind
 from tests.kafka.fakes import EOF, RESET, SETTINGS, BatchRig, NewBatchRig, message

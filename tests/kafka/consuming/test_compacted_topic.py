@@ -17,8 +17,8 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.runtime.control.component_conditions import Conditions
 from sunshower.runtime.control.messages import DesiredState
+from sunshower.runtime.control.overview import Conditions
 from sunshower.trident import MemoryState, SqliteState
 from tests.kafka.consuming.test_spout import committed, settings
 from tests.kafka.stage import Seen, running

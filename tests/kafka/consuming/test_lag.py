@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError as ClientError
 from sunshower import Retry
 from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka import KafkaOpaque, KafkaRanges, KafkaTransactional
 from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
-from sunshower.kafka.partitions import group_lag as groups
+from sunshower.kafka.partitions import broker_offsets
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.spouts import log_source
@@ -172,13 +172,13 @@ def test_brokers_that_do_not_answer_are_kafka_unreachable_within_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("confluent_kafka.Consumer", SilentConsumer)
-    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
-    monkeypatch.setattr(groups, "WITHIN_S", 0.05)
+    monkeypatch.setattr(broker_offsets, "_wanted", lambda *_: {WORDS})
+    monkeypatch.setattr(broker_offsets, "WITHIN_S", 0.05)
     with pytest.raises(KafkaUnreachable, match="does not answer for group 'words'"):
-        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
-    monkeypatch.setattr(groups, "read_committed", lambda *_: ({}, []))
+        broker_offsets.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    monkeypatch.setattr(broker_offsets, "read_committed", lambda *_: ({}, []))
     with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
-        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+        broker_offsets.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
     assert all(0 < wait_s <= 0.05 for wait_s in SilentConsumer.waits)
 
 
@@ -188,14 +188,14 @@ def test_an_error_for_one_partition_is_raised_as_our_own(monkeypatch: pytest.Mon
             return [SimpleNamespace(error=ClientError(ClientError.GROUP_AUTHORIZATION_FAILED))]
 
     monkeypatch.setattr("confluent_kafka.Consumer", Refused)
-    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    monkeypatch.setattr(broker_offsets, "_wanted", lambda *_: {WORDS})
     with pytest.raises(NotAuthorised, match="group 'words'"):
-        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+        broker_offsets.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
 
 
 def test_all_requests_share_one_deadline() -> None:
     clock = ManualClock()
-    left = groups._until(8.0, clock)
+    left = broker_offsets._until(8.0, clock)
     clock.advance(6.0)
     assert left() == 2.0
     clock.advance(6.0)

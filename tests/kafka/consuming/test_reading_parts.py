@@ -14,13 +14,18 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, KafkaUnreachable, StaleGeneration, UnknownTopic
-from sunshower.kafka.consuming.committer import Committer
+from sunshower.kafka.consuming.partition_reader import Committer
 from sunshower.kafka.consuming.start_position import Start, StartPosition, StartTime, find_start
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
-from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RetainedOffsets
-from sunshower.kafka.partitions.task_index_assignment import ByIndex
+from sunshower.kafka.partitions.broker_group import ByIndex
+from sunshower.kafka.partitions.ports import (
+    Committed,
+    Offsets,
+    Partition,
+    RefreshedDirectory,
+    RetainedOffsets,
+)
 from tests.kafka.groups import Topics
 
 

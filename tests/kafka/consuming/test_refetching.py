@@ -13,8 +13,7 @@ from confluent_kafka import TopicPartition
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, NotAuthorised
-from sunshower.kafka.consuming.partition_reader import Skipped
-from sunshower.kafka.consuming.refetching import Gone, Refetcher
+from sunshower.kafka.consuming.partition_reader import Gone, Refetcher, Skipped
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -29,7 +28,7 @@ REMOVED, COMPACTED = "it was removed", "it was compacted away"
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> LogClient:
     made = LogClient({0: range(100), 1: range(100)})
-    monkeypatch.setattr("sunshower.kafka.consuming.refetching.Consumer", lambda _: made)
+    monkeypatch.setattr("sunshower.kafka.consuming.partition_reader.Consumer", lambda _: made)
     return made
 
 

@@ -12,8 +12,8 @@ import pytest
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable, StaleGeneration
-from sunshower.kafka.consuming.committer import Wanted
 from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.partition_reader import Wanted
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets

@@ -31,10 +31,9 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.kafka.consuming.decoding import Translator, Undecodable
-from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.decoding import MessageBatch, Translator, Undecodable
 from sunshower.kafka.formats import Bytes, Json, MessagePack
-from sunshower.kafka.producing.messages import Composer
+from sunshower.kafka.producing.producer import Composer
 from sunshower.record_reader import record_reader
 from tests.runtime.field_values import Access, Color, Level, Unit, datetimes, exactly, times
 

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from sunshower import Bolt, Context
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
-from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
-from sunshower.kafka.exactly_once.key_cache import KeyCache
+from sunshower.kafka.exactly_once.deduplicate import Deduplicated, KeyCache, deduplicate
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from sunshower.records import Schema
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.tree import Node
+from sunshower.state.tree import MemoryForest, MemoryTree, Node
 from sunshower.topologies.signatures import tick_of
 from tests.kafka.producing.rig import BoltRig, paused
 from tests.kafka.topics import new_topic, read_all, values_of

@@ -16,7 +16,7 @@ from sunshower import Bolt, Context
 from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, Unserialisable, VersionMismatch
 from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import MemoryForest, MemoryTree
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import ConfigError, KafkaError
+from sunshower.kafka.partitions.broker_group import modulo
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.kafka.partitions.task_index_assignment import modulo
-from sunshower.kafka.zookeeper.thread_assignment import (
+from sunshower.kafka.zookeeper.group import (
     Streams,
     StreamThread,
     ThreadAssignment,

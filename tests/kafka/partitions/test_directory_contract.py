@@ -11,12 +11,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ConfigError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.ports import Directory, Partition
-from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
+from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.topics import admin, new_topic, recreate
 

@@ -7,12 +7,11 @@ import pytest
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.partitions.broker_group import BrokerGroup
+from sunshower.kafka.partitions.broker_group import BrokerGroup, ByIndex
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
-from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
+from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, FakeOffsets, message, new_reader
 
 A0, A1 = Partition("a", 0), Partition("a", 1)

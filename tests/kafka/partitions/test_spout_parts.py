@@ -15,7 +15,7 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import Guarantee
 from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
-from sunshower.state.memory_tree import MemoryForest
+from sunshower.state.tree import MemoryForest
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, FakeOffsets, NewSpoutRig, message
 from tests.kafka.groups import FaultyConnection, Topics, raises
 

@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.zookeeper.group import ZooKeeperGroup
+from sunshower.kafka.zookeeper.group import ZooKeeperGroup, round_robin_of_threads
 from sunshower.kafka.zookeeper.options import (
     ByZooKeeperGroup,
     PlainOffsets,
@@ -26,7 +26,6 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
-from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
 from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.stage import Run, running, topology

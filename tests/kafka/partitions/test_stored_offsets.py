@@ -12,15 +12,14 @@ import pytest
 from sunshower.errors import BadOffset, KafkaUnreachable, StaleGeneration, StoreUnreachable
 from sunshower.kafka.consuming.start_position import Start, storm_start, writer
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.zookeeper.stored_offsets import (
+from sunshower.kafka.zookeeper.options import (
     OffsetLayout,
     PlainLayout,
     StoredOffsets,
     StormLayout,
 )
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.tree import Tree
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 
 PLAIN = PlainLayout("g")

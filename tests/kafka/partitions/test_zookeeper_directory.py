@@ -6,11 +6,10 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaError, KafkaUnreachable, StoreUnreachable, UnknownTopic
-from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Partition
-from sunshower.kafka.partitions.task_index_assignment import modulo
-from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.kafka.partitions.broker_group import modulo
+from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
+from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
+from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.directories import publish, stand_up, write
 
 

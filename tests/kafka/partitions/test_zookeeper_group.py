@@ -19,11 +19,10 @@ from sunshower.errors import (
 )
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.options import ReaderContext
-from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper import group as zookeeper_group
+from sunshower.kafka.zookeeper.group import round_robin_of_threads
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
-from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
 from tests.kafka.groups import TIMEOUTS, GroupRig, Topics, raises
 
 

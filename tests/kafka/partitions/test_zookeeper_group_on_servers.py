@@ -14,7 +14,7 @@ from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.zookeeper.group import GroupTimeouts, ZooKeeperGroup
-from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
+from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.groups import Topics
 from tests.state.session_expiry import expire

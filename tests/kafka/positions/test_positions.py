@@ -21,9 +21,9 @@ from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets, StormLayout
+from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets, StormLayout
 from sunshower.records import Schema
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import MemoryForest, MemoryTree
 from sunshower.topologies.components import Context
 from tests.kafka.fakes import SETTINGS, AtOnce, FakeOffsets
 from tests.kafka.positions.broker import Broker, BrokerClient

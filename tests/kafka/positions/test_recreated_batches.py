@@ -15,7 +15,7 @@ from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
-from sunshower.state.memory_tree import MemoryForest
+from sunshower.state.tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.fakes import SETTINGS
 from tests.kafka.positions.broker import Broker, BrokerClient

@@ -17,13 +17,12 @@ from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
+from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import SETTINGS, AtOnce
 from tests.kafka.positions.broker import Broker, BrokerClient
 from tests.kafka.positions.test_positions import FIELDS, TABLE, write

@@ -21,7 +21,7 @@ from sunshower.errors import (
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import producer as producing
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Composer, Message
+from sunshower.kafka.producing.producer import Composer, Message
 from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from tests.kafka.producing.rig import BoltRig, paused

@@ -14,11 +14,10 @@ from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.formats import Json
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.group_lag import lags
+from sunshower.kafka.partitions.broker_offsets import lags
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message
-from sunshower.kafka.producing.producer import Producer
+from sunshower.kafka.producing.producer import Message, Producer
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.streams import Stream
 from tests.kafka.stage import Run, running, topology

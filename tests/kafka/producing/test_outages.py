@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError as ClientError
 
 from sunshower.clock import ManualClock, SystemClock
-from sunshower.dev.ports import Ports
+from sunshower.dev.servers import Ports
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised, UnknownTopic
-from sunshower.kafka import connection
-from sunshower.kafka.connection import Connection
+from sunshower.kafka.consuming import consumer
+from sunshower.kafka.consuming.consumer import Connection
 from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque
 from sunshower.kafka.formats import Avro, Bytes
 from sunshower.kafka.options import Guarantee
@@ -196,7 +196,7 @@ def test_without_any_broker_the_metadata_are_requested_until_there_is_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
-    monkeypatch.setattr(connection, "KafkaDirectory", brokers)
+    monkeypatch.setattr(consumer, "KafkaDirectory", brokers)
     made.check()
     made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()

@@ -14,7 +14,7 @@ from sunshower.kafka.partitions import topic_ends as tail
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import kafka_bolt as bolt
 from sunshower.kafka.producing import sole_writer
-from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.producer import Message
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from tests.kafka.fakes import EOF, message
 from tests.kafka.producing.rig import BoltRig

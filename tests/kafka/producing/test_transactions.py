@@ -10,7 +10,7 @@ import pytest
 from sunshower import Records, Retry, Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
-from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.producer import Message
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
 from sunshower.outages import is_unavailable
 from sunshower.runtime.inline import run_inline

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.runtime.control.component_conditions import ConditionTracker
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.overview import ConditionTracker
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.supervision import WELL, Health, Wait, WaitKind

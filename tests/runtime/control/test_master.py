@@ -9,7 +9,7 @@ import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.config import NOTHING
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.master import Master, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import Counts, InputStream, TaskStats, WorkerStats

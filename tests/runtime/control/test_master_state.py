@@ -11,10 +11,11 @@ import pytest
 from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
     Counts,
     FailurePlace,
+    Latencies,
+    LatencyKind,
     TaskStats,
     Totals,
     WorkerStats,

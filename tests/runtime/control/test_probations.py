@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome

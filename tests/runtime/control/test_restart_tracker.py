@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.restart_tracker import RestartTracker
+from sunshower.runtime.control.failure_detector import RestartTracker
+from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 

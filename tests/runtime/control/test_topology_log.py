@@ -15,8 +15,7 @@ from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 
 
 class Refuses(Bolt[Number, None]):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Latencies
 
 durations = st.lists(st.floats(1e-5, 1e4), min_size=1, max_size=50)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.events.log_lines import RateLimitedLog
 
 
 def report(notices: RateLimitedLog, place: str, now: float, count: int = 1) -> None:

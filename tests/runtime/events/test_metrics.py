@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import (
     Counts,
     EventTime,
     FailurePlace,
+    Latencies,
     Snapshot,
     TaskStats,
     Totals,

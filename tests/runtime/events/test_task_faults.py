@@ -16,8 +16,13 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
-from sunshower.runtime.events.task_faults import NO_FAULTS, faults_of
+from sunshower.runtime.events.injected_faults import (
+    NO_FAULTS,
+    InjectedFaults,
+    Raise,
+    SlowTask,
+    faults_of,
+)
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tracking.ids import U64, seeded

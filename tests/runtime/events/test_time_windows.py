@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
+    WINDOWS_S,
     Activity,
     Counts,
     FailurePlace,
+    Latencies,
+    LatencyKind,
     TaskStats,
+    TimeWindows,
     Totals,
     WorkerStats,
 )
-from sunshower.runtime.events.time_windows import WINDOWS_S, TimeWindows
 
 steps = st.lists(
     st.tuples(st.floats(0.0, 30.0) | st.floats(0.0, 4_000.0), st.integers(0, 9)), max_size=60

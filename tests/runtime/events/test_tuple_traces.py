@@ -23,12 +23,14 @@ from sunshower.runtime.events.trace_recorder import (
     TEXT_BYTES,
     TREES_MAX,
     TraceRecorder,
+    Traces,
+    TupleTrace,
+    root_number,
     unix_offset,
 )
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.tracking.ids import make_roots
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.tuple_traces import Traces, TupleTrace, root_number
 from sunshower.topologies.operators.aggregators import count
 
 RARE = 1e-9  # a share with which only the first tree and replays are traced

@@ -9,8 +9,7 @@ import pytest
 
 from sunshower import Counter, Number, Topology, run_inline
 from sunshower.clock import ManualClock
-from sunshower.runtime.profiles.stacks import StackFrame
-from sunshower.runtime.profiles.task_frames import TASK_FILE, frame_of
+from sunshower.runtime.profiles import TASK_FILE, StackFrame, frame_of
 
 
 def test_the_frame_has_the_name_of_its_task_and_calls_what_it_is_given() -> None:

@@ -6,24 +6,22 @@ from collections import Counter
 
 import pytest
 
-from sunshower.runtime.profiles.stacks import (
+from sunshower.runtime.profiles import (
+    _PARTS,
+    _WAITS,
     CALLS,
     LOOP,
+    TASK_FILE,
+    WORKER,
     StackFrame,
+    TimePart,
+    component_of,
     frame_from,
     frames_of,
     merged,
-    stack_of,
-)
-from sunshower.runtime.profiles.task_frames import TASK_FILE
-from sunshower.runtime.profiles.time_split import (
-    _PARTS,
-    _WAITS,
-    WORKER,
-    TimePart,
-    component_of,
     part_of,
     split_time,
+    stack_of,
 )
 from tests.structure.reading import ROOT
 
@@ -37,7 +35,7 @@ GENERATED = StackFrame("__init__", "<string>", 1)
 ROUTE = StackFrame("Fields.targets", "sunshower/runtime/transport/routing.py", 50)
 ENCODE = StackFrame("encode", "sunshower/codec.py", 20)
 LEDGER = StackFrame("Ledger.ack", "sunshower/runtime/tracking/ledger.py", 20)
-WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets/sockets.py", 210)
+WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets.py", 210)
 SELECT = StackFrame("EpollSelector.select", "python/selectors.py", 451)
 ASYNC_SELECT = StackFrame("_ClockSelector.select", "sunshower/topologies/async_calls.py", 152)
 SLEEP = StackFrame("SystemClock.sleep", "sunshower/clock.py", 30)

@@ -11,10 +11,10 @@ import pytest
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
 from sunshower.runtime.tasks.spouts.position import Position
+from sunshower.runtime.tasks.spouts.source import EmitReservation
 from sunshower.runtime.wiring import context
-from sunshower.simulation.environment import SimReservationStore
+from sunshower.simulation.network import SimReservationStore
 from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import RestartedWorker
 from tests.runtime.rig import Rig

@@ -10,7 +10,7 @@ from sunshower import Bolt, Cause, Failure, Number, Records, Topology
 from sunshower.config import Config
 from sunshower.errors import BadEmit, TopologyFailed
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.input_errors import InputErrors
+from sunshower.runtime.tasks.bolts.bolt_task import InputErrors
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from tests.runtime.rig import ROOT, Rig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
+from sunshower.runtime.tasks.spouts.spout_task import PollBackoff
 
 
 def test_the_next_poll_is_after_a_share_of_the_time_without_records() -> None:

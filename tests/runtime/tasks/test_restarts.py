@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
-from sunshower.runtime.events.task_faults import NO_FAULTS
+from sunshower.runtime.events.injected_faults import NO_FAULTS, InjectedFaults, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.master import SimMaster
-from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import SimWorker
 from tests.contract.topologies import TOTAL, Paced, chain
 from tests.seeds import seeds

@@ -27,7 +27,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Standing
-from sunshower.runtime.tasks.ticks import Ticker
+from sunshower.runtime.tasks.task_scheduler import Ticker
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.streams import Stream

@@ -36,11 +36,10 @@ from sunshower import (
     run_inline,
     tumbling,
 )
-from sunshower.connectors.object_formats import json_records
+from sunshower.connectors.objects import json_records
 from sunshower.errors import TopologyFailed, UnreadableRecord
 from sunshower.experiments.runner.interrupts import Interrupts
-from sunshower.kafka.consuming.decoding import Received, Translator, Undecodable
-from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.decoding import MessageBatch, Received, Translator, Undecodable
 from sunshower.kafka.formats import Bytes
 from sunshower.record_reader import json_reader
 from sunshower.simulation import SimCluster

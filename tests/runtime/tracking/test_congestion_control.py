@@ -12,7 +12,7 @@ from sunshower import Bolt, Collector, Context, Number, Topology, Tuple
 from sunshower.clock import ManualClock
 from sunshower.config import Config
 from sunshower.errors import ConfigError
-from sunshower.runtime.events.latencies import LatencyKind
+from sunshower.runtime.events.metrics import LatencyKind
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.congestion_control import CongestionControl
 from sunshower.runtime.tracking.ids import seeded

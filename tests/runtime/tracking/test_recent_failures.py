@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sunshower import Cause, DeadLetter, Failure, Records, Retry, Topology
+from sunshower.runtime.tasks.spouts.replays import RecentFailures
 from sunshower.runtime.tracking.ids import U64
-from sunshower.runtime.tracking.recent_failures import RecentFailures
 from tests.runtime.rig import Rig, records_of
 
 

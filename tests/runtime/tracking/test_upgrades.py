@@ -27,7 +27,7 @@ from sunshower import (
 from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
-from sunshower.runtime.control.upgrades import changes, upgraded
+from sunshower.runtime.control.plan_changes import changes, upgraded
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.topologies.logs import LogSpout
 from sunshower.trident import MemoryState, SqliteState, batches

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.transport.channels import Inbox, Inflow, LocalChannel, RemoteChannel
-from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit
+from sunshower.runtime.transport.channels import (
+    FIRST_CREDIT,
+    Credit,
+    Inbox,
+    Inflow,
+    LocalChannel,
+    RemoteChannel,
+)
 from tests.runtime.batches import batches, records_with_anchors
 
 _WINDOW = 8

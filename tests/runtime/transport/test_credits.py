@@ -11,7 +11,7 @@ from sunshower.clock import ManualClock
 from sunshower.config import Config
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit, ServiceTime
+from sunshower.runtime.transport.channels import FIRST_CREDIT, Credit, ServiceTime
 from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 

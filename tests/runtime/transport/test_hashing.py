@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 
 from sunshower.errors import BadEmit
-from sunshower.runtime.transport import hashing
-from sunshower.runtime.transport.hashing import KeyTable, stable_hash
+from sunshower.runtime.transport import routing
+from sunshower.runtime.transport.routing import KeyTable, stable_hash
 from tests.runtime.field_values import Access, Color, Line, Point, Unit
 from tests.runtime.field_values import hashables as keys
 from tests.structure.reading import ROOT
@@ -51,7 +51,7 @@ KEYS: list[Any] = [
 def test_another_process_with_another_hash_seed_agrees() -> None:
     program = (
         "from tests.runtime.transport.test_hashing import KEYS\n"
-        "from sunshower.runtime.transport.hashing import stable_hash\n"
+        "from sunshower.runtime.transport.routing import stable_hash\n"
         "print(*map(stable_hash, KEYS), hash('rain'))"
     )
     answers = set()
@@ -118,7 +118,7 @@ def test_key_that_other_processes_would_hash_differently_is_refused(key: Any) ->
 def test_table_is_bounded_and_gives_the_same_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hashing, "_KEYS_MAX", 10)
+    monkeypatch.setattr(routing, "_KEYS_MAX", 10)
     table = KeyTable(7)
     first = {key: table[key] for key in range(100)}
     assert len(table) <= 10, "it would grow with the stream"

@@ -15,7 +15,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.transport.credits import Credit
+from sunshower.runtime.transport.channels import Credit
 from sunshower.runtime.transport.frames import encode
 from sunshower.runtime.transport.packets import (
     Address,

@@ -14,8 +14,7 @@ from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.transport.channels import RemoteChannel
-from sunshower.runtime.transport.credits import Credit
+from sunshower.runtime.transport.channels import Credit, RemoteChannel
 from sunshower.runtime.transport.packets import Answer, Packet, read_address, read_content
 from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink
 from tests.runtime.batches import STREAMS

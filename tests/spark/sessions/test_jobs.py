@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from sunshower.spark_integration.sessions.jobs import Job, JobQueue, RunningJobs
+from sunshower.spark_integration.sessions.session_host import Job, JobQueue, RunningJobs
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 

@@ -23,8 +23,7 @@ from sunshower.errors import (
 from sunshower.spark_integration.sessions import driver_session
 from sunshower.spark_integration.sessions import session_host as module
 from sunshower.spark_integration.sessions.driver_session import DriverSession
-from sunshower.spark_integration.sessions.jobs import Job
-from sunshower.spark_integration.sessions.session_host import SessionHost
+from sunshower.spark_integration.sessions.session_host import Job, SessionHost
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 WITHIN_S = 30.0

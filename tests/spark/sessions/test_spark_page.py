@@ -15,7 +15,7 @@ import pytest
 
 from sunshower import Records, Topology
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration import publisher
+from sunshower.spark_integration import steps
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
@@ -68,7 +68,7 @@ def test_the_programs_of_the_page_do_what_it_says(
     place: SparkPlace, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(publisher, "_DRAIN_S", 240.0)  # the last batches are published at the end
+    monkeypatch.setattr(steps, "_DRAIN_S", 240.0)  # the last batches are published at the end
     for module in ("sunshower.spark_integration", "sunshower.spark_integration.steps"):
         monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
     for jars in ("spark_kafka", "spark_delta", "spark_iceberg", "spark_s3"):

@@ -25,8 +25,7 @@ from sunshower.spark_integration.error_report import is_outage, spark_error, wri
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
-from sunshower.spark_integration.sessions.raydp_session import check_java, check_room
-from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark, check_java, check_room
 from tests.spark.everything import EVERYTHING
 
 GIB = 1 << 30

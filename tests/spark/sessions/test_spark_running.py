@@ -9,9 +9,8 @@ import pytest
 
 from sunshower.arrow.record_columns import RecordColumns
 from sunshower.errors import SparkError
-from sunshower.spark_integration.job import Runner
+from sunshower.spark_integration.job import Runner, spark_schema
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from sunshower.spark_integration.tables.schema import spark_schema
 from tests.spark.sessions.test_spark_host import FakeConf
 
 pytest.importorskip("pyspark")

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.arrow.arrow_types import normalise
-from sunshower.arrow.record_columns import RecordColumns
+from sunshower.arrow.record_columns import RecordColumns, normalise
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.spark_integration import Digits
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything, same

@@ -26,7 +26,7 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.state.memory_backing import MemoryBacking
+from sunshower.state.backing import MemoryBacking
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import ABOUT
 from sunshower.topologies.operators.states import StateFactory

@@ -12,8 +12,7 @@ import pytest
 
 from sunshower import Topology
 from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.topologies.operators.joins import test_join_swarm as joins
 from tests.topologies.operators.test_keyed_state_recovery import OutageState
 from tests.topologies.operators.windows import test_timer_swarm as timers

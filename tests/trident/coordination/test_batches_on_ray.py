@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sunshower import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.declaration.store_places import InSqlite
+from sunshower.trident.declaration.stage_builder import InSqlite
 from sunshower.trident.states.factories import SqliteState
 from tests.guarantee.deaths import until
 from tests.trident.rigs.group_rig import Hook, OpaqueNumbers, Rig

@@ -30,8 +30,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.state.memory_tree import MemoryTree
-from sunshower.state.tree import Tree
+from sunshower.state.tree import MemoryTree, Tree
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.master_batch_coordinator import is_to_blame
 from sunshower.trident.stages.plan import Skip

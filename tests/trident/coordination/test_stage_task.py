@@ -12,10 +12,8 @@ from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident.coordination.attempts import COMMIT, BatchCommand, Count, Part
-from sunshower.trident.coordination.phases import phases
 from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
-from sunshower.trident.tasks.part_counter import PartCounter
-from sunshower.trident.tasks.stage_bolt import StageBolt
+from sunshower.trident.tasks.stage_bolt import PartCounter, StageBolt, phases
 from tests.trident.rigs.group_rig import ROW, Mod, Row
 
 FEEDERS, TASK, READERS = (1, 2), 5, (7, 8)

@@ -10,10 +10,8 @@ import pytest
 
 from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable, VersionMismatch
 from sunshower.failures import Cause, Failure
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Tree
-from sunshower.trident.coordination.stored_progress import StoredProgress
-from sunshower.trident.tasks.batch_letters import packed_failure
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
+from sunshower.trident.coordination.transactional_log import StoredProgress, packed_failure
 
 ROOT = "/transactional"
 A, B = f"{ROOT}/a/coordinator", f"{ROOT}/b/coordinator"

@@ -16,8 +16,7 @@ from sunshower.errors import (
     StoreUnreachable,
     WrongVersion,
 )
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Tree
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 
 PATH = "/transactional/words/coordinator/meta"

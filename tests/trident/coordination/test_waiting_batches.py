@@ -16,8 +16,8 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
-from sunshower.trident.stages.port import Waiting
-from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
+from sunshower.trident.stages.plan import Waiting
+from sunshower.trident.tasks.stage_bolt import WaitingStageBolt
 from tests.seeds import seeds
 from tests.trident.coordination.test_stage_task import FakeCollector, FakeTuple, Task
 from tests.trident.rigs.group_rig import Row, Shared

@@ -32,7 +32,7 @@ from sunshower.trident import (
     TextFileBatches,
     batches,
 )
-from sunshower.trident.spouts.batch_spout import Rows
+from sunshower.trident.spouts.port import Rows
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 

@@ -28,7 +28,7 @@ from sunshower.trident import (
     sum_,
     tumbling,
 )
-from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import StateSlot
 from tests.trident.rigs.one_process import SpoutStub, StateStub, plans, stub_stream
 

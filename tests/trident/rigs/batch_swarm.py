@@ -10,10 +10,8 @@ from random import Random
 from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Tree
+from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.states.factories import MemoryState
 from tests.simulation.swarm import FAULTS as ANY_FAULTS

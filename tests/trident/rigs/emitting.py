@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sunshower.clock import Clock, ManualClock
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import MemoryForest, MemoryTree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 
 PATH = "/transactional/s"
 

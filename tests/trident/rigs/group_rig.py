@@ -19,8 +19,7 @@ from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident.coordination.transactional_log import TransactionalLog
-from sunshower.trident.declaration.assemble import assemble
-from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.declaration.stage_builder import InMemory, assemble
 from sunshower.trident.spouts.port import Rows, SpoutKind
 from sunshower.trident.stages.plan import (
     Feed,

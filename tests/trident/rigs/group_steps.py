@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sunshower import Context
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Tree
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.topologies.operators.port import Attempt
 from tests.trident.rigs.group_rig import Hook, Shared
 

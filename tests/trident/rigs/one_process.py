@@ -17,12 +17,19 @@ from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.topologies.operators.windows.event_times import Time, highest
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.declaration.declare import batches
-from sunshower.trident.declaration.stage_builder import StreamProgram
-from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.declaration.stage_builder import InMemory, StreamProgram
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
-from sunshower.trident.stages.plan import Feed, Group, Source, Stage, StageInput, StageOutput
-from sunshower.trident.stages.port import Timed, Waiting
+from sunshower.trident.stages.plan import (
+    Feed,
+    Group,
+    Source,
+    Stage,
+    StageInput,
+    StageOutput,
+    Timed,
+    Waiting,
+)
 
 
 class SpoutStub:

@@ -15,11 +15,10 @@ from typing import Any
 
 from sunshower.clock import ManualClock
 from sunshower.errors import BatchError
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Tree
+from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from tests.trident.rigs.emitting import PATH, CollectedRows

@@ -9,7 +9,7 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
 from sunshower.runtime.inline import run_inline
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimRun
 
 # Tasks restart soon, however often their processes die.
 SETTINGS = {

@@ -17,8 +17,7 @@ from sunshower import Topology
 from sunshower.errors import ClusterError, LifecycleError, StateMismatch
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import Killed
 from sunshower.state.tree import Tree
 from sunshower.trident import MemoryState, Skip, StateKind, batches, count

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import MemoryForest, MemoryTree
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.transactional_log import JsonNode
-from sunshower.trident.spouts.partition_coordinator import places
-from sunshower.trident.spouts.partition_emitters import OpaqueEmitter
-from sunshower.trident.spouts.partition_log import (
+from sunshower.trident.spouts.partition_emitters import (
     NOTHING,
     CommittedBatches,
+    OpaqueEmitter,
     PartitionLog,
     _entry,
+    places,
 )
 from sunshower.trident.spouts.reached_times import PartitionAt
 from tests.trident.rigs.emitting import CollectedRows, Drive

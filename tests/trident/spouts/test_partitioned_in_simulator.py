@@ -11,7 +11,7 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.worker import Killed
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 from tests.trident.rigs.group_rig import KEYS, Rig, Row
 from tests.trident.rigs.group_steps import Steps, Watched
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches

@@ -13,7 +13,7 @@ from sunshower.clock import ManualClock
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.sources import Counter as Numbers
 from sunshower.trident import Bounds, MemoryState, Skip, batches, count
-from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from tests.trident.rigs.emitting import CollectedRows, Drive

@@ -13,12 +13,11 @@ from sunshower.errors import ConfigError, IncompleteBatch, TopologyError
 from sunshower.topologies.components import Spout
 from sunshower.topologies.sources import Records, TextFiles
 from sunshower.topologies.topology import Topology
-from sunshower.trident.spouts.adapting import as_trident_spout
-from sunshower.trident.spouts.batch_spout import BatchSpout
+from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout
-from sunshower.trident.spouts.port import Rows, SpoutKind
+from sunshower.trident.spouts.port import BatchSpout, Rows, SpoutKind
 from tests.trident.rigs.emitting import Drive
 
 SEVEN = [(n,) for n in range(7)]

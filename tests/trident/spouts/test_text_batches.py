@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, TopologyError
-from sunshower.state.memory_tree import MemoryForest
+from sunshower.state.tree import MemoryForest
 from sunshower.topologies.sources import TextFiles
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.text import TextFileBatches

@@ -18,11 +18,11 @@ from sunshower.records import Schema, key_of
 from sunshower.runtime.plan import Layout, PlannedStream
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
-from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.runtime.transport.routing import stable_hash
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.graph import StreamSpec
-from sunshower.topologies.operators.keyed.stored_texts import key_of as key_from
-from sunshower.topologies.operators.keyed.stored_texts import text_of_key
+from sunshower.topologies.operators.keyed.stored_values import key_of as key_from
+from sunshower.topologies.operators.keyed.stored_values import text_of_key
 from sunshower.trident import MemoryState
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
-from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.runtime.transport.routing import stable_hash
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.sharing import (
     ByBatch,

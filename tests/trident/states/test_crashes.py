@@ -10,8 +10,7 @@ from _pytest.mark import ParameterSet
 from sunshower.clock import ManualClock
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import Killed
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.group_rig import Numbers, OpaqueNumbers, Rig

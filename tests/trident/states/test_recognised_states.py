@@ -20,8 +20,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, ConfigError, StateMismatch, TopologyFailed
 from sunshower.kafka import SqliteOffsets
 from sunshower.state import sqlite
-from sunshower.state.backing import Home
-from sunshower.state.memory_backing import MemoryShelf
+from sunshower.state.backing import Home, MemoryShelf
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, Place, Update
@@ -36,7 +35,7 @@ from sunshower.trident import (
     count,
 )
 from sunshower.trident.stages.persisting import StateSlot
-from sunshower.trident.states.counted import CountedIn, LastWrite, order_of
+from sunshower.trident.states.marks import CountedIn, LastWrite, order_of
 from tests.seeds import seeds
 from tests.trident.rigs import recognised
 from tests.trident.rigs.additions import plus

@@ -20,8 +20,7 @@ from sunshower.errors import (
     Unserialisable,
     VersionMismatch,
 )
-from sunshower.state.backing import Home, Mark
-from sunshower.state.memory_backing import MemoryBacking
+from sunshower.state.backing import Home, Mark, MemoryBacking
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState

@@ -26,11 +26,16 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
-from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import StateSlot
-from sunshower.trident.states.counted import CountedIn
-from sunshower.trident.states.factories import KeptState, SqliteState
-from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
+from sunshower.trident.states.factories import (
+    KeptState,
+    PostgresState,
+    RedisState,
+    SqliteState,
+    ZooKeeperState,
+)
+from sunshower.trident.states.marks import CountedIn
 from tests.runtime.field_values import exactly
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
 from tests.trident.states.test_texts import keys as plain_keys

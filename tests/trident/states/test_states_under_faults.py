@@ -137,9 +137,9 @@ def ignored_value_before(patch: pytest.MonkeyPatch) -> None:
 
 
 def unchecked_writes(patch: pytest.MonkeyPatch) -> None:
-    from sunshower.state import memory_backing
+    from sunshower.state import backing
 
-    patch.setattr(memory_backing, "is_there", lambda *_: False)
+    patch.setattr(backing, "is_there", lambda *_: False)
 
 
 def counted_repeats(patch: pytest.MonkeyPatch) -> None:

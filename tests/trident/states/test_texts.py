@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import Unserialisable
 from sunshower.records import key_of
-from sunshower.topologies.operators.keyed.stored_texts import (
+from sunshower.topologies.operators.keyed.stored_values import (
     keys_of,
     text_of,
     text_of_key,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.trident.tasks.idle_backoff import EMPTY_TIMES, IdleBackoff, IdleNote, idle_path
+from sunshower.state.tree import MemoryForest, MemoryTree
+from sunshower.trident.tasks.emitter_runner import EMPTY_TIMES, IdleBackoff, IdleNote, idle_path
 
 
 @pytest.fixture

@@ -7,8 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sunshower.experiments.evidence.outcome import Outcome, Recovery, Verdict
-from sunshower.experiments.runner.run_folders import RunFolder, member, new_folder
-from sunshower.experiments.runner.run_reports import write_group_report, write_report
+from sunshower.experiments.runner.run_folders import (
+    RunFolder,
+    member,
+    new_folder,
+    write_group_report,
+    write_report,
+)
 from tests.experiments.report.samples import history, outcome
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -8,11 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from sunshower.cli.ui.experiments import ExperimentFolders
-from sunshower.cli.ui.protection import HEADERS
+from sunshower.cli.ui.application import HEADERS, ExperimentFolders
 from sunshower.cli.ui.server import served_page
-from sunshower.experiments.runner.run_folders import find
-from sunshower.experiments.runner.run_reports import figures_of_all
+from sunshower.experiments.runner.run_folders import figures_of_all, find
 from tests.web.conftest import TOKEN, ask
 from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.prepared import PreparedSource

@@ -5,41 +5,280 @@ A report needs only the XOR of the edges that an input made; see edges.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock, SystemClock
+from sunshower.errors import SunshowerError, TopologyFailed, user_errors, user_errors_suppressed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.events.executed_inputs import ExecutedInputs
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    EventTime,
+    InputStream,
+    Latencies,
+    LatencyKind,
+    TaskStats,
+)
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.return_values import check_returned
-from sunshower.runtime.tasks.bolts.state_count import StateCount
-from sunshower.runtime.tasks.input_errors import InputErrors
-from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.supervision import Supervised, Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_way
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors, Batch, join
-from sunshower.runtime.transport.channels import Inbox
-from sunshower.runtime.transport.credits import ServiceTime
+from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
+from sunshower.runtime.transport.channels import Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
-from sunshower.topologies.async_calls import Outcome
+from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
 _JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
+
+
+# ---- input errors --------------------------------------------------------------------------------
+# Classifies an exception that user code raises for an input: outage, bug, poison or doubt.
+#
+#   outage   outages.py classifies it so: no attempt is charged; two in a row pause the task
+#   bug      the component has never succeeded, in any task and any life: an attempt is charged, so
+#            that the topology fails fast or writes dead letters
+#   poison   other inputs of the component succeed: an attempt is charged; likewise for an error
+#            that sunshower itself raises for an input, because waiting does not help
+#   doubt    the component has succeeded before, and ten different inputs in a row have failed: the
+#            task pauses, charging nothing; after ten minutes the topology ends (supervision.py).
+#            One failed input is enough while another task of the component is in doubt, because
+#            that pause may keep further inputs from this one; and for two minutes after an outage,
+#            because a server that starts again may first refuse with other errors
+#
+# A paused task tries one input at a time. The first success ends the pause.
+
+_OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
+_DOUBT_INPUTS = 10  # fewer may be poison
+_AFTER_OUTAGE_S = 120.0  # a server that starts again may first refuse with other errors
+
+
+# ---- state count ---------------------------------------------------------------------------------
+
+# In memory the number is there; SQLite counts keys, 0.15 s for a million.
+_REST = 10_000  # how many times longer than the last count the time until the next is at least
+
+
+# ---- calls in progress ---------------------------------------------------------------------------
+# The calls of an unordered async function, which continue between the slices of a task.
+#
+#     begin(call, batch, records) ──▶ an event loop that runs a little in each slice
+#                                        └──▶ ended(wait_s): the inputs whose calls have ended
+#
+# A shared batch succeeds or fails as a whole, so it ends with the last of its calls.
+
+
+@dataclass(slots=True, eq=False)
+class _Input:
+    """A record, or a shared batch, and its calls."""
+
+    batch: Batch
+    tasks: list[BegunCall]
+
+    @property
+    def has_ended(self) -> bool:
+        return all(task.done() for task in self.tasks)
+
+
+class CallsInProgress:
+    """Those of one task."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+        self._inputs: list[_Input] = []
+        self._since_s = 0.0  # since when calls are in progress without one that has ended
+
+    def __len__(self) -> int:
+        """How many records are in progress."""
+        return sum(len(one.batch) for one in self._inputs)
+
+    @property
+    def roots(self) -> U64:
+        """Those of the records in progress."""
+        return np.concatenate([NO_IDS, *(one.batch.roots for one in self._inputs)])
+
+    def begin(
+        self,
+        call: Callable[[Any], Awaitable[Any]],
+        batch: Batch,
+        records: Sequence[Any],
+        clock: Clock,
+    ) -> None:
+        """Begin the calls for the records of a batch."""
+        if not self._inputs:
+            self._since_s = clock.now()
+        batch = replace(batch, records=list(records))
+        alone = [batch] if batch.shared else [batch.only(index) for index in range(len(batch))]
+        for one in alone:
+            tasks = [self._calls.begin(call, record) for record in one.records]
+            self._inputs.append(_Input(one, tasks))
+
+    def ended(self, wait_s: float) -> Iterator[tuple[Batch, list[Outcome]]]:
+        """Let the calls go on until one of them has ended, at most for `wait_s`. Yields inputs
+        whose calls have ended, joined if they can be, and the outcomes of their records."""
+        waited = [task for one in self._inputs for task in one.tasks if not task.done()]
+        self._calls.wait_for_one(waited, wait_s)
+        ended = [one for one in self._inputs if one.has_ended]
+        if not ended:
+            return
+        self._inputs = [one for one in self._inputs if not one.has_ended]
+        while ended:
+            first = ended[0].batch
+            some = [ended[0], *(one for one in ended[1:] if can_join(first, one.batch))]
+            ended = [one for one in ended if one not in some]
+            outcomes = [task.result() for one in some for task in one.tasks]
+            yield join([one.batch for one in some]), outcomes
+
+    def seconds(self, now: float) -> float:
+        """For how long calls have been in progress since this was asked before."""
+        since_s, self._since_s = self._since_s, now
+        return max(0.0, now - since_s)
+
+    def cancel(self) -> None:
+        """Give all calls up: their records are emitted again."""
+        inputs, self._inputs = self._inputs, []
+        self._calls.cancel([task for one in inputs for task in one.tasks])
+
+
+# ---- bolt task -----------------------------------------------------------------------------------
+
+
+class StateCount:
+    """The entries of the state of one task."""
+
+    def __init__(self) -> None:
+        self._due_s = -inf
+        self._last: int | None = None
+
+    def of(self, bolt: Any, clock: Clock) -> int | None:
+        """How many there are now, or were at the last count; None: no state, or not known."""
+        if (count := getattr(bolt, "__sunshower_state_entries__", None)) is None:
+            return None
+        begun = clock.now()
+        if begun >= self._due_s:
+            # The store may be away, which the task reports when it writes.
+            with user_errors_suppressed():
+                self._last = count()
+            ended = clock.now()
+            self._due_s = ended + _REST * (ended - begun)
+        return self._last
+
+
+# ---- bolt task -----------------------------------------------------------------------------------
+
+
+class InputErrors:
+    """Counts the failed inputs of one bolt task since its last success."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+        self._in_a_row = 0  # outage failures since the last success
+        self._different: list[Any] = []  # distinct records that failed with other errors
+        self._follows_outage = False  # other errors have followed an outage, and no success
+        self.stops = False  # stop the batch: its remaining inputs wait until the pause ends
+
+    def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
+        """Classify an input that failed with `error`. Returns what to report; may set `stops`.
+
+        Raises TopologyFailed if user code raised it.
+        """
+        if isinstance(error, TopologyFailed):
+            raise error
+        care = self._supervision
+        if failure.cause is Cause.UNAVAILABLE:
+            self._in_a_row += 1
+            if care.wait is not None or self._in_a_row >= _OUTAGE_INPUTS:
+                self._pause(WaitKind.UNAVAILABLE, failure)
+            return failure
+        if isinstance(error, SunshowerError) or not care.proven or care.others_succeed:
+            return failure
+        self._note_different(record)
+        sure = len(self._different) >= _DOUBT_INPUTS
+        if sure or care.others_doubt or self._is_after_outage():
+            self._pause(WaitKind.DOUBT, failure, sure=sure)
+            return replace(failure, in_doubt=True)
+        self._follows_outage = False
+        if care.wait is WaitKind.DOUBT:  # nothing else is in doubt: it was this input
+            care.end_wait()
+        return failure
+
+    def _is_after_outage(self) -> bool:
+        """Whether the task waits since an outage, and has not been in doubt for long since then."""
+        care = self._supervision
+        if care.wait is WaitKind.UNAVAILABLE:
+            self._follows_outage = True
+        return self._follows_outage and care.doubted_s < _AFTER_OUTAGE_S
+
+    def succeed(self) -> None:
+        """Reset the counts: an input succeeded."""
+        self._supervision.succeed()
+        self._in_a_row, self._follows_outage = 0, False
+        self._different.clear()
+
+    def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
+        self.stops = True
+        task = self._supervision.task
+        text = f"{task.name} raised {failure.reason}"
+        trace = failure.traceback.rstrip()
+        place = (task.component, task.index, task.worker)
+        error = TaskError(*place, text, failure.exception, trace)
+        self._supervision.pause(kind, error, sure=sure)
+
+    def _note_different(self, record: Any) -> None:
+        if len(self._different) < _DOUBT_INPUTS and not any(
+            _are_equal(record, other) for other in self._different
+        ):
+            self._different.append(record)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two records are equal, as two emits of one message are."""
+    try:
+        return one is other or bool(one == other)
+    except user_errors():  # __eq__ of a user's class may raise anything
+        return False
+
+
+# ---- executed inputs -----------------------------------------------------------------------------
+
+
+class ExecutedInputs:
+    """The counters of one task. Watermarks are not counted: users count records."""
+
+    def __init__(self, streams: Sequence[PlannedStream]) -> None:
+        """`streams`: of the plan."""
+        self.total = 0
+        self._streams = streams
+        self._watermarks = {one.index for one in streams if one.spec.id == WATERMARKS}
+        self._counts: dict[int, int] = {}  # by the stream's index in the plan
+
+    def add(self, stream: int, inputs: int) -> None:
+        """Count inputs of a stream, given by its index in the plan."""
+        if stream not in self._watermarks:
+            self.total += inputs
+            self._counts[stream] = self._counts.get(stream, 0) + inputs
+
+    def by_stream(self) -> Mapping[InputStream, int]:
+        """The inputs of each stream that had any."""
+        found = ((self._streams[index], count) for index, count in self._counts.items())
+        return {InputStream(one.component, one.spec.id): count for one, count in found}
+
+
+# ---- bolt task -----------------------------------------------------------------------------------
 
 
 def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:

@@ -2,17 +2,182 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import ast
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any, get_args
 
+from sunshower.codec import Codec
+from sunshower.errors import BadEmit, Unserialisable, user_errors
 from sunshower.failures import Failure
-from sunshower.runtime.tasks.letter_values import LetterValues, readable
-from sunshower.texts import size_of
+from sunshower.field_types import hints_of, is_record
+from sunshower.record_reader import field_readers
+from sunshower.records import Schema, record_class
+from sunshower.scalars import for_json, named
+from sunshower.texts import carried, describe, size_of
 from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.operators.keyed.stored_values import StoredValues, text_of, values_of
 from sunshower.topologies.retry import DeadLetter, fitted
 
 ROW_BYTES = 64  # what encoding a letter as a row of a frame may add
 _LINE_MAX = 120  # characters of a message id or a reason in one line
+
+
+# ---- letter values -------------------------------------------------------------------------------
+# Writes the values of a record into a dead letter, as JSON that people read, and reads them back.
+#
+# A value is in the letter as `sunshower.scalars.for_json` has it, if reading it by the annotation
+# of its field restores it. Others have marks, and the letter names their fields in `marked`:
+#
+#     (1, 2)             {"()": [1, 2]}
+#     {1: "a"}           {"(dict)": [[1, "a"]]}
+#     Point(3, NaN)      {"<Point>": {"x": 3, "y": {"(float)": "nan"}}}
+#
+# They are those of `stored_values` and `stored_texts`, and of numbers that JSON or MessagePack
+# lacks.
+
+_PLAIN = (str, bytes, int, float, bool)
+_FLOAT, _INT = "(float)", "(int)"
+_WHOLE = 1 << 62  # bytes: any size; `fitted` clips what is too large
+
+
+class LetterValues:
+    """How the values of one stream's records are in letters. `classes`: the Enums and record types
+    that may travel in the topology, besides those of the schema."""
+
+    def __init__(self, schema: Schema, classes: Collection[type[Any]] = ()) -> None:
+        kind = schema.type
+        known = dict.fromkeys([*schema.classes, *classes])
+        names = Counter(one.__qualname__ for one in known)
+        named = [one for one in known if names[one.__qualname__] == 1]  # others are refused
+        self._codec = Codec(known)
+        self._stored = StoredValues(named, "a dead letter")
+        self._hints = {} if kind is tuple else hints_of(kind)
+        self._readers = {} if kind is tuple else field_readers(kind)
+
+    def written(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
+        """A record, field → value, as a letter has it; the fields whose value is only a text or
+        another form of it; and the fields whose value has marks."""
+        values, texts, marked = dict[str, Any](), list[str](), list[str]()
+        for name, value in record.items():
+            shown = readable(value)
+            is_changed = shown is not value
+            if not self._restores(name, value, shown):
+                try:
+                    shown, is_changed = _strict(json.loads(self._text(value))), False
+                    marked.append(name)
+                except (Unserialisable, ValueError, RecursionError):
+                    shown, is_changed = shown if is_changed else describe(value, _WHOLE), True
+            values[name] = shown
+            if is_changed:
+                texts.append(name)
+        return values, texts, marked
+
+    def _text(self, value: Any) -> str:
+        """The value with marks, as it is once it has travelled to another worker."""
+        return text_of(self._stored.plain(self._codec.decode(self._codec.encode(value))))
+
+    def _restores(self, name: str, value: Any, shown: Any) -> bool:
+        """Whether `read` finds the value in a letter that has `shown`."""
+        if type(value) is self._hints.get(name) and type(value) in (str, int, bool):
+            return shown is value and carried(value, _WHOLE) is value
+        try:
+            written = describe(shown, _WHOLE) if type(shown) is bytes else shown
+            as_json = json.loads(json.dumps(named(written)))
+            if carried(written, _WHOLE) is not written:
+                return False
+            found = self._by_annotation(name, as_json, is_text=written is not value)
+            return self._codec.encode(found) == self._codec.encode(value)
+        except user_errors():  # whatever the letter has cannot be read back
+            return False
+
+    def read(self, letter: DeadLetter) -> dict[str, Any]:
+        """The record of a letter, field → value. Raises BadEmit for a value that the letter has
+        only a text of, StateMismatch and ValueError for values that do not fit their fields."""
+        return {
+            name: (
+                self._stored.value(values_of([json.dumps(_loose(value))])[0])
+                if name in letter.marked
+                else self._by_annotation(name, value, is_text=name in letter.as_text)
+            )
+            for name, value in letter.record.items()
+        }
+
+    def _by_annotation(self, name: str, value: Any, *, is_text: bool) -> Any:
+        """What a value without marks stands for."""
+        hint, found = self._hints.get(name, Any), value
+        if hint is not Any or is_text:
+            found = _plain(hint, value, f"field {name!r}")
+        if (convert := self._readers.get(name)) is not None:
+            found = convert(found)
+        if is_text and found is value:
+            raise BadEmit(f"the letter has only a text in place of the value of field {name!r}")
+        return found
+
+
+def readable(value: Any) -> Any:
+    """A date, decimal, UUID, Enum or record as record_reader reads it; others as they are."""
+    kind = type(value)
+    try:
+        if is_record(kind):
+            known = record_class(kind)
+            plain: Any = dict(zip(known.fields, known.values(value), strict=True))
+        else:
+            plain = for_json(value)
+        json.dumps(plain)  # before `carried`, which describes what is within
+    except user_errors():  # of a record that is not complete, too
+        return value
+    return plain if carried(plain, _WHOLE) is plain else value
+
+
+def _strict(found: Any) -> Any:
+    """JSON without numbers that only Python writes and reads."""
+    if type(found) is list:
+        return [*map(_strict, found)]
+    if type(found) is dict:
+        return {name: _strict(value) for name, value in found.items()}
+    if type(found) is float and not math.isfinite(found):
+        return {_FLOAT: repr(found)}
+    if type(found) is int and not -(1 << 63) <= found < 1 << 64:
+        return {_INT: hex(found)}  # Python refuses to write more than 4,300 decimal digits
+    return found
+
+
+def _loose(value: Any) -> Any:
+    """The inverse of `_strict`. A dictionary of the user has no such name: it would have marks."""
+    if type(value) in (list, tuple):
+        return [*map(_loose, value)]
+    if type(value) is not dict:
+        return value
+    if len(value) == 1 and type(text := value.get(_FLOAT)) is str:
+        return float(text)
+    if len(value) == 1 and type(text := value.get(_INT)) is str:
+        return int(text, 16)
+    return {name: _loose(one) for name, one in value.items()}
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    """`value`, or the bytes that a text like "b'…'" stands for. Raises BadEmit for a value that is
+    not of its plain type, which record_reader does not check."""
+    is_of_bytes = hint is Any or bytes in (hint, *get_args(hint))
+    if is_of_bytes and type(value) is str and value.startswith(("b'", 'b"')):
+        with suppress(ValueError, SyntaxError):  # it was clipped
+            found = ast.literal_eval(value)
+            value = found if type(found) is bytes else value
+    if hint in _PLAIN and not _fits(hint, value):
+        raise BadEmit(f"{where}: {describe(value)} is no {hint.__name__}")
+    return value
+
+
+def _fits(kind: type[Any], value: Any) -> bool:
+    is_bool = type(value) is bool and kind in (int, float)
+    return (isinstance(value, kind) and not is_bool) or (kind is float and type(value) is int)
+
+
+# ---- dead letters --------------------------------------------------------------------------------
 
 
 def dead_letter(

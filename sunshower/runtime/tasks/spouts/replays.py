@@ -6,8 +6,9 @@ failed ──▶ queued (retry_queue.py) ──▶ within the budget (replay_bud
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,24 +16,140 @@ from numpy.typing import NDArray
 
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed
-from sunshower.failures import Failure
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.events.log_lines import RateLimitedLog
 from sunshower.runtime.events.metrics import FailurePlace
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
-from sunshower.runtime.tasks.spouts.failure_samples import FailureSamples
-from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.tracking.recent_failures import RecentFailures
 from sunshower.runtime.transport.output_streams import OutputStreams
-from sunshower.texts import describe
+from sunshower.texts import clip, describe
 
 _PLACES_MAX = 1_000  # later ones count as unknown
+
+
+# ---- failure samples -----------------------------------------------------------------------------
+
+_KEPT = 8  # causes and components of one spout task
+_TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
+
+
+# ---- replay budget -------------------------------------------------------------------------------
+# Limits the share of replays among the records that a spout emits, as a token bucket.
+#
+# While the source has new records, replays take at most a set share of the emits. Each new record
+# earns tokens for replays, which can be saved up to a small burst. If the source has nothing now,
+# or failed messages hold all places of `spout_pending`, replays may use all the room, because no
+# new record waits behind them.
+
+_BURST = 64.0  # replays that can be saved up; at least what one new record earns
+
+
+# ---- recent failures -----------------------------------------------------------------------------
+# Recently failed tuples, kept for ten seconds for late crash reports.
+#
+# A crash fails all trees that the process held, and its peers fail those in transit. The crash
+# report names the roots that were being executed, but arrives later, when these are no longer
+# pending. With root → message it can still charge an attempt to the tuple that caused the crash.
+
+_KEPT_S = 10.0
+_KEPT_MAX = 1 << 18  # roots: 4 MB
+
+
+class RecentFailures:
+    """Two arrays for each group of roots that failed together, no object for each root."""
+
+    def __init__(self) -> None:
+        self._groups: deque[tuple[float, U64, I64]] = deque()
+        self._count = 0
+
+    def note(self, roots: U64, numbers: I64, now: float) -> None:
+        """Add `roots` that the runtime failed, not user code; `numbers` are their messages."""
+        self._groups.append((now, roots, numbers))
+        self._count += len(roots)
+        while self._groups[0][0] < now - _KEPT_S or self._count > _KEPT_MAX:
+            self._count -= len(self._groups.popleft()[1])
+            if not self._groups:
+                return
+
+    def take(self, roots: U64) -> list[int]:
+        """Return the messages of those of `roots` that are kept here, and remove them."""
+        found: list[int] = []
+        for place, (at_s, here, numbers) in enumerate(self._groups):
+            hit = np.isin(here, roots)
+            if hit.any():
+                found += numbers[hit].tolist()
+                self._groups[place] = (at_s, here[~hit], numbers[~hit])
+                self._count -= int(hit.sum())
+        return found
+
+
+# ---- replays -------------------------------------------------------------------------------------
+
+
+class ReplayBudget:
+    """The replay budget of one spout task."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._earned = share / (1 - share) if share < 1 else 0.0  # replays for each new record
+        self._saved_max = max(_BURST, self._earned)
+        self._saved = 0.0
+
+    def replays(self, due: int, limit: int, room: int) -> int:
+        """How many of `due` replays to emit among `limit` records.
+
+        `room`: how many new records may be emitted beside them, if the source has them.
+        """
+        if self._share == 1 or room <= 0:
+            return min(due, limit)
+        # r replays and limit − r fresh records:  r ≤ saved + (limit − r) · earned
+        fair = self._saved * (1 - self._share) + limit * self._share
+        return min(due, limit, int(min(fair, self._saved + room * self._earned) + 1e-9))
+
+    def spend(self, replays: int, fresh: int) -> None:
+        """Account for the emits. The balance does not become negative."""
+        saved = self._saved + fresh * self._earned - replays
+        self._saved = min(max(saved, 0.0), self._saved_max)
+
+
+# ---- replays -------------------------------------------------------------------------------------
+
+
+class FailureSamples:
+    """The newest failure of each cause and component, of the last eight of these."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[Cause, str], Failure] = {}
+
+    def add(self, failures: Iterable[Failure]) -> None:
+        """Note failures, in their order."""
+        for failure in failures:
+            place = (failure.cause, failure.component)
+            self._newest.pop(place, None)  # so that the newest is the last
+            self._newest[place] = failure
+        while len(self._newest) > _KEPT:
+            del self._newest[next(iter(self._newest))]
+
+    def newest(self) -> tuple[Failure, ...]:
+        """These failures, the newest first, with clipped texts."""
+        return tuple(_clipped(failure) for failure in reversed(self._newest.values()))
+
+
+def _clipped(failure: Failure) -> Failure:
+    return replace(
+        failure,
+        reason=clip(failure.reason, _TEXT_BYTES),
+        traceback=clip(failure.traceback, _TEXT_BYTES),
+    )
+
+
+# ---- replays -------------------------------------------------------------------------------------
 
 
 class Replays:

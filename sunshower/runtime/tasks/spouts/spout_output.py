@@ -12,7 +12,7 @@ from sunshower.config import Config
 from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.trace_choice import TraceChoice
+from sunshower.runtime.events.trace_recorder import TraceChoice
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import SpoutSource

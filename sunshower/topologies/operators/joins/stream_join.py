@@ -24,7 +24,7 @@ from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
-from sunshower.topologies.operators.updates.update_rows import SHOWN, key_of_origin
+from sunshower.topologies.operators.updates import SHOWN, key_of_origin
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,

@@ -10,19 +10,17 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any, TypeAlias
+from itertools import chain, islice, takewhile
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
-from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own, joined
-from sunshower.topologies.operators.keyed.recent import Recent
-from sunshower.topologies.operators.keyed.state_entries import count_of
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT, count_of, is_own, joined
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
@@ -41,6 +39,120 @@ CACHE_BYTES = 64 << 20  # of each task
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
 _TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
+
+
+# ---- ages ----------------------------------------------------------------------------------------
+
+_AT_ONCE = 10_000  # keys that one commit removes
+
+
+# ---- recent --------------------------------------------------------------------------------------
+# A cache of recently used values of a state, so that they need not be read again.
+#
+# It has two generations: values go to the young one; when that is full it becomes the old one, and
+# the old one is dropped. Storm: org.apache.storm.trident.state.map.CachedMap (an LRU).
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+class Recent(Generic[K, T]):
+    """Caches values of at most `size_max` in all; valid while there is no other writer. `size_of`:
+    the size of a key and its value; None: each counts as 1."""
+
+    def __init__(self, size_max: int, size_of: Callable[[K, T], int] | None = None) -> None:
+        self._room = max(1, size_max // 2)
+        self._size_of = size_of
+        self._young: dict[K, T] = {}
+        self._old: dict[K, T] = {}
+        self._size = 0  # of the young generation, or more
+
+    def find(self, keys: Iterable[K]) -> dict[K, T]:
+        """The cached values of these keys."""
+        young, old, missing = self._young, self._old, _MISSING
+        found = {}
+        for key in keys:
+            value = young.get(key, missing)
+            if value is missing:
+                value = old.get(key, missing)
+            if value is not missing:
+                found[key] = value
+        return found
+
+    def keep(self, used: Mapping[K, T], changed: Iterable[K] = ()) -> None:
+        """Cache what was just read or written, and drop other keys that have changed."""
+        for key in changed:
+            self._young.pop(key, None)
+            self._old.pop(key, None)
+        self._young.update(used)
+        if self._size_of is None:
+            self._size = len(self._young)
+        else:
+            self._size += sum(map(self._size_of, used.keys(), used.values()))
+        if self._size > self._room:
+            self._old = self._young if self._size <= 2 * self._room else {}
+            self._young, self._size = {}, 0
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._young, self._old, self._size = {}, {}, 0
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+
+# ---- keyed store ---------------------------------------------------------------------------------
+
+
+class Ages:
+    """When each key was written, the oldest first. It is in memory: about 200 bytes a key."""
+
+    def __init__(self, ttl_s: float) -> None:
+        self.ttl_s = ttl_s
+        self._written: OrderedDict[Key, float] = OrderedDict()
+
+    def is_over(self, at: float, now: float) -> bool:
+        """Whether a value that was written `at` is too old."""
+        return at + self.ttl_s <= now
+
+    def expired(self, now: float) -> list[Key]:
+        """Keys whose values are too old; some of them, if there are many."""
+        old = takewhile(lambda one: self.is_over(one[1], now), self._written.items())
+        return [key for key, _ in islice(old, _AT_ONCE)]
+
+    def note(self, stored: Iterable[tuple[Key, Any]], now: float) -> None:
+        """Note what was just stored; a value without a time counts from `now`."""
+        for key, at in sorted(_times(stored, now), key=lambda one: one[1]):
+            self._written.pop(key, None)
+            if at >= 0:
+                self._written[key] = at
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._written.clear()
+
+
+def stamped(plain: Any, now: float) -> Any:
+    """A converted value with its time, as it is stored."""
+    return {"(at)": [now, plain]}
+
+
+def unstamped(stored: Any) -> tuple[float | None, Any]:
+    """The time of a stored value, None without one, and the value."""
+    match stored:
+        case {"(at)": [int() | float() as at, plain], **others} if not others:
+            return float(at), plain
+    return None, stored
+
+
+def _times(pairs: Iterable[tuple[Key, Any]], now: float) -> Iterator[tuple[Key, float]]:
+    for key, stored in pairs:
+        at, plain = unstamped(stored)
+        yield key, -1.0 if plain is None else now if at is None else at
+
+
+# ---- keyed store ---------------------------------------------------------------------------------
 
 
 class KeyedStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -60,4 +60,24 @@ def joined(parts: Sequence[FoundPart], *, has_panes: bool) -> dict[Key, Any]:
             groups = {key[1]: None for key in keys if type(key) is tuple and not is_own(key)}
             known = {key[1] for key in keys if type(key) is tuple and key[0] == BEHIND}
             found |= {(BEHIND, group): time for group in groups if group not in known}
+    return found
+
+
+# ---- state entries -------------------------------------------------------------------------------
+
+
+def entries_of(operators: Iterable[Any]) -> int | None:
+    """The sum over the states of operators, a shared one once. None if they have none that is open,
+    or one of them does not know it. Raises what reading a store raises."""
+    states = (getattr(one, "slot", None) or getattr(one, "store", None) for one in operators)
+    unique = {id(state): state for state in states if state is not None}
+    counts = [count_of(state) for state in unique.values()]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def count_of(state: Any) -> int | None:
+    """The entries of a state; None for one that is not open, or does not know it."""
+    count = getattr(state, "entry_count", None)
+    found: int | None = count() if callable(count) else None
     return found

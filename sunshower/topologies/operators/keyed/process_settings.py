@@ -18,7 +18,7 @@ from sunshower.topologies.operators.schemas import check_equal, code_name, keyed
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals_stage import AnyStream, free_id
-from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_PROCESS, refuse_updates
+from sunshower.topologies.operators.updates import INSTEAD_OF_PROCESS, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,
     UNIT_RULE,

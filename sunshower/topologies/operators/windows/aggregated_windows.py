@@ -3,27 +3,105 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, reduce
+from heapq import heappop, heappush
+from itertools import count as numbers
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from sunshower.records import Schema, key_of
-from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
+from sunshower.topologies.operators.aggregating import AggregatorOperator
+from sunshower.topologies.operators.aggregators import (
+    AnyAggregator,
+    CombinerAggregator,
+    Table,
+    count,
+)
+from sunshower.topologies.operators.grouping import (
+    group_keys,
+    keys_of_partial,
+    result_rows,
+    values_of_key,
+)
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
+from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.windows.event_times import (
+    Panes,
     Time,
+    TimeReader,
+    as_float,
+    exact,
+    excess,
     is_before,
     length_of,
+    lowest,
     minus,
+    plus,
 )
-from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
-from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessions, Window
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _LOG = logging.getLogger("sunshower")
 W = TypeVar("W", bound=AnyWindow)
 NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
+
+
+# ---- pane values ---------------------------------------------------------------------------------
+# The aggregated contents of panes.
+#
+# A pane is the part of the rows of a group that all windows share: `sliding(seconds=60, every=10)`
+# has panes of ten seconds. The content of a pane is one value for each combiner. If an aggregator
+# is no combiner, it is the rows.
+
+Content = list[Any]  # one value per aggregator; or rows, as lists of values
+
+
+class PaneValues:
+    """Computes the contents of panes, and what the aggregators emit for a window."""
+
+    def __init__(self, schema: Schema, aggregators: Sequence[AnyAggregator]) -> None:
+        self.schema, self.aggregators = schema, tuple(aggregators)
+        self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
+        self.combines = len(self.combiners) == len(self.aggregators)
+
+    def gather(
+        self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
+    ) -> dict[Any, Content]:
+        """The contents of these rows alone, by place; `places`: that of each row."""
+        if not self.combines:
+            found: dict[Any, Content] = {}
+            for place, row in zip(places, self.schema.rows(rows), strict=True):
+                found.setdefault(place, []).append(list(row))
+            return found
+        tables = [combiner.table() for combiner in self.combiners]
+        for combiner, table in zip(self.combiners, tables, strict=True):
+            combiner.gather(table, places, rows, attempt)
+        return {place: [table[place] for table in tables] for place in tables[0]}
+
+    def merged(self, first: Content, second: Content) -> Content:
+        """The content of both."""
+        if not self.combines:
+            return [*first, *second]
+        pairs = zip(self.combiners, first, second, strict=True)
+        return [combiner.combine(value, other) for combiner, value, other in pairs]
+
+    def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
+        """What the aggregators emit for `content`; `key`: the group."""
+        if self.combines:
+            tables: list[Table] = [{key: value} for value in content]
+        else:
+            tables = [aggregator.table() for aggregator in self.aggregators]
+            rows = self.schema.build(content)
+            for aggregator, table in zip(self.aggregators, tables, strict=True):
+                aggregator.gather(table, [key] * len(rows), rows, attempt)
+        return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
+
+
+# ---- aggregated windows --------------------------------------------------------------------------
 
 
 class AggregatedWindows(WindowOperator, Generic[W]):
@@ -121,3 +199,300 @@ def log_ended(factory: Any, state: str, windows: int) -> None:
         'are late. at_end="keep" of the window leaves open ones in the state for the next run',
         *(state, "a window" if windows == 1 else f"{windows:,} windows"),
     )
+
+
+# ---- pane windows --------------------------------------------------------------------------------
+
+_PANE, _ROWS, _FULL = "pane", "rows", "full"
+
+
+class CombinePanes(AggregatorOperator):
+    """Emits this task's part of panes of event time: rows (fields of the group, pane, number of
+    records, values)."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[AnyAggregator],
+        reader: TimeReader,
+        every: float | None,
+    ) -> None:
+        """`every`: the length of a pane; None: each time is a pane of its own."""
+        super().__init__(schema, by, aggregators)
+        counts = (type(each) is count and each.field is None for each in aggregators)
+        self._counter = next((at for at, is_one in enumerate(counts) if is_one), None)
+        self.reader, self.panes = reader, None if every is None else Panes(every)
+
+    def start(self, attempt: Attempt) -> Any:
+        attempt, tables = super().start(attempt)
+        own = self._counter
+        return attempt, tables, Counter[Any]() if own is None else tables[own]
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        attempt, tables, counts = batch
+        times = self.reader.times(rows)
+        panes = times if self.panes is None else self.panes.of_times(times)
+        places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
+        if self._counter is None:
+            counts.update(places)
+        for aggregator, table in zip(self.aggregators, tables, strict=True):
+            aggregator.gather(table, places, rows, attempt)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        _, tables, counts = batch
+        width = len(self.by)
+        made = [
+            (*values_of_key(key, width), pane, number, *(table[key, pane] for table in tables))
+            for (key, pane), number in counts.items()
+        ]
+        if made:
+            emit(made)
+
+
+class PaneWindows(AggregatedWindows[Window]):
+    """Windows of time, each called by its end."""
+
+    _shift: float | None = None  # of the clock, once it is read
+
+    def __init__(
+        self,
+        store: KeyedStore,
+        window: Window,
+        contents: PaneValues,
+        by: Sequence[str],
+        out: Schema,
+    ) -> None:
+        super().__init__(store, window, contents, by, out)
+        self.panes = Panes(window.every)
+
+    def forget(self) -> None:
+        self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
+        self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
+
+    def load(self, key: Any, value: Any) -> None:
+        if is_own(key):
+            self._behind[key[1]] = value
+            return
+        _, group, pane = key
+        self._open[pane][group] = None
+
+    def time(self, reached: ReachedTime) -> Time:
+        if self.reader is not None:
+            return reached.time(self.late, keep=self.keeps_open)
+        return inf if reached.has_ended and not self.keeps_open else self._now()
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        parts, merged = self.parts(rows, attempt), self.contents.merged
+        last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
+        late = {  # up to here
+            place: self.panes.start(place[1] + self.window.panes)
+            for place in parts
+            if place[1] <= last
+        }
+        self.note_late(late, parts, rows)
+        keys = {place: (_PANE, *place) for place in parts if place[1] > last}
+        self.store.fetch(keys.values())
+        for place, key in keys.items():
+            old = self.store.get(key)
+            self.store.put(key, parts[place] if old is None else merged(old, parts[place]))
+            self._open[place[1]][place[0]] = None
+        for (group, pane), end in late.items():
+            yield from self.results(group, end, parts[group, pane])
+
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        width, opened = self.window.panes, self._open
+        ended = max(opened, default=0) + width if time == inf else self._last_ended(time)
+        lasts = {pane + more for pane in opened for more in range(width)}
+        behind, self._behind = self._behind, {}
+        first = lowest([before, *behind.values()])
+        due = sorted(last for last in lasts if self._last_ended(first) < last <= ended)
+        made: list[Sequence[Any]] = []
+        for last in due:
+            end = self.panes.start(last + 1)
+            panes = [pane for pane in range(last - width + 1, last + 1) if pane in opened]
+            groups = {
+                group: None
+                for pane in panes
+                for group in opened[pane]
+                if self._last_ended(behind.get(group, before)) < last
+            }
+            self.store.fetch((_PANE, group, pane) for pane in panes for group in opened[pane])
+            for group in groups:
+                within = [
+                    self.store.get((_PANE, group, pane)) for pane in panes if group in opened[pane]
+                ]
+                content = reduce(self.contents.merged, within)
+                made += self.results(group, end, content)
+        for pane in [pane for pane in opened if pane + width - 1 <= ended]:
+            for group in opened.pop(pane):
+                self.store.remove((_PANE, group, pane))
+        for group in behind:
+            self.store.remove((BEHIND, group))
+        return made
+
+    def end_of(self, time: Time) -> Time:
+        if self.reader is None:
+            return inf
+        return self.panes.start(self.panes.of_time(time) + self.window.panes)
+
+    def places_of(self, times: Sequence[Time]) -> Sequence[int]:
+        return self.panes.of_times(times)
+
+    def place_now(self) -> int:
+        return self.panes.of_time(self._now())
+
+    def _last_ended(self, time: Time) -> Time:
+        """The last pane whose windows have ended at `time`."""
+        return time if time in (inf, -inf) else self.panes.of_time(time) - 1
+
+    def _now(self) -> float:
+        """The time of the clock, but none before the time of a former life."""
+        if self._shift is None:
+            first = max(self._open, default=None)
+            known = -inf if first is None else as_float(self.panes.start(first))
+            self._shift = max(0.0, max(as_float(self._time), known) - self.clock.now())
+        return self.clock.now() + self._shift
+
+
+class CountWindows(AggregatedWindows[Window]):
+    """Windows of a number of rows of each group, each called by its number."""
+
+    def forget(self) -> None:
+        self._full: list[Any] = []
+
+    def load(self, key: Any, value: Any) -> None:
+        if key == (_FULL,):
+            self._full = value
+
+    def time(self, reached: ReachedTime) -> Time:
+        return -inf
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        """Add rows; full windows wait for the next watermark, which brings their rows."""
+        every, width, store = int(self.window.every), self.window.panes, self.store
+        groups = list(group_keys(self.contents.schema, self.by, rows))
+        store.fetch((_ROWS, group) for group in groups)
+        known = {group: store.get((_ROWS, group)) or [0, {}] for group in dict.fromkeys(groups)}
+        before = {group: rows_so_far for group, (rows_so_far, _) in known.items()}
+        places, seen = [], Counter[Any]()
+        for group in groups:
+            places.append((group, (before[group] + seen[group]) // every))
+            seen[group] += 1
+        for (group, pane), content in self.contents.gather(places, rows, attempt).items():
+            panes = known[group][1]
+            old = panes.get(pane)
+            panes[pane] = content if old is None else self.contents.merged(old, content)
+        full: list[Sequence[Any]] = []
+        for group, more in seen.items():
+            panes, after = known[group][1], before[group] + more
+            for last in range(before[group] // every, after // every):
+                within = [panes[p] for p in range(last - width + 1, last + 1) if p in panes]
+                content = reduce(self.contents.merged, within)
+                full += self.results(group, last, content, attempt)
+            left = {pane: panes[pane] for pane in panes if pane + width > after // every}
+            store.put((_ROWS, group), [after, left])
+        if full:
+            self._full = [*self._full, *full]
+            store.put((_FULL,), self._full)
+        return ()
+
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        ended, self._full = self._full, []
+        if ended:
+            self.store.remove((_FULL,))
+        return ended
+
+
+# ---- session windows -----------------------------------------------------------------------------
+
+_SESSIONS = "sessions"
+Session = list[Any]  # the times of its first and its last row, and its content
+
+
+class SessionWindows(AggregatedWindows[Sessions]):
+    """Sessions, each called by its end, which is `gap` after its last row."""
+
+    @cached_property
+    def _gap(self) -> Time:
+        return length_of(self.window.gap)
+
+    def forget(self) -> None:
+        self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
+        self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
+        self._order = numbers()
+
+    def load(self, key: Any, value: Any) -> None:
+        for _, last, _ in value:
+            self._expect(key[1], self.end_of(last))
+
+    def time(self, reached: ReachedTime) -> Time:
+        return reached.time(self.late, keep=self.keeps_open)
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
+        keys = {group: (_SESSIONS, group) for group, _ in parts}
+        self.store.fetch(keys.values())
+        changed: dict[Any, list[Session]] = {}
+        for (group, time), content in parts.items():
+            if group not in changed:
+                changed[group] = self.store.get(keys[group]) or []
+            sessions = changed[group]
+            near = [one for one in sessions if self._is_near(one, time)]
+            if not near:
+                if not is_before(self._time, end := self.end_of(time)):
+                    late[group, time] = end
+                    yield from self.results(group, end, content)
+                    continue
+                self._expect(group, end)
+            session: Session = [time, time, content]
+            for one in near:
+                sessions.remove(one)
+                first = one[0] if is_before(one[0], session[0]) else session[0]
+                last = one[1] if is_before(session[1], one[1]) else session[1]
+                session = [first, last, self.contents.merged(one[2], session[2])]
+            sessions.append(session)
+        for group, sessions in changed.items():
+            if sessions:
+                self.store.put(keys[group], sessions)
+        self.note_late(late, parts, rows)
+
+    def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
+        groups: dict[Any, None] = {}
+        while self._ends and not is_before(time, self._ends[0][0]):
+            at, _, group = heappop(self._ends)
+            if self._expected.get(group) == at:
+                del self._expected[group]
+                groups[group] = None
+        self.store.fetch((_SESSIONS, group) for group in groups)
+        made: list[Sequence[Any]] = []
+        for group in groups:
+            left = []
+            sessions = self.store.get((_SESSIONS, group)) or []
+            for session in sorted(sessions, key=lambda one: exact(one[0])):
+                if not is_before(time, end := self.end_of(session[1])):
+                    made += self.results(group, end, session[2])
+                else:
+                    left.append(session)
+                    self._expect(group, end)
+            if left:
+                self.store.put((_SESSIONS, group), left)
+            else:
+                self.store.remove((_SESSIONS, group))
+        return made
+
+    def _expect(self, group: Any, time: Time) -> None:
+        """Look at the sessions of a group at `time`."""
+        if is_before(time, self._expected.get(group, inf)):
+            self._expected[group] = time
+            heappush(self._ends, (time, next(self._order), group))
+
+    def _is_near(self, session: Session, time: Time) -> bool:
+        first, last, _ = session
+        return excess(time, first, self._gap) < 0 and excess(last, time, self._gap) < 0
+
+    def end_of(self, time: Time) -> Time:
+        return plus(time, self._gap)
+
+    def places_of(self, times: Sequence[Time]) -> Sequence[Time]:
+        return times

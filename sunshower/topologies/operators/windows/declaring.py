@@ -27,15 +27,15 @@ from sunshower.topologies.operators.totals_stage import (
     grouped_stage,
     location,
 )
-from sunshower.topologies.operators.updates.update_rows import INSTEAD_OF_WINDOW, refuse_updates
-from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
-from sunshower.topologies.operators.windows.pane_values import PaneValues
-from sunshower.topologies.operators.windows.pane_windows import (
+from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, refuse_updates
+from sunshower.topologies.operators.windows.aggregated_windows import (
     CombinePanes,
     CountWindows,
+    PaneValues,
     PaneWindows,
+    SessionWindows,
 )
-from sunshower.topologies.operators.windows.session_windows import SessionWindows
+from sunshower.topologies.operators.windows.event_times import NEEDS_UNIT, TimeField
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
 from sunshower.topologies.operators.windows.window_kinds import (
     AnyWindow,

@@ -30,8 +30,7 @@ from sunshower.cli.health import problems
 from sunshower.errors import ClusterError, TopologyError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.testing import Feeder, simulate
 from sunshower.topologies.components import Stateless
 from sunshower.topologies.streams import Stream

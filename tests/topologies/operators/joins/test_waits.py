@@ -27,8 +27,7 @@ from sunshower import (
     run_inline,
     tumbling,
 )
-from sunshower.cli.statistics.json_status import status_fields
-from sunshower.cli.statistics.load_tables import fill_lines
+from sunshower.cli.statistics import fill_lines, status_fields
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import make_plan

@@ -15,12 +15,12 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.runtime.transport.hashing import task_index
+from sunshower.runtime.transport.routing import task_index
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import MemoryState
-from sunshower.trident.states import moves
+from sunshower.trident.states import factories
 from sunshower.trident.states.factories import KeptState
 from tests.seeds import seeds
 from tests.topologies.operators.moves.test_moved_states import (
@@ -104,7 +104,7 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
 ) -> None:
     """The first opening ends at each of its calls, before or after the call takes effect. Then the
     state is complete, for readers and for another number of tasks."""
-    monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
     expected = {user: [0] for user in USERS}
     for last in range(1_000):
         inner, calls = filled_state(former), 0
@@ -194,7 +194,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     """The tasks of a former run continue to write, the tasks of one or two new runs open the state,
     and a reader reads it, with their calls in random order. Acknowledged writes are kept, and a
     reader finds each key once."""
-    monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(factories, "_KEYS_AT_ONCE", 2)
     draw, scheduler, clock = Random(seed), Scheduler(seed), AdvancingClock()
     former = draw.randrange(1, 4)
     inner = filled_state(former)

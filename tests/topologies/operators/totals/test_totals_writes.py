@@ -11,8 +11,7 @@ from sunshower import Bolt, Spout, Topology, count
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
-from sunshower.state.backing import Home, Mark
-from sunshower.state.memory_backing import MemoryBacking
+from sunshower.state.backing import Home, Mark, MemoryBacking
 from sunshower.trident import MemoryState
 from tests.runtime.test_under_load import Watch
 

@@ -38,8 +38,12 @@ from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.moved_parts import is_own
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.totals import TotalsSlot
-from sunshower.topologies.operators.updates.update_rows import PartsOfUpdates, totals_lineage
-from sunshower.topologies.operators.updates.updated_totals import UpdatedTotals, moved_origins
+from sunshower.topologies.operators.updates import (
+    PartsOfUpdates,
+    UpdatedTotals,
+    moved_origins,
+    totals_lineage,
+)
 from sunshower.topologies.streams import Stream
 from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.kinds import Kept
@@ -627,7 +631,7 @@ class Rescaled(Tasks):
     """Sends parts to the tasks of their groups as a fields grouping does."""
 
     def give(self, updates: Sequence[Any]) -> None:
-        from sunshower.runtime.transport.hashing import task_index
+        from sunshower.runtime.transport.routing import task_index
 
         for kind, part in (pair for one in updates for pair in self.divide.expand(one)):
             index = task_index(part[0], len(self.tasks)) if kind == 0 else -1

@@ -17,11 +17,10 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.runtime.tasks.spouts import poll_backoff, watermark_sender
+from sunshower.runtime.tasks.spouts import spout_task, watermark_sender
 from sunshower.runtime.transport import channels
 from sunshower.simulation import worker
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.topologies.operators.windows import watermarks
 from sunshower.trident import MemoryState
 from sunshower.trident.spouts import reached_times
@@ -43,7 +42,7 @@ _TIMES: tuple[tuple[Any, str, float], ...] = (
     (watermarks, "GAP_S", IDLE_S / 3),
     (watermark_sender, "_EVERY_S", 0.8),
     (reached_times, "GAP_S", IDLE_S / 3),
-    (poll_backoff, "_SHORTEST_S", 0.2),
+    (spout_task, "_SHORTEST_S", 0.2),
     (channels, "_GRANT_S", 0.5),
     (worker, "_REPORT_SOON_S", 1.0),
 )

@@ -11,8 +11,8 @@ import pytest
 
 from sunshower import Records, Topology, collect, count, sessions, sliding, sum_, tumbling
 from sunshower.cli.health import _DO_NOT_MOVE, late_lines
-from sunshower.cli.metrics.families import FAMILIES, Observed
-from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.metrics import FAMILIES, Observed
+from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import (
     Counts,

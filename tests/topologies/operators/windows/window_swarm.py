@@ -13,8 +13,7 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.topologies.components import Bolt
 from sunshower.trident import MemoryState
 from tests.simulation.swarm import FAULTS

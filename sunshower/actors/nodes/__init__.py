@@ -1,1 +1,0 @@
-"""Reads the nodes of a Ray cluster, and creates workers on them."""

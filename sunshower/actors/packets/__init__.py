@@ -1,1 +1,0 @@
-"""Packets between the workers of a run: sockets, and the sender."""

@@ -1,1 +1,0 @@
-"""The modules of user programs on Ray, and the process that loads the code of an upgrade."""

@@ -1,0 +1,319 @@
+"""The command `sunshower doctor` and its page: findings, remedies and a summary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from rich.console import Console
+from rich.text import Text
+
+from sunshower.cli.formatting import Terminal, echo_json, new_table
+from sunshower.cli.run import AsJson
+from sunshower.errors import ClusterError, SparkMissing
+from sunshower.installed import PYTHON, ROOT, in_repository, install_command, java_home, runs_on
+
+Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+_PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
+_MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
+_SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
+_MORE_MEMORY = "end other programs, or use a machine with more memory"
+_MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
+
+
+# ---- packages ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Package:
+    """One requirement and the installed version."""
+
+    name: str
+    extra: str | None  # None: the core
+    wanted: str  # as in ">=2.60,<3"
+    installed: str | None  # its version; None: missing
+    pinned: str | None  # the version that sunshower is tested with, if known
+
+    @property
+    def fits(self) -> bool:
+        """Whether an accepted version is installed."""
+        have, wanted = self.installed, SpecifierSet(self.wanted)
+        return have is not None and wanted.contains(have, prereleases=True)
+
+
+def packages() -> list[Package]:
+    """Return the packages of the core and of the users' extras."""
+    pins = _pins()
+    return [
+        Package(
+            one.name,
+            extra,
+            str(one.specifier),
+            _installed(one.name),
+            pins.get(canonicalize_name(one.name)),
+        )
+        for one, extra in requirements()
+        if one.name != "sunshower" and extra not in {"test", "dev", "all"}
+    ]
+
+
+def requirements() -> Iterator[tuple[Requirement, str | None]]:
+    """Each requirement that this Python and system have, and its extra, from pyproject.toml or else
+    from the installed package."""
+    if in_repository():
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        declared = {None: project["dependencies"], **project["optional-dependencies"]}
+        for extra, texts in declared.items():
+            for wanted in map(Requirement, texts):
+                if not wanted.marker or wanted.marker.evaluate():
+                    yield wanted, extra
+        return
+    about = metadata.metadata("sunshower")
+    extras = [None, *about.get_all("Provides-Extra", [])]
+    for wanted in map(Requirement, about.get_all("Requires-Dist", [])):
+        for extra in extras:  # the marker of an extra's requirement holds for that extra only
+            if not wanted.marker or wanted.marker.evaluate({"extra": extra or ""}):
+                yield wanted, extra
+                break
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _pins() -> dict[str, str]:
+    if not in_repository():
+        return {}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+class Severity(StrEnum):
+    """The severity of a finding."""
+
+    FINE = "fine"
+    OPTIONAL = "not installed"  # an extra
+    DOUBTFUL = "doubtful"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding of the doctor."""
+
+    part: str  # core, the extra's name, or machine
+    name: str
+    level: Severity
+    found: str
+    remedy: str = ""  # the command, or the advice
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resources of a machine, sizes in bytes; None: unknown on this system."""
+
+    cores: int
+    memory: int | None  # limit for all processes
+    memory_free: int | None
+    shared: int | None  # of /dev/shm, where Ray keeps large objects
+    shared_free: int | None
+    java: str | SparkMissing | None  # the executable for Spark; an error: JAVA_HOME is wrong
+
+
+def all_checks(*, start: bool = False) -> list[Check]:
+    """Make all checks; with `start`, start a local Ray, too."""
+    checks = python_checks(PYTHON)
+    checks += [package_check(package) for package in packages()]
+    checks += machine_checks(machine_facts())
+    return [*checks, start_check()] if start else checks
+
+
+def python_checks(version: tuple[int, ...]) -> list[Check]:
+    """Check for 3.11 or newer, and that each extra has packages for it."""
+    found = ".".join(map(str, version))
+    if version[:2] < _PYTHONS[0]:
+        remedy = "install Python 3.11 or newer, then: make setup PYTHON=python3.12"
+        return [Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11 or newer", remedy)]
+    newer = ", tested with 3.11 to 3.13" if version[:2] > _PYTHONS[1] else ""
+    checks = [Check("core", "Python", Severity.FINE, found + newer)]
+    if not runs_on(version, "spark"):
+        text, remedy = f"{found}, not 3.11 or 3.12", install_command("spark")
+        checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
+    return checks
+
+
+def package_check(package: Package) -> Check:
+    """Check a package: a missing one is an error only in the core."""
+    part, name, have = package.extra or "core", package.name, package.installed
+    remedy = install_command(package.extra)
+    if have is None:
+        level = Severity.OPTIONAL if package.extra else Severity.BROKEN
+        return Check(part, name, level, "missing", remedy)
+    if not package.fits:
+        level = Severity.DOUBTFUL if package.extra else Severity.BROKEN
+        return Check(part, name, level, f"{have}, not {package.wanted}", remedy)
+    if package.pinned and package.pinned != have:
+        return Check(part, name, Severity.FINE, f"{have}, tested with {package.pinned}")
+    return Check(part, name, Severity.FINE, f"{have}{', as tested' if package.pinned else ''}")
+
+
+def machine_checks(machine: Machine) -> Iterator[Check]:
+    """Check the Java that Spark needs, and the memory that a local Ray needs."""
+    if isinstance(machine.java, str):
+        yield Check("spark", "Java", Severity.FINE, machine.java)
+    elif machine.java is not None:
+        yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
+    else:
+        remedy = install_command("spark")
+        yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
+    yield Check("machine", "processors", Severity.FINE, str(machine.cores))
+    memory = machine.memory, machine.memory_free, _MEMORY_WANTED
+    yield _check_memory("memory", *memory, _MORE_MEMORY)
+    shared = machine.shared, machine.shared_free, _SHARED_WANTED
+    yield _check_memory("shared memory", *shared, _MORE_SHARED)
+
+
+def start_check() -> Check:
+    """Start a local Ray and end it again."""
+    from sunshower.actors.cluster import RayCluster
+
+    begin_s = time.monotonic()
+    try:
+        with RayCluster():
+            took_s = time.monotonic() - begin_s
+    except ClusterError as error:
+        remedy = "read raylet.err and gcs_server.err of the newest session in Ray's folder"
+        return Check("core", "local Ray", Severity.BROKEN, str(error), remedy)
+    return Check("core", "local Ray", Severity.FINE, f"starts, in {took_s:.1f} s")
+
+
+def _check_memory(
+    name: str, total: int | None, free: int | None, wanted: int, remedy: str
+) -> Check:
+    if total is None or free is None:
+        return Check("machine", name, Severity.DOUBTFUL, "unknown on this system")
+    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    if free >= wanted:
+        return Check("machine", name, Severity.FINE, found)
+    return Check("machine", name, Severity.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+
+
+def machine_facts() -> Machine:
+    """Read the resources of this machine."""
+    memory, free = _memory()
+    shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108
+    return Machine(
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        memory=memory,
+        memory_free=free,
+        shared=shared and shared.total,
+        shared_free=shared and shared.free,
+        java=_java(),
+    )
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """Return (total, free), within the limit of a container if there is one."""
+    try:
+        table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (int(table[key].split()[0]) << 10 for key in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError):
+        return None, None
+    limit = _number("/sys/fs/cgroup/memory.max")
+    used = _number("/sys/fs/cgroup/memory.current")
+    if limit is not None and limit < total:
+        total, free = limit, min(free, limit - (used or 0))
+    return total, free
+
+
+def _number(file: str) -> int | None:
+    try:
+        return int(Path(file).read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return None
+
+
+def _java() -> str | SparkMissing | None:
+    try:
+        return str(java_home("Spark needs a Java 17", "spark", SparkMissing) / "bin" / "java")
+    except SparkMissing as missing:
+        return missing if os.environ.get("JAVA_HOME") else None
+
+
+# ---- command -------------------------------------------------------------------------------------
+
+_MARKS = {
+    Severity.FINE: ("✓", "green"),
+    Severity.OPTIONAL: ("–", "dim"),
+    Severity.DOUBTFUL: ("?", "yellow"),
+    Severity.BROKEN: ("✗", "bold red"),
+}
+
+
+def doctor(start: Start = False, as_json: AsJson = False) -> None:
+    """Show what is installed, what is missing, and how to install it.
+
+    The exit status is 1 if the core cannot work; a missing extra is not an error.
+    """
+    checks = all_checks(start=start)
+    healthy = all(check.level is not Severity.BROKEN for check in checks)
+    if as_json:
+        echo_json({"healthy": healthy, "checks": [asdict(c) for c in checks]})
+    else:
+        show(checks, Terminal())
+    raise typer.Exit(not healthy)
+
+
+def show(checks: Sequence[Check], console: Console) -> None:
+    """Print the page. A command stays on one line, so that it can be copied."""
+    table = new_table("", "part", "what", "found")
+    for check in checks:
+        mark, style = _MARKS[check.level]
+        table.add_row(Text(mark, style), *map(Text, (check.part, check.name, check.found)))
+    console.print(table)
+    for text in (conclusion(checks), *_advice(checks)):
+        console.print(Text(text), soft_wrap=True)
+
+
+def conclusion(checks: Sequence[Check]) -> str:
+    """Say whether the core works."""
+    broken = [check.name for check in checks if check.level is Severity.BROKEN]
+    if broken:
+        return f"The core cannot work: {', '.join(broken)}."
+    return "The core is complete; try: sunshower demo"
+
+
+def _advice(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield each remedy once, with the names of its checks."""
+    remedies: dict[str, list[str]] = {}
+    for check in checks:
+        if check.remedy:
+            remedies.setdefault(check.remedy, []).append(check.name)
+    for remedy, names in remedies.items():
+        yield f"\nFor {', '.join(names)}:\n    {remedy}"

@@ -1,1 +1,0 @@
-"""`sunshower doctor`: checks the installed packages and the machine."""

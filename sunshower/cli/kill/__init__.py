@@ -1,1 +1,0 @@
-"""`sunshower kill`: end a topology, with or without a savepoint."""

@@ -1,1 +1,0 @@
-"""`sunshower logs`: the log of a running topology."""

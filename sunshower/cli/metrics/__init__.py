@@ -1,1 +1,0 @@
-"""`sunshower metrics`: the statistics of a cluster's topologies for Prometheus."""

@@ -1,0 +1,628 @@
+"""Tables of the load of components in a window: rates, capacity, time without credit, latencies."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sunshower.cli.cluster_options import ANSWER_WITHIN_S, Address, Window, ask_all, connect
+from sunshower.cli.formatting import Terminal, duration, elapsed, new_table
+from sunshower.cli.health import task_error_text
+from sunshower.errors import SunshowerError
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.metrics import (
+    ALL,
+    NAMES,
+    WINDOWS_S,
+    Activity,
+    Counts,
+    Latencies,
+    LatencyKind,
+    Snapshot,
+    TaskStats,
+)
+from sunshower.runtime.plan import Plan
+from sunshower.topologies.graph import Component, Graph
+from sunshower.trident.coordination.attempts import batch_group_of
+from sunshower.trident.coordination.batch_scheduler import Status
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+_NOW = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
+_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
+_TASKS = ("worker", "standing", "done", "failed", "open", "wait p99", "run p99", "p99")
+_PLACES_MAX = 8
+
+
+def activities(
+    snapshot: Snapshot, components: Sequence[str], window: str, up_s: float
+) -> dict[str, Activity]:
+    """What each component did in a window; of a window that is not known yet, since the beginning,
+    `up_s` ago."""
+    known = snapshot.windows.get(window, {})
+    return {id: known[id] if id in known else snapshot.activity(id, up_s) for id in components}
+
+
+def window_title(window: str, found: Mapping[str, Activity]) -> str:
+    """The name of a window, with its length."""
+    for_s = max((one.for_s for one in found.values()), default=0.0)
+    return f"{'since the beginning' if window == ALL else 'the last'} {elapsed(for_s)}"
+
+
+def load_table(
+    graph: Graph,
+    snapshot: Snapshot,
+    found: Mapping[str, Activity],
+    title: str,
+    *,
+    by_load: bool = False,
+) -> Table:
+    """One row for each component: what it did in a window, and what waits for it now; `by_load`:
+    the busiest one first."""
+    table = new_table("component", numbers=_NOW, title=title)
+    table.padding = (0, 0, 0, 0)
+    components = list(graph.components.values())
+    if by_load:
+        components.sort(key=lambda one: -found[one.id].capacity(one.parallelism))
+    for component in components:
+        activity = found[component.id]
+        is_spout = component.level.is_spout
+        queued = sum(task.queued for task in snapshot.tasks_of(component.id))
+        table.add_row(
+            f"{component.id} × {component.parallelism}",
+            *_shares(activity, component, graph),
+            "" if is_spout else f"{queued:,}",
+            _percentile(activity.latencies, LatencyKind.QUEUE, 99),
+            _percentile(activity.latencies, LatencyKind.EXECUTE, 99),
+            _percentile(activity.latencies, LatencyKind.COMPLETE, 99),
+            style="bold" if activity.counts.failed else None,
+        )
+    return table
+
+
+def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: float) -> Table:
+    """One row for each window of a component. Latencies: of spouts until trees are complete, of
+    bolts the time in their code."""
+    table = new_table("window", numbers=_WINDOWS, title=f"{component.id} × {component.parallelism}")
+    table.padding = (0, 0, 0, 0)
+    kind = LatencyKind.COMPLETE if component.level.is_spout else LatencyKind.EXECUTE
+    for window in NAMES:
+        found = activities(snapshot, [component.id], window, up_s)
+        activity = found[component.id]
+        percentiles = (
+            _percentile(activity.latencies, kind, percent) for percent in (50, 90, 99, 100)
+        )
+        shares = _shares(activity, component, graph)
+        table.add_row(f"{window}: {elapsed(activity.for_s)}", *shares, *percentiles)
+    return table
+
+
+def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
+    """One row for each task: what it has done in its current process, and how many entries its
+    state has."""
+    places = {task.id: task for task in plan.tasks_of(component.id)}
+    tasks = snapshot.tasks_of(component.id)
+    has_state = any(task.entries is not None for task in tasks)
+    table = new_table("task", numbers=(*_TASKS, *["entries"] * has_state))
+    table.padding = (0, 0, 0, 0)
+    for task in tasks:
+        if (place := places.get(task.task)) is None:
+            continue
+        counts, is_spout = task.counts, component.level.is_spout
+        table.add_row(
+            f"{component.id}[{place.index}]",
+            f" {place.worker}",
+            task.health.standing.value,
+            f"{counts.acked if is_spout else counts.executed:,}",
+            f"{counts.failed:,}",
+            f"{counts.pending if is_spout else task.queued:,}",
+            _percentile(task.latencies, LatencyKind.QUEUE, 99),
+            _percentile(task.latencies, LatencyKind.EXECUTE, 99),
+            _percentile(task.latencies, LatencyKind.COMPLETE, 99),
+            *(["" if task.entries is None else f"{task.entries:,}"] if has_state else ()),
+        )
+    return table
+
+
+def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Iterator[str]:
+    """Yield a line for each cause and place of failures, the most frequent first."""
+    counts = Counts.sum_of(found[spout.id].counts for spout in graph.spouts)
+    ordered = sorted(counts.places.items(), key=lambda one: -one[1])
+    for place, count in ordered[:_PLACES_MAX]:
+        where = f" in {place.component}" if place.component else ""
+        where += f"[{place.task}]" if place.task >= 0 else ""
+        where += f" on worker {place.worker}" if place.worker >= 0 else ""
+        yield f"{count:,} failed{where}: {place.cause} ({when})"
+    if rest := sum(count for _, count in ordered[_PLACES_MAX:]):
+        yield f"{rest:,} failed elsewhere ({when})"
+
+
+def stream_lines(counts: Counts) -> Iterator[str]:
+    """Yield a line for each output stream of a component, and for each input stream."""
+    for stream, emitted in counts.emitted_to.items():
+        sent = counts.transferred_to.get(stream, 0)
+        bytes_ = counts.bytes_to.get(stream, 0)
+        to = f", {bytes_:,} bytes to other workers" if bytes_ else ""
+        yield f"stream {stream}: {emitted:,} emitted, {sent:,} transferred{to}"
+    for source, executed in counts.executed_from.items():
+        yield f"input {source.component}.{source.stream}: {executed:,} executed"
+
+
+def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each component with a watermark: how far it is behind, in event time."""
+    for id in graph.components:
+        found = snapshot.watermark(id)
+        if found is not None and found[1] is not None:
+            yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
+        yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
+
+
+def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each spout that waits until the tables of its joins are filled, and how far
+    each of these is."""
+    for spout in graph.spouts:
+        awaited = {id for task in snapshot.tasks_of(spout.id) for id in task.awaits}
+        for id in sorted(awaited):
+            tasks = snapshot.tasks_of(id)
+            read, acked = sum(t.has_filled for t in tasks), snapshot.component(id).acked
+            yield (
+                f"{spout.id} waits until the tables of its joins have the records of {id}: "
+                f"{acked:,} are processed, {read} of {len(tasks)} tasks have all"
+            )
+
+
+def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[str]:
+    counts, tasks = activity.counts, component.parallelism
+    done = counts.executed
+    if component.level.is_spout:
+        done = counts.acked if graph.config.tracked else counts.emitted
+    yield f" {done / max(activity.for_s, 1e-9):,.0f}"
+    yield f"{counts.failed:,}"
+    yield f"{activity.capacity(tasks):.0%}"
+    yield f"{activity.blocked(tasks):.0%}"
+
+
+def _percentile(
+    latencies: Mapping[LatencyKind, Latencies], kind: LatencyKind, percent: float
+) -> str:
+    seconds = latencies[kind].percentile(percent) if kind in latencies else None
+    return "" if seconds is None else duration(seconds)
+
+
+# ---- json status ---------------------------------------------------------------------------------
+# The fields of `sunshower status --json`: all numbers of a topology, as plain values.
+#
+# Other programs read them, so names and meanings stay; docs/METRICS.md lists them.
+
+_PERCENTS = (50, 90, 99)
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+_PHASES = [status.value for status in Status]
+_SPARK_PHASES = ("waiting", "at Spark", "publishing")
+_LAST = {"wait_s": "wait seconds", "hand_over_s": "hand-over seconds", "job_s": "job seconds",
+         "mean_job_s": "mean job seconds"}  # fmt: skip
+
+
+def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Each group of batches: how many have ended, and those that are open, the oldest first."""
+    for id in components:
+        figures = snapshot.figures(id)
+        if (group := batch_group_of(id)) is None or "txid" not in figures:
+            continue
+        batches = sorted(_open_batches(figures, "batch ").items(), key=lambda one: int(one[0]))
+        yield {
+            "group": group,
+            "txid": int(figures["txid"]),
+            "committed": int(figures["batches committed"]),
+            "skipped": int(figures["batches skipped"]),
+            "attempts_failed": int(figures["attempts failed"]),
+            "open": [
+                {
+                    "txid": int(txid),
+                    "phase": _PHASES[int(facts["phase"])],
+                    "attempt": int(facts["attempt"]),
+                    "age_s": facts["age seconds"],
+                }
+                for txid, facts in batches
+            ],
+        }
+
+
+def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> str:
+    """Describe the batches of a group, with the figures of its coordinator, such as: `batches of
+    words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 16 committed; the last took
+    0.35 + 0.05 s; 4,000 rows emitted, 12,000 behind`."""
+    names = [name.removesuffix("/tasks") for name in figures if name.endswith("/tasks")]
+    spouts = [snapshot.figures(name.removeprefix("spout ")) for name in names]
+    txid, active = int(figures["txid"]), int(figures["batches active"])
+    batch = _open_batches(figures, "batch ").get(str(txid))
+    if batch is None:
+        now = f"{txid} is the next"
+    else:
+        rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
+        now = (
+            f"{txid} {_PHASES[int(batch['phase'])]} (attempt {batch['attempt']:.0f}, "
+            f"{rows:,.0f} rows, {batch['age seconds']:.1f} s)"
+        )
+        now += f", {active - 1} more begun" if active > 1 else ""
+    done = f"{figures['batches committed']:,.0f} committed"
+    for name, label in (("batches skipped", "skipped"), ("attempts failed", "attempts failed")):
+        done += f", {figures[name]:,.0f} {label}" if figures[name] else ""
+    parts = [now, done]
+    if unavailable_s := figures.get("seconds unavailable"):
+        parts.append(f"waiting for {unavailable_s:,.0f} s for a dependency that is away")
+    if figures["batches committed"]:
+        parts.append(
+            f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
+        )
+    parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
+    if (behind := _behind(names, figures, snapshot)) is not None:
+        parts[-1] += f", {behind} behind"
+    return f"batches of {group}: {'; '.join(parts)}"
+
+
+def _behind(names: list[str], figures: Mapping[str, float], snapshot: Snapshot) -> str | None:
+    """The sum of the lags of all tasks of these spouts, or `unknown`: a task has died, or has not
+    heard from its brokers. None: these spouts have no lag."""
+    lags, are_all = list[float](), True
+    for name in names:
+        tasks = snapshot.tasks_of(name.removeprefix("spout "))
+        known = [task.figures["lag"] for task in tasks if "lag" in task.figures]
+        are_all = are_all and (not known or len(known) >= figures[f"{name}/tasks"])
+        lags += known
+    if not lags:
+        return None
+    return f"{sum(lags):,.0f}" if are_all and isfinite(sum(lags)) else "unknown"
+
+
+def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
+    """Of each task that hands batches to Spark: what has ended, in sums, the seconds of the last
+    batch (None: there is none), and the open ones, the oldest first."""
+    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
+    for stats in found.snapshot.tasks():
+        figures = stats.figures
+        if "spark failed" not in figures or stats.task not in places:
+            continue
+        index, worker = places[stats.task]
+        batches = _open_batches(figures, "spark batch ").items()
+        yield {
+            "component": stats.component,
+            "task": index,
+            "worker": worker,
+            "batches": int(figures["spark batches"]),
+            "failed": int(figures["spark failed"]),
+            "lost": int(figures["spark lost"]),
+            "rows_in": int(figures["spark rows in"]),
+            "rows_out": int(figures["spark rows out"]),
+            **{key: figures.get(f"spark {name}") for key, name in _LAST.items()},
+            "open": sorted((_open_fields(*one) for one in batches), key=lambda one: -one["age_s"]),
+        }
+
+
+def _open_fields(id: str, facts: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "batch": id,
+        "phase": _SPARK_PHASES[int(facts["phase"])],
+        "attempt": int(facts["attempt"]),
+        "rows": int(facts["rows"]),
+        "age_s": facts["age seconds"],
+    }
+
+
+def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str, float]]:
+    """The facts of each open batch, by its id: of the figures `<kind><id>/<fact>`."""
+    found: dict[str, dict[str, float]] = {}
+    for name, value in figures.items():
+        id, slash, fact = name.removeprefix(kind).rpartition("/")
+        if slash and name.startswith(kind):
+            found.setdefault(id, {})[fact] = value
+    return found
+
+
+# ---- json status ---------------------------------------------------------------------------------
+
+
+def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
+    """All fields, or those without single `tasks`; `up_s`: since the topology was submitted."""
+    snapshot = found.snapshot
+    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
+    return {
+        "topology": snapshot.topology,
+        "state": snapshot.state,
+        "up_s": up_s,
+        "restarts": snapshot.restarts,
+        "error": found.error,
+        "untracked": snapshot.untracked,
+        "degraded": [error.story for error in snapshot.degraded.values()],
+        "waiting": list(_waits(snapshot)),
+        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
+        "unplaced": list(snapshot.unplaced),
+        "stuck": [asdict(call) for call in snapshot.stuck.values()],
+        "batches": list(batch_fields(snapshot, found.plan.graph.components)),
+        "spark": list(spark_fields(found)),
+        "components": {
+            component.id: {
+                "parallelism": component.parallelism,
+                **component_numbers(snapshot, component.id, component.parallelism, up_s),
+                "tasks": [
+                    {"task": places[task.task][0], "worker": places[task.task][1]}
+                    | task_numbers(task)
+                    for task in (snapshot.tasks_of(component.id) if tasks else ())
+                    if task.task in places
+                ],
+            }
+            for component in found.plan.graph.components.values()
+        },
+        "workers": worker_fields(found),
+    }
+
+
+def worker_fields(found: Overview) -> list[dict[str, Any]]:
+    """The workers: where they run, and what."""
+    facts = []
+    names: dict[int, list[str]] = {}
+    for task in found.plan.tasks:
+        names.setdefault(task.worker, []).append(task.name)
+    for worker in found.plan.workers:
+        node, process = found.processes.get(worker, (None, None))
+        stats = found.snapshot.workers.get(worker)
+        facts.append(
+            {
+                "worker": worker,
+                "life": stats.incarnation if stats else None,
+                "node": node,
+                "process": process,
+                "tasks": names[worker],
+                "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
+                "crash_reports": stats.crash_reports if stats else None,
+            }
+        )
+    return facts
+
+
+def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float) -> dict[str, Any]:
+    """The numbers of a component over all its tasks; `up_s`: since the topology was submitted."""
+    whole = snapshot.activity(id, up_s)
+    complete = whole.latencies.get(LatencyKind.COMPLETE, Latencies())
+    windows = {name: snapshot.windows.get(name, {}).get(id) for name in WINDOWS_S} | {ALL: whole}
+    watermark = snapshot.watermark(id)
+    return {
+        **_counts(whole.counts),
+        **_percentiles(complete),
+        "latencies": _latencies(whole.latencies),
+        "watermark": None if watermark is None else _finite(watermark[0]),
+        "watermark_lag": None if watermark is None else watermark[1],
+        "watermark_holds": list(snapshot.watermark_holds(id)),
+        "event_time_notes": list(snapshot.event_time_notes(id)),
+        "state_entries": snapshot.state_entries(id),
+        "awaits": sorted({spout for task in snapshot.tasks_of(id) for spout in task.awaits}),
+        "figures": _figures(snapshot.figures(id)),
+        "windows": {
+            name: _activity(one, parallelism) for name, one in windows.items() if one is not None
+        },
+    }
+
+
+def _activity(activity: Activity, parallelism: int) -> dict[str, Any]:
+    return {
+        "for_s": activity.for_s,
+        "capacity": activity.capacity(parallelism),
+        "blocked": activity.blocked(parallelism),
+        **_counts(activity.counts),
+        "latencies": _latencies(activity.latencies),
+    }
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    fields = dict(vars(counts))
+    emitted, transferred = fields.pop("emitted_to"), fields.pop("transferred_to")
+    sent, executed = fields.pop("bytes_to"), fields.pop("executed_from")
+    del fields["places"]
+    fields["causes"] = dict(counts.causes)
+    fields["streams"] = {
+        stream: {
+            "emitted": emitted.get(stream, 0),
+            "transferred": transferred.get(stream, 0),
+            "bytes": sent.get(stream, 0),
+        }
+        for stream in {**emitted, **transferred}
+    }
+    fields["inputs"] = [{**key._asdict(), "executed": count} for key, count in executed.items()]
+    fields["failures"] = [
+        {
+            "cause": place.cause,
+            "component": place.component or None,
+            "task": None if place.task < 0 else place.task,
+            "worker": None if place.worker < 0 else place.worker,
+            "count": count,
+        }
+        for place, count in sorted(counts.places.items(), key=lambda one: -one[1])
+    ]
+    return fields
+
+
+def _latencies(latencies: Mapping[LatencyKind, Latencies]) -> dict[str, Any]:
+    return {
+        kind.value: {
+            "count": one.total,
+            "mean_s": one.sum_s / one.total,
+            **_percentiles(one),
+        }
+        for kind, one in latencies.items()
+        if one.total
+    }
+
+
+def _percentiles(latencies: Latencies) -> dict[str, float | None]:
+    found = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
+    return {**found, "max_s": latencies.percentile(100)}
+
+
+def task_numbers(task: TaskStats) -> dict[str, Any]:
+    """The numbers of a task in its current process."""
+    event_time = task.event_time
+    return {
+        **_counts(task.counts),
+        "latencies": _latencies(task.latencies),
+        "queued": task.queued,
+        "queue_s": task.queue_s,
+        "done": task.done,
+        "watermark": None if event_time is None else _finite(event_time.watermark),
+        "standing": task.health.standing.value,
+        "errors": task.health.errors,
+        "last_error": task.health.last[-1].line if task.health.last else None,
+        "state_entries": task.entries,
+        "figures": _figures(task.figures),
+    }
+
+
+def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    for task in snapshot.waiting():
+        if (wait := task.health.wait) is not None:
+            yield {
+                "component": task.component,
+                "task": wait.error.index,
+                "worker": wait.error.worker,
+                "kind": wait.kind,
+                "for_s": wait.for_s,
+                "tries": wait.tries,
+                "error": task_error_text(wait.error),
+                "reached": wait.reached,
+            }
+
+
+def _figures(figures: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _finite(number) for name, number in figures.items()}
+
+
+def _finite(number: float) -> float | None:
+    return number if isfinite(number) else None
+
+
+# ---- top -----------------------------------------------------------------------------------------
+
+_EVERY_S = 1.0
+_HELP = "q or Ctrl-C ends"
+
+Topology = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        show_default=False,
+        help="The topology. By default all topologies.",
+    ),
+]
+Once = Annotated[bool, typer.Option("--once", help="Print the display once.")]
+
+
+def top(
+    name: Topology = None, window: Window = "1m", once: Once = False, address: Address = "auto"
+) -> None:
+    """Show live which components are busy, which fail, and which wait for a dependency.
+
+    `capacity` is the share of the time in which the tasks of a component were busy, as in Storm:
+    the bottleneck is near 100 %. `blocked` is the share in which they waited for slower receivers.
+    `wait` and `run` are the times of inputs in the inbox and in the bolt's code; `p99` alone is the
+    time from emit to complete tree. Without a terminal the display is printed once.
+    """
+    console = Terminal()
+    with connect(address, as_job=once) as cluster:
+        if name is not None:
+            cluster.find(name)  # raises ClusterError if it is not there
+        if once or not console.is_terminal:
+            console.print(frame(cluster, name, window))
+        else:
+            with pressed_keys() as read_key:
+                show_live(console, lambda: frame(cluster, name, window), read_key)
+
+
+def show_live(
+    console: Console, draw: Callable[[], RenderableType], read_key: Callable[[float], str]
+) -> None:
+    """Draw a frame every second, on a screen of its own, until `q` or Ctrl-C. `read_key` returns
+    the key that is pressed within so many seconds, or an empty text."""
+    from sunshower.experiments.runner.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not interrupts.requested:
+                live.update(Group(Text(_HELP, style="dim"), draw()), refresh=True)
+                if read_key(_EVERY_S) == "q":
+                    return
+
+
+@contextmanager
+def pressed_keys() -> Iterator[Callable[[float], str]]:
+    """While entered, keys arrive without Enter and are not shown; yields what `show_live` needs.
+    The terminal is restored at the end."""
+    if not sys.stdin.isatty():
+        yield _wait_without_keys
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)  # Ctrl-C remains a signal
+    try:
+        yield _read_key
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
+    """What `top` shows of one topology, or (None) of all."""
+    names = cluster.runs() if name is None else [name]
+    parts: list[RenderableType] = []
+    for one, found in ask_all(names, lambda one: cluster.find(one).overview(ANSWER_WITHIN_S)):
+        if isinstance(found, SunshowerError):
+            parts.append(Text(f"{one} does not answer: {found}", style="red"))
+        else:
+            parts.append(topology_frame(found, time.time() - found.since_s, window))
+    if not parts:
+        parts.append(Text("There is no topology. Start one with: sunshower submit FILE.py"))
+    return Group(*parts)
+
+
+def topology_frame(found: Overview, up_s: float, window: str) -> Group:
+    """One topology: its state, the table by capacity, failures by place, problems. `up_s`: since it
+    was submitted."""
+    from sunshower.cli.health import current_problems
+
+    snapshot, graph = found.snapshot, found.plan.graph
+    acts = activities(snapshot, [*graph.components], window, up_s)
+    when = window_title(window, acts)
+    title = f"{snapshot.topology}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  {when}"
+    red = [*current_problems(snapshot), *filter(None, (found.error, snapshot.untracked))]
+    return Group(
+        load_table(graph, snapshot, acts, title, by_load=True),
+        *map(Text, watermark_lines(graph, snapshot)),
+        *map(Text, fill_lines(graph, snapshot)),
+        *(Text(line, style="yellow") for line in place_lines(graph, acts, when)),
+        *(Text(line, style="red") for line in red),
+    )
+
+
+def _read_key(seconds: float) -> str:
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return sys.stdin.read(1) if ready else ""
+
+
+def _wait_without_keys(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

@@ -1,1 +1,0 @@
-"""The statistics in `status`, `status --json` and `top`: windows, latencies, capacity, failures."""

@@ -1,1 +1,0 @@
-"""Checkers: each computes a verdict from a history."""

@@ -1,1 +1,0 @@
-"""The demo experiment: counts words on Ray, kills a worker process and checks the counts."""

@@ -1,1 +1,0 @@
-"""Profiles of running workers: stacks as texts, and the shares of a component's time."""

@@ -1,1 +1,0 @@
-"""Files and folders as storage."""

@@ -1,1 +1,0 @@
-"""Rows of running totals that replace earlier ones, and the totals computed from them."""

@@ -1,1 +1,0 @@
-"""What aggregates compute of values: their order, and their exact sums."""

@@ -1,1 +1,0 @@
-"""The modules of user programs, in the process that declares their topologies."""
