@@ -301,16 +301,17 @@ class sum_(_OfField):  # noqa: N801
     tasks that they were in. None is passed over; of nothing but None it is None, of no rows 0. With
     NaN it is NaN, and so is inf - inf. Ints and bools make an int, with floats a float; Decimals
     and ints a Decimal, with floats a float; timedeltas a timedelta, of no rows of a field that is
-    annotated as one timedelta(0). A sum of floats that has more digits than a float is
-    kept in a state as a list of floats, whose sum it is. Raises BadEmit for other values, and for
-    timedeltas among numbers.
+    annotated as one timedelta(0). A sum of floats that has more digits than a float is kept in a
+    state as a list of floats, whose sum it is. Raises BadEmit for other values, and for timedeltas
+    among numbers.
     """
 
     _zero: Sum = 0
 
     def bind(self, schema: Schema, where: str) -> Self:
         bound = super().bind(schema, where)
-        bound._zero = timedelta() if _is_duration(schema.kind(self.field)) else 0
+        if _is_duration(schema.kind(self.field)):
+            bound._zero = timedelta()  # in others it would change the shape of their stored states
         return bound
 
     def init(self, record: Any) -> Sum:
