@@ -171,8 +171,8 @@ class Consumer:
         self._connection.check()
 
     def close(self) -> None:
-        """Close the client, which leaves the group if it is a member. Wait for that for 5 s: while
-        a broker does not answer, a client with a commit under way does not end. A thread goes on."""
+        """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
+        an outage a client with an unanswered commit does not end. A thread goes on."""
         self._connection.close()
         self._admin = None
         closing = Thread(target=self.client.close, name="kafka-close", daemon=True)
