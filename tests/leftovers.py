@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-_MARK = "SUNSHOWER_TEST_RUN"
+_MARK = "_SUNSHOWER_TEST_RUN"  # without the underscore it would be a setting
 _ROOT = Path(__file__).resolve().parents[1]
 
 

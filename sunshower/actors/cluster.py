@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import ray
 
 from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of
-from sunshower.actors.run import RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
-from sunshower.actors.store import RayStore, remove_leftovers
 from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Look
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
+
+if TYPE_CHECKING:  # imported while Ray starts
+    from sunshower.actors.run import RayRun
 
 
 class RayCluster:
@@ -46,6 +48,7 @@ class RayCluster:
         self._detached = detached
         self._runs: list[RayRun] = []
         if self._owned:
+            threading.Thread(target=_load_meanwhile, name="loading", daemon=True).start()
             start_ray(address, quiet, working_dir)
             return
         if address is not None:
@@ -75,6 +78,9 @@ class RayCluster:
         to the wait for one that Ray's autoscaler may add. ExperimentError for a sample below 1;
         LifecycleError for a savepoint that does not fit.
         """
+        from sunshower.actors.run import RayRun
+        from sunshower.actors.store import remove_leftovers
+
         warn_of_other_settings()
         plan = make_plan(graph, layout)
         plan = plan if resume is None else resume.resumed(plan)
@@ -87,6 +93,8 @@ class RayCluster:
                     f"shows it, `sunshower kill {graph.id}` ends and removes it"
                 )
             remove_leftovers(graph.id)
+            if resume is None:
+                graph.begin_outputs()
             run.create(active, sample, resume)
         run.start(look, resumes=resume is not None)
         return run
@@ -100,6 +108,9 @@ class RayCluster:
     def find(self, topology: str) -> RayRun:
         """A topology that any client has submitted. Its plan has no user code. Raises ClusterError
         if it does not exist, VersionMismatch if a client of another release submitted it."""
+        from sunshower.actors.run import RayRun
+        from sunshower.actors.store import RayStore
+
         runs = self.runs()
         if topology not in runs:
             there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
@@ -122,6 +133,16 @@ class RayCluster:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _load_meanwhile() -> None:
+    """Import what the first topology needs: a start of Ray mostly waits for other processes."""
+    import ray.util.serialization_addons
+
+    import sunshower.actors.run  # noqa: F401
+
+    with suppress(ImportError):  # no public API: see the pin of ray
+        import ray._common.pydantic_compat  # noqa: F401
 
 
 class Claim:

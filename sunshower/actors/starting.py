@@ -25,7 +25,6 @@ import ray
 from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
-_OBJECT_STORE_BYTES = 256 << 20
 _LOOPBACK = "127."
 _ANSWER_S = 5.0
 # What a client of HTTP/2 sends first, with an empty SETTINGS frame; a server sends one, too.
@@ -39,6 +38,12 @@ SYSTEM_CONFIG: dict[str, int] = {
     "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
+}
+# Those of a Ray on this machine that Sunshower starts.
+LOCAL_OPTIONS: dict[str, Any] = {
+    "include_dashboard": False,
+    "object_store_memory": 256 << 20,
+    "_system_config": SYSTEM_CONFIG,
 }
 # In its temporary folder a local Ray makes sockets, whose paths the kernel limits.
 _SOCKET = "/ray/session_2026-01-02_03-04-05_000006_1234567/sockets/plasma_store"
@@ -57,13 +62,7 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     The files of `working_dir` are in the working directory of all processes that are started from
     here, on all nodes. A Ctrl-C during the start of a local Ray is handled when it has started.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
-    local: dict[str, Any] = {
-        "include_dashboard": False,
-        "object_store_memory": _OBJECT_STORE_BYTES,
-        "_system_config": SYSTEM_CONFIG,
-    }
+    set_ray_variables()
     _print_notices_apart()
     if address:
         _check_is_ray(address)
@@ -77,7 +76,7 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
                 log_to_driver=not quiet,
                 logging_level=logging.ERROR,
                 runtime_env={"working_dir": str(working_dir)} if working_dir else None,
-                **({} if address else local),
+                **({} if address else LOCAL_OPTIONS),
             )
         if not address:
             _end_agents_with_this_process()
@@ -92,6 +91,12 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` shows what this machine lacks"
         ) from error
+
+
+def set_ray_variables() -> None:
+    """Set variables for the processes of Ray that are started from here, unless the user has."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
 
 
 def _kill_at_end_of_input(fds: set[int]) -> None:

@@ -28,7 +28,7 @@ from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
 from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
-from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable
+from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
@@ -124,7 +124,7 @@ class RayStore:
         data = self.read_plan(number)
         try:
             plan = load(data)
-        except Exception as error:
+        except user_errors() as error:
             node = ray.get_runtime_context().get_node_id()
             raise CodeNotLoaded(
                 f"the code of topology {topology_of(self._run)!r} does not load on node {node}: "
@@ -232,7 +232,7 @@ class RayTransferStore:
             return None
         try:
             transfer: TaskTransfer = self._classes.loads(data)
-        except Exception as error:
+        except user_errors() as error:
             why = str(error) if isinstance(error, LifecycleError) else first_line(error)
             raise LifecycleError(
                 f"the state of {task.name}, which is in a savepoint or comes from another "

@@ -37,7 +37,7 @@ from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -370,7 +370,7 @@ class WorkerActor(WorkerProcessBase):
         def fact() -> None:
             try:
                 answer.set_result(question())
-            except Exception as error:
+            except user_errors() as error:
                 answer.set_exception(error)
 
         self.put(fact)

@@ -129,6 +129,14 @@ PARQUET = replace(
 
 
 @dataclass(frozen=True)
+class Uuids(FieldKind):
+    """UUIDs, handed over as bytes: older versions of pyarrow take nothing else."""
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array([None if value is None else value.bytes for value in values], self.type)
+
+
+@dataclass(frozen=True)
 class Timestamps(FieldKind):
     """Timestamps of any time zone; they come back in UTC."""
 
@@ -313,7 +321,8 @@ def kind_of(
         return replace(kind_of(inner, path, types, within), optional=True)
     origin, args = get_origin(annotation), get_args(annotation)
     if annotation in types.plain:
-        return FieldKind(path, types.plain[annotation].type, False, *types.plain[annotation][1:])
+        column, kind = types.plain[annotation], Uuids if annotation is UUID else FieldKind
+        return kind(path, column.type, False, *column[1:])
     if annotation is datetime:
         return Timestamps(path, TIMESTAMP, False, (datetime,))
     if annotation is time and timedelta in types.plain:

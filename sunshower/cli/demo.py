@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
-from sunshower.cli.run import INTERRUPTED, AsJson
+from sunshower.cli.run import INTERRUPTED, AsJson, Stays, WithPage
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo.verdict import Report
@@ -32,7 +33,13 @@ Files = Annotated[
 Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Whether to kill a worker.")]
 
 
-def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> None:
+def demo(
+    files: Files = None,
+    fault: Fault = True,
+    as_json: AsJson = False,
+    with_page: WithPage = False,
+    stays: Stays = None,
+) -> None:
     """Count words on Ray, kill a worker during the run, and check that no line is missing.
 
     The text is the standard library of the running Python. Every task has its own process; after a
@@ -43,6 +50,7 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
     from sunshower.cli.display import taken_in
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
+    from sunshower.cli.ui.page import RunPage, staying
     from sunshower.experiments.demo.corpus import Corpus, standard_library
     from sunshower.experiments.demo.nemesis import DemoNemesis
     from sunshower.experiments.demo.topology import make_topology
@@ -64,19 +72,21 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
     nemesis, results = DemoNemesis(corpus.lines, screen.say), TaskResults()
     graph = make_topology(corpus.files, corpus.lines).graph()
     look = nemesis.look if fault else None
-    run = TopologySession(screen).run(graph, Layout.ISOLATE, look=look, ended=results.collect)
-    if run.drained:
-        screen.say("Interrupted: there is no verdict about lines that were not read.")
-        raise typer.Exit(INTERRUPTED)
-    report, finding = make_report(
-        corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
-    )
-    if as_json:
-        echo_json(asdict(report))
-        screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
-    else:
-        taken = taken_in(graph, run.snapshot)
-        Terminal().print(render(report, finding, results.counted, corpus.words, taken))
+    with RunPage(screen, stays) if with_page else nullcontext() as page, staying(page):
+        session = TopologySession(screen)
+        run = session.run(graph, Layout.ISOLATE, look=look, ended=results.collect, page=page)
+        if run.drained:
+            screen.say("Interrupted: there is no verdict about lines that were not read.")
+            raise typer.Exit(INTERRUPTED)
+        report, finding = make_report(
+            corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
+        )
+        if as_json:
+            echo_json(asdict(report))
+            screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
+        else:
+            taken = taken_in(graph, run.snapshot)
+            Terminal().print(render(report, finding, results.counted, corpus.words, taken))
     raise typer.Exit(finding.verdict is not Verdict.HOLDS)
 
 

@@ -1,4 +1,4 @@
-"""`sunshower run` runs a topology on Ray until its spouts are exhausted; `describe` prints it."""
+"""`sunshower run` runs a topology until its spouts are exhausted; `describe` prints it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sunshower.cli.formatting import echo
+from sunshower.cli.local.setting_sources import settings_of
 from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError, TopologyFailed
 from sunshower.secret import Secret, is_secret
@@ -59,7 +60,8 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Override a setting of the topology's Config. May be repeated: "
+        help="Override a setting of the topology's Config, also one of `sunshower.toml` and of a "
+        "variable such as SUNSHOWER_WORKERS. May be repeated: "
         "--set spout_pending=1000 --set message_timeout_s=5",
     ),
 ]
@@ -84,9 +86,41 @@ FromEnvironment = Annotated[
 ]
 WithPage = Annotated[
     bool,
-    typer.Option("--ui", help="Serve a web page that shows the run, as `sunshower ui` does."),
+    typer.Option(
+        "--ui",
+        help="Serve a web page that shows the run, as `sunshower ui` does: on a terminal until "
+        "Ctrl-C, also when the run has ended.",
+    ),
+]
+Stays = Annotated[
+    bool | None,
+    typer.Option(
+        "--stay/--no-stay",
+        show_default=False,
+        help="Whether the page of --ui outlives the run. By default only if the standard error "
+        "is a terminal.",
+    ),
+]
+Inline = Annotated[
+    bool,
+    typer.Option(
+        "--inline",
+        help="Run in this process and thread, without Ray: for a quick try, and for breakpoints.",
+    ),
+]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="With --inline: run again whenever FILE, or a module of its folder that it imports, "
+        "is saved.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+ShowsSettings = Annotated[
+    bool,
+    typer.Option("--settings", help="Print its settings instead, and where each comes from."),
+]
 Mermaid = Annotated[
     bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
 ]
@@ -94,13 +128,16 @@ Mermaid = Annotated[
 
 def run(
     target: Target,
+    inline: Inline = False,
+    watch: Watch = False,
     layout: LayoutName = "pack",
     workers: Workers = None,
     address: Address = None,
     settings: Settings = None,
     with_page: WithPage = False,
+    stays: Stays = None,
 ) -> None:
-    """Run a topology until its spouts are exhausted.
+    """Run a topology until its spouts are exhausted, on Ray or with --inline in this process.
 
     After Ctrl-C (or SIGTERM) the spouts stop emitting, and pending tuples are finished; a second
     Ctrl-C ends the run at once. Stdout sinks print to the standard output, the display is on the
@@ -110,32 +147,78 @@ def run(
     it. If a component never reaches its dependency within ten seconds, the run ends with exit
     status 1.
     """
+    if inline:
+        _check_inline(layout=layout, workers=workers, address=address)
+    if watch:
+        if not inline:
+            raise typer.BadParameter("it needs --inline", param_hint="--watch")
+        from sunshower.cli.local.watch import run_at_each_save
+
+        options = [f"--set={setting}" for setting in settings or ()]
+        run_at_each_save(target, [*options, *(["--ui", "--no-stay"] if with_page else ())])
+        return
     graph, modules = load_graph(target, settings, workers)
     from sunshower.cli.display import summary
+    from sunshower.cli.formatting import Terminal
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
-    from sunshower.cli.ui.page import page_of_run
+    from sunshower.cli.ui.page import RunPage, staying
     from sunshower.runtime.plan import Layout
     from sunshower.topologies.describe import state_notes
 
-    screen = Screen()
+    # Without a live table: the terminal belongs to what the program prints, and to debuggers.
+    screen = Screen(console=Terminal(stderr=True, force_terminal=False) if inline else None)
     for note in state_notes(graph):
         screen.say(note)
     session = TopologySession(screen, address)
-    with page_of_run(screen) if with_page else nullcontext() as look:
-        result = session.run(graph, Layout(layout), modules, look=look)
-    screen.console.print(summary(graph, result))
-    if result.snapshot.untracked:
-        raise TopologyFailed(result.snapshot.untracked)
+    with RunPage(screen, stays) if with_page else nullcontext() as page, staying(page):
+        if inline:
+            result = session.run_inline(graph, page)
+        else:
+            result = session.run(graph, Layout(layout), modules, page=page)
+        screen.console.print(summary(graph, result))
+        if result.snapshot.untracked:
+            raise TopologyFailed(result.snapshot.untracked)
 
 
-def describe(target: Target, mermaid: Mermaid = False) -> None:
+def _check_inline(**given: Any) -> None:
+    """Raise a usage error for an option that changes nothing in one process."""
+    for name, value in given.items():
+        if value not in (None, "pack"):
+            raise typer.BadParameter(
+                "a run with --inline has one process, this one, and no Ray: leave it out",
+                param_hint=f"--{name}",
+            )
+
+
+def describe(
+    target: Target,
+    mermaid: Mermaid = False,
+    shows_settings: ShowsSettings = False,
+    settings: Settings = None,
+) -> None:
     """Print a topology: its components, their tasks, streams and groupings, without running it."""
-    from sunshower.experiments.runner.loading import load
     from sunshower.topologies.describe import as_mermaid, as_text
 
-    graph = load(target).topology.graph()
-    echo(as_mermaid(graph) if mermaid else as_text(graph))
+    graph, _ = load_graph(target, settings, None)
+    if shows_settings:
+        _print_settings(target, settings or (), graph.config)
+    else:
+        echo(as_mermaid(graph) if mermaid else as_text(graph))
+
+
+def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
+    """Print each setting with its value, and where it comes from."""
+    from sunshower.cli.formatting import Terminal, new_table
+    from sunshower.experiments.runner.loading import split_target
+
+    found = settings_of(split_target(target)[0].parent, given)
+    usual, table = Config(), new_table("setting", "value", "from")
+    for name in LIMITS:
+        value = getattr(config, name)
+        own = "the default" if value == getattr(usual, name) else "the program"
+        table.add_row(name, str(value), found[name].place if name in found else own)
+    Terminal().print(table)
 
 
 def load_graph(
@@ -143,35 +226,19 @@ def load_graph(
 ) -> tuple[Graph, tuple[ModuleType, ...]]:
     """Load a topology with changed settings; returns its graph and the modules to ship: those below
     the folder of the file, and below `folder`."""
-    from sunshower.experiments.runner.loading import load
+    from sunshower.experiments.runner.loading import load, split_target
 
-    changes = parse_settings([*(settings or ()), *([f"workers={workers}"] if workers else ())])
+    given = [*(settings or ()), *([f"workers={workers}"] if workers else ())]
+    found = settings_of(split_target(target)[0].parent, given)
     loaded = load(target, folder=folder)
     graph = loaded.topology.graph()
-    return replace(graph, config=replace(graph.config, **changes)), loaded.modules
-
-
-def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """Parse `name=value` into arguments of Config. Raises a usage error for unknown names."""
-    found: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or name not in LIMITS:
-            raise typer.BadParameter(
-                f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(LIMITS)}",
-                param_hint="--set",
-            )
-        try:
-            found[name] = LIMITS[name].read(value)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{name} is {LIMITS[name].typed}, not {value!r}", param_hint="--set"
-            ) from None
+    changes = {name: setting.value for name, setting in found.items()}
     try:
-        Config(**found)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error), param_hint="--set") from None
-    return found
+        config = replace(graph.config, **changes)
+    except ConfigError as error:  # of two settings that contradict each other
+        places = sorted({setting.place for setting in found.values()})
+        raise ConfigError(f"{', '.join(places)}: {error}") from None
+    return replace(graph, config=config), loaded.modules
 
 
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin
 
 from sunshower.arrow.field_kinds import PARQUET
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.errors import RecordMismatch, Unserialisable
+from sunshower.errors import RecordMismatch, Unserialisable, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
@@ -48,7 +48,7 @@ def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[A
             try:
                 found = read(line)
                 records += found if type(found) is list else [found]
-            except Exception as error:  # a record type may raise anything for wrong values
+            except user_errors() as error:  # a record type may raise anything for wrong values
                 records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
     return records
 
@@ -62,7 +62,7 @@ def parquet_records(name: str, data: bytes, read: Callable[[Any], Any]) -> list[
             if isinstance(row, Exception):
                 raise row
             records.append(read(row))
-        except Exception as error:  # as above
+        except user_errors() as error:  # as above
             stored = ObjectRecord(name, number + 1, table.slice(number, 1))
             records.append(Misread(stored, message_of(error)))
     return records
@@ -126,10 +126,46 @@ def _plain(table: Any, int96: Any) -> list[dict[str, Any]]:
         if not micros.equals(int96[column.name]):
             raise ValueError("it has nanoseconds, which would be lost")
     plain = _cast(table, _as_plain)
-    has_maps = any("map<" in str(column) for column in plain.schema.types)
-    # Without maps pyarrow converts four times as fast.
-    rows: list[dict[str, Any]] = plain.to_pylist(maps_as_pydicts="strict" if has_maps else None)
+    rows: list[dict[str, Any]] = plain.to_pylist()
+    for column in plain.schema:
+        if convert := _with_dictionaries(column.type):
+            for row in rows:
+                row[column.name] = convert(row[column.name])
     return rows
+
+
+def _with_dictionaries(kind: Any) -> Callable[[Any], Any] | None:
+    """A function that makes a dictionary of each map in a value of a type; None: it has no maps.
+    pyarrow before 20 does not make them."""
+    from pyarrow import types
+
+    if types.is_map(kind):
+        key, item = (_with_dictionaries(one) or _same for one in (kind.key_type, kind.item_type))
+        return lambda pairs: (
+            None if pairs is None else _dictionary([(key(k), item(v)) for k, v in pairs])
+        )
+    if types.is_struct(kind):
+        parts = {one.name: convert for one in kind if (convert := _with_dictionaries(one.type))}
+        if not parts:
+            return None
+        return lambda record: (
+            record and {name: parts.get(name, _same)(value) for name, value in record.items()}
+        )
+    if hasattr(kind, "value_field") and (element := _with_dictionaries(kind.value_type)):
+        return lambda values: values and [*map(element, values)]
+    return None
+
+
+def _dictionary(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The map of these pairs. Raises ValueError if a key is there twice, TypeError for a list."""
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("a key is in its map twice")
+    return whole
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _column_error(table: Any, int96: Any, error: Exception) -> Exception:

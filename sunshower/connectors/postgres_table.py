@@ -15,7 +15,14 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
+from sunshower.errors import (
+    ConfigError,
+    StoreError,
+    StoreUnreachable,
+    SunshowerError,
+    Unavailable,
+    user_errors,
+)
 from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.secret import ADDRESS, Secret, address
@@ -219,7 +226,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             self._sort(rows)
             parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
             self._write_parts(parts)
-        except Exception as error:
+        except user_errors() as error:
             self._ack(chain(*parts))  # an error of `flush` fails what is acked
             if not isinstance(error, StoreError) or isinstance(error, Unavailable):
                 raise
@@ -291,7 +298,7 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             return error.__cause__ or error
         except SunshowerError:
             raise
-        except Exception as error:  # such as a text that has no encoding in UTF-8
+        except user_errors() as error:  # such as a text that has no encoding in UTF-8
             return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
         return None
 

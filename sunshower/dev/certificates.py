@@ -49,25 +49,40 @@ def issue(folder: Path, *holders: str) -> Certificates:
 
     now, pem = datetime.now(UTC), serialization.Encoding.PEM
 
-    def sign(holder: str, key: Any, of: x509.ExtensionType, by: str, with_key: Any) -> bytes:
-        """A certificate of a holder's public key, as PEM."""
+    def sign(holder: str, key: Any, *extensions: x509.ExtensionType) -> bytes:
+        """A certificate of a holder's public key by the authority, as PEM."""
         names = [
-            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in (holder, by)
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+            for name in (holder, _AUTHORITY)
         ]
         draft = (
             x509.CertificateBuilder(names[1], names[0], key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))  # tolerates clock skew
             .not_valid_after(now + _VALID)
-            .add_extension(of, critical=holder == by)
         )
-        return draft.sign(with_key, hashes.SHA256()).public_bytes(pem)
+        for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *extensions):
+            limits = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+            draft = draft.add_extension(extension, critical=limits)
+        return draft.sign(ca_key, hashes.SHA256()).public_bytes(pem)
 
     made = Certificates(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca_only = x509.BasicConstraints(ca=True, path_length=0)
-    made.authority.write_bytes(sign(_AUTHORITY, ca_key, ca_only, _AUTHORITY, ca_key))
+    # Python verifies these since 3.13 (VERIFY_X509_STRICT), and the identifiers of both keys.
+    signs = dict.fromkeys(
+        (
+            *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+            *("key_agreement", "encipher_only", "decipher_only"),
+        ),
+        False,
+    )
+    ca_only = (
+        x509.BasicConstraints(ca=True, path_length=0),
+        x509.KeyUsage(key_cert_sign=True, crl_sign=True, **signs),
+    )
+    made.authority.write_bytes(sign(_AUTHORITY, ca_key, *ca_only))
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     here = x509.SubjectAlternativeName(
         [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
     )
@@ -78,5 +93,5 @@ def issue(folder: Path, *holders: str) -> Certificates:
         )
         file = made.holder(holder)
         file.touch(mode=0o600)
-        file.write_bytes(as_pem + sign(holder, key, here, _AUTHORITY, ca_key))
+        file.write_bytes(as_pem + sign(holder, key, issuer, here))
     return made

@@ -206,7 +206,7 @@ def locked(folder: Path) -> Iterator[None]:
 def maven(cache: Path) -> Any:
     """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
     in `cache`. Raises Unobtainable without jgo."""
-    check_packages("spark", "which fetches jars", "jgo", error=Unobtainable)
+    check_packages("servers", "which fetches jars", "jgo", error=Unobtainable)
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 

@@ -126,12 +126,19 @@ def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
         of_value = _same if value is None else _converter(value, known)
         return lambda message: {key: of_value(one) for key, one in get(message).items()}
     convert = None if kind is None else _converter(kind, known)
-    if field.is_repeated:
+    if _is_repeated(field):
         return lambda message: [*(map(convert, get(message)) if convert else get(message))]
     if not field.has_presence:
         return get
     has, convert = GetMessageClass(field.containing_type).HasField, convert or _same
     return lambda message: convert(get(message)) if has(message, name) else None
+
+
+def _is_repeated(field: Any) -> bool:
+    """Whether a field is a list. Protobuf has the property since 6.31; 7 has no labels."""
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == field.LABEL_REPEATED)
 
 
 def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError, UnknownTopic
+from sunshower.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    LifecycleError,
+    UnknownTopic,
+    user_errors,
+)
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.end_checks import EndChecks
@@ -392,7 +399,7 @@ class KafkaSpout(LogSpout[Any]):
             return None
         try:
             records, odd = self._translator.records(batch)
-        except Exception:  # a dependency is unavailable: emit none of these
+        except user_errors():  # a dependency is unavailable: emit none of these
             reader.put_back(taken, before)
             raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))

@@ -1,30 +1,46 @@
-"""Runs a topology in a loop in this process and thread, with all tasks in one worker."""
+"""Runs a topology in a loop in this process and thread, with all tasks in one worker.
+
+`run_inline` is for tests: it raises the first error of user code. `InlineTopology` is for commands:
+its tasks are supervised as on Ray, by the algorithms of the master.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
-from sunshower.errors import ClusterError, TopologyError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.master import Master
+from sunshower.runtime.control.messages import DesiredState
+from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.events.log_lines import FAILURES_LOGGER
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.request_calls import worker_of_requests
 from sunshower.runtime.tasks.letter_replays import taker_of
+from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
+_WAIT_S = 0.1  # the longest wait of an InlineTopology without a look at its clock
+_STATS_S = 0.25  # how often an InlineTopology reads its statistics, as a worker on Ray sends them
+_FAILURES = logging.getLogger(FAILURES_LOGGER)
+_STOPPED_S = 1.0  # a slice that takes this long held up everything: deadlines must not count it
 
 
 @dataclass(frozen=True)
@@ -57,26 +73,163 @@ def run_inline(
     DeadLetters to replay; the first error of one is raised at the end. Raises any other error that
     ends the topology, and ClusterError after `steps_max` slices.
     """
-    graph = replace(graph, config=replace(graph.config, workers=1))
-    with nullcontext() if graph.modules is None else graph.modules.in_force():
+    clock = clock or SystemClock()
+    graph.begin_outputs()
+    with interruptible(), _modules_of(graph):
         return _run(graph, seed, clock, steps_max, requests)
+
+
+class InlineTopology:
+    """A topology that runs in this thread, a slice of work at a time, by the system's clock.
+
+    Use it as a context manager: its end closes all tasks. What outages, deadlines, attempts and
+    quarantines do is as on Ray. While a slice takes long, such as at a breakpoint, nothing else can
+    happen, so the deadlines of pending trees are extended by that time.
+    """
+
+    def __init__(self, graph: Graph, *, seed: int = 0, clock: Clock | None = None) -> None:
+        graph.begin_outputs()
+        self._clock = clock or SystemClock()
+        self.since_s = self._clock.wall()  # when it began, in Unix time
+        self._wakes = SimpleQueue[None]()
+        self._modules = _modules_of(graph)
+        self._modules.__enter__()
+        wake = partial(self._wakes.put, None)
+        self._worker = _only_worker(graph, seed, self._clock, wake=wake)
+        self.plan = self._worker.plan
+        self._master = Master(self.plan, now=self._clock.now())
+        welcome = self._master.hello(self._worker.worker, self._clock.now())
+        self._worker.welcome(welcome)
+        self._desired: DesiredState = welcome.desired_state
+        self._look_s = -inf  # when to read the statistics again
+        self._has_finished = self._is_closed = False
+
+    def work(self, seconds: float) -> None:
+        """Work for about so long, or until everything is processed; with nothing to do, wait.
+
+        Raises TopologyFailed if a task fails for good."""
+        end_s = self._clock.now() + seconds
+        while not self._has_finished and (now := self._clock.now()) < end_s:
+            if now >= self._look_s:
+                self._look(now)
+            try:
+                wait_s = self._worker.step()
+            except TopologyFailed as error:
+                self._master.broken(str(error))
+                raise
+            if (took_s := self._clock.now() - now) >= _STOPPED_S:
+                self._worker.stopped_for(took_s)
+            self._worker.end_waits()
+            if wait_s != 0 and self._worker.finished:
+                self._has_finished = True
+                self._look(self._clock.now())
+            elif wait_s != 0:
+                self._wait(min(_WAIT_S, inf if wait_s is None else wait_s))
+
+    def drain(self) -> None:
+        """Emit no new records; finish what is pending."""
+        self._master.drain(self._clock.now())
+        self._look(self._clock.now())
+
+    def snapshot(self) -> Snapshot:
+        """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
+        found = self._snapshot(windows=False)
+        if self._master.error is not None:
+            raise TopologyFailed(self._master.error)
+        return found
+
+    def overview(self) -> Overview:
+        """As `RayRun.overview`: what the page shows, also if the topology has failed."""
+        graph = self.plan.graph
+        return Overview(
+            without_code(self.plan),
+            self._snapshot(windows=True),
+            self._master.error,
+            self.since_s,
+            {},
+            edges_of(graph),
+            letter_stores(graph),
+        )
+
+    def close_tasks(self) -> list[TaskError]:
+        """Close all tasks. Returns the errors that they raised; a second call does nothing."""
+        if self._is_closed:
+            return []
+        self._is_closed = True
+        try:
+            return self._worker.close()
+        finally:
+            self._log_notices()
+            self._modules.__exit__(None, None, None)
+
+    def __enter__(self) -> InlineTopology:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close_tasks()
+
+    def _snapshot(self, *, windows: bool) -> Snapshot:
+        now = self._clock.now()
+        self._look(now)
+        found = self._master.snapshot(now, windows=windows)
+        return replace(found, state=State.FINISHED) if self._has_finished else found
+
+    def _look(self, now: float) -> None:
+        """Let the master read the statistics, and carry out what it decides."""
+        self._look_s = now + _STATS_S
+        self._log_notices()
+        self._master.hear(self._worker.stats(), now)
+        if self._has_finished:
+            self._check_spouts()
+        elif (desired := self._master.desired_state) != self._desired:
+            self._desired = desired
+            self._worker.desired_state(desired)
+
+    def _log_notices(self) -> None:
+        for line in self._worker.notices():
+            _FAILURES.warning("%s", line)
+
+    def _check_spouts(self) -> None:
+        """Fail if a spout was given up: it has records left."""
+        stored = self._master.stored
+        for spout in () if stored.draining else self.plan.spouts:
+            if spout.id in stored.quarantined:
+                self._master.broken(stored.quarantined[spout.id].story)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, or until a thread of user code has something for a task."""
+        if isinstance(self._clock, ManualClock):
+            self._clock.sleep(seconds)
+            return
+        with suppress(Empty):
+            self._wakes.get(timeout=max(seconds, 0.0))
+            while True:
+                self._wakes.get_nowait()
+
+
+def _modules_of(graph: Graph) -> AbstractContextManager[None]:
+    return nullcontext() if graph.modules is None else graph.modules.in_force()
+
+
+def _only_worker(graph: Graph, seed: int, clock: Clock, **options: Any) -> Worker:
+    """The worker that has all tasks of a graph."""
+    graph = replace(graph, config=replace(graph.config, workers=1))
+    plan = make_plan(graph, Layout.PACK)
+    return Worker(plan, 0, 1, np.random.default_rng(seed), clock, **options)
 
 
 def _run(
     graph: Graph,
     seed: int,
-    clock: Clock | None,
+    clock: Clock,
     steps_max: int | None,
     requests: Mapping[str, Sequence[Any]] | None,
 ) -> Finished:
-    clock = clock or SystemClock()
-    plan, recorder = make_plan(graph, Layout.PACK), None
-    if graph.config.trace_share:
-        recorder = TraceRecorder(clock)
-    own = (plan, 0, 1, np.random.default_rng(seed), clock)
+    recorder = TraceRecorder(clock) if graph.config.trace_share else None
     wake = None if isinstance(clock, ManualClock) else _look_soon
-    worker = Worker(*own, trace_recorder=recorder, wake=wake)
-    steps, asked = 0, _Asked(graph, requests or {})
+    worker = _only_worker(graph, seed, clock, trace_recorder=recorder, wake=wake)
+    plan = worker.plan
+    steps, asked = 0, _Asked(plan.graph, requests or {})
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished or asked.send(worker):
             _raise_first(worker)

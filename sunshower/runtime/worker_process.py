@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
+from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
@@ -321,7 +321,7 @@ class WorkerProcessBase(ABC):
             self.save_transfer(move, task, transfer, self._keeping)
         except SunshowerError:
             raise
-        except Exception as error:
+        except user_errors() as error:
             raise LifecycleError(
                 f"{task.component!r} cannot move to another process: what its snapshot() returned, "
                 f"or a message id, cannot be copied ({describe_error(error)}). Return plain values"

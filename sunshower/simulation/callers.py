@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed, user_errors
 from sunshower.runtime.request_calls import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
@@ -79,7 +79,7 @@ def user_code_of(topology: str) -> Iterator[None]:
         yield
     except SunshowerError:
         raise
-    except Exception as error:
+    except user_errors() as error:
         raise TopologyFailed(
             f"topology {topology!r} was asked something and user code raised "
             f"{type(error).__name__}: {error}"

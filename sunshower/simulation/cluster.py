@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Self
 
 from sunshower.clock import VIRTUAL_DATE
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, interruptible
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tracking.ids import seeded
@@ -48,6 +49,7 @@ class SimCluster:
         self._generator = seeded(seed)
         self._check = check
         self._runs: list[SimRun] = []
+        self._entered = ExitStack()
 
     def submit(
         self,
@@ -67,7 +69,9 @@ class SimCluster:
         plan = plan if resume is None else resume.resumed(plan)
         place = (self._world, self._conditions, network, self._generator, plan)
         env = SimEnvironment(*place, sample, self._check)
-        if resume is not None:
+        if resume is None:
+            graph.begin_outputs()
+        else:
             env.resume(resume, resume.master_state(plan, active=active))
         run = SimRun(env, active=active)
         self._runs.append(run)
@@ -80,7 +84,9 @@ class SimCluster:
             run.stop()
 
     def __enter__(self) -> Self:
+        self._entered.enter_context(interruptible())
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        with self._entered:
+            self.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING
 
-from sunshower.errors import LifecycleError
+from sunshower.errors import LifecycleError, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
@@ -65,7 +65,7 @@ class SimEnvironment:
             return None
         try:
             return packed(transfer, self.plan.record_types)
-        except Exception as error:
+        except user_errors() as error:
             found = next((one.component for one in self.plan.tasks if one.id == task), task)
             raise LifecycleError(
                 f"{found!r} cannot be kept: what its snapshot() returned, or a message id, cannot "

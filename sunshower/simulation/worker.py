@@ -14,7 +14,7 @@ from math import inf
 from mmap import mmap
 from typing import Any
 
-from sunshower.errors import SunshowerError
+from sunshower.errors import EndsProcess, SunshowerError
 from sunshower.runtime.control.flight_recorder import read
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
@@ -37,7 +37,7 @@ _STEPS_MAX = 16  # steps of one slice
 _GO_ON = 0.8  # probability that a slice continues after a step, if there is work
 
 
-class Killed(BaseException):
+class Killed(EndsProcess):
     """SIGKILL in the middle of user code: ends the simulated process that runs it."""
 
 

@@ -56,5 +56,5 @@ class PostgresResults(Results):
     def _begin(self, db: Any) -> AbstractContextManager[Any]:
         return begun(db, self._answer_within_s)
 
-    def _is_of_user_code(self, error: Exception, db: Any) -> bool:
+    def _is_of_user_code(self, error: BaseException, db: Any) -> bool:
         return not (is_unavailable(error) or db.closed)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from sunshower.errors import WrongVersion
+from sunshower.errors import WrongVersion, user_errors
 
 _READ = """SELECT settled, done, version FROM sunshower_offsets
     WHERE id = ? AND topic = ? AND partition = ?"""
@@ -56,7 +56,7 @@ class Read(NamedTuple):
 class _UserError(Exception):
     """Carries an exception of the user's function past the conversion of the client's errors."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
 
@@ -87,7 +87,7 @@ class Results(ABC):
         """Run the body in one transaction."""
 
     @abstractmethod
-    def _is_of_user_code(self, error: Exception, db: Any) -> bool:
+    def _is_of_user_code(self, error: BaseException, db: Any) -> bool:
         """Whether the user's function caused an error, and not the database."""
 
     def read(self, source: Source) -> Read:
@@ -143,7 +143,7 @@ class Results(ABC):
                     self._write(db, source, pairs, version if former is None else 0)
                 try:
                     results(db)
-                except Exception as error:
+                except user_errors() as error:
                     if self._is_of_user_code(error, db):
                         raise _UserError(error) from error
                     raise

@@ -86,12 +86,12 @@ def errors(file: Path) -> Iterator[None]:
         ) from error
 
 
-def is_of_statement(error: Exception) -> bool:
+def is_of_statement(error: BaseException) -> bool:
     """Whether the statement caused the error, not the file."""
     return _code(error) is None or _code(error) in _WRONG
 
 
-def _code(error: Exception) -> int | None:
+def _code(error: BaseException) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     return code if code is None else code & 0xFF
 
@@ -99,7 +99,9 @@ def _code(error: Exception) -> int | None:
 def connect(file: Path, answer_within_s: float) -> sqlite3.Connection:
     """A connection with explicit transactions that survive a power failure."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(file, answer_within_s, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        file, timeout=answer_within_s, isolation_level=None, check_same_thread=False
+    )
     write_ahead(db, answer_within_s)
     db.execute("PRAGMA synchronous = FULL")
     return db

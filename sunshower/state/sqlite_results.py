@@ -46,5 +46,5 @@ class SqliteResults(Results):
     def _begin(self, db: sqlite3.Connection) -> AbstractContextManager[None]:
         return transaction(db)
 
-    def _is_of_user_code(self, error: Exception, db: sqlite3.Connection) -> bool:
+    def _is_of_user_code(self, error: BaseException, db: sqlite3.Connection) -> bool:
         return is_of_statement(error)

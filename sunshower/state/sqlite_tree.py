@@ -238,7 +238,10 @@ class SqliteTree:
 
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(
-            self._file, self._answer_within_s, isolation_level=None, check_same_thread=False
+            self._file,
+            timeout=self._answer_within_s,
+            isolation_level=None,
+            check_same_thread=False,
         )
 
     @contextmanager

@@ -1,7 +1,8 @@
 """The test kit: runs topologies in tests, with fed spouts, captured streams and planned crashes."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sunshower.installed import lazy_exports
 
 if TYPE_CHECKING:
     from sunshower.testing.assertions import assert_counts, assert_lossless
@@ -20,20 +21,13 @@ __all__ = [
     "simulate",
 ]
 
-# Loaded on first use: pytest imports this package for its plugin wherever Sunshower is installed.
-_WHERE = {
-    "Feeder": "feeder",
-    "InlineRun": "inline_run",
-    "Shared": "feeder",
-    "SimulatedRun": "simulated_run",
-    "assert_counts": "assertions",
-    "assert_lossless": "assertions",
-    "run": "inline_run",
-    "simulate": "simulated_run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"sunshower.testing.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'sunshower.testing' has no attribute {name!r}")
+if not TYPE_CHECKING:  # pytest imports this package for its plugin wherever Sunshower is installed
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "assertions": "assert_counts assert_lossless",
+            "feeder": "Feeder Shared",
+            "inline_run": "InlineRun run",
+            "simulated_run": "SimulatedRun simulate",
+        },
+    )

@@ -24,12 +24,12 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import TopologyError
+from sunshower.errors import TopologyError, user_errors
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +44,7 @@ class AsyncCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._runner: asyncio.Runner | None = None
+        self._ended_by: tuple[type[BaseException], ...] = ()
 
     def run(self, call: Callable[[Any], Awaitable[Any]], records: Iterable[Any]) -> list[Outcome]:
         """Call an `async def` function for each record, begun in their order. Returns the result or
@@ -75,13 +76,17 @@ class AsyncCalls:
     def close(self) -> None:
         """Cancel what user code has left running, and close the loop."""
         if self._runner is not None:
-            with _no_running_loop():
+            with _no_running_loop(), suppress(*self._ended_by):  # which waiting tasks raise again
                 self._runner.close()
             self._runner = None
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         with _no_running_loop():
-            return self._open().run(coroutine)
+            try:
+                return self._open().run(coroutine)
+            except (KeyboardInterrupt, SystemExit) as error:
+                self._ended_by = (type(error),)
+                raise
 
     def _open(self) -> asyncio.Runner:
         if self._runner is None:
@@ -147,24 +152,58 @@ class Turns:
 
 def begin_all(calls: Iterable[Awaitable[Any]]) -> list[Awaitable[Any]]:
     """Let calls begin, in this order, when the current one waits."""
-    return list(map(asyncio.ensure_future, calls))
+    return [asyncio.ensure_future(_carried(call)) for call in calls]
 
 
 async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
     """The results of calls that run at the same time; a single one begins at once. Raises the first
     error, and cancels the others then."""
     if len(calls) < 2:
-        return [await call for call in calls]
-    tasks = list(map(asyncio.ensure_future, calls))
+        return [await _uncarried(call) for call in calls]
+    tasks = [
+        call if isinstance(call, asyncio.Task) else asyncio.ensure_future(_carried(call))
+        for call in calls
+    ]
     try:
-        return await asyncio.gather(*tasks)
-    except GeneratorExit:  # the event loop is closed: there is nothing to wait for
+        return await _uncarried(asyncio.gather(*tasks))
+    except GeneratorExit:  # the event loop may be closed: do not wait
+        if asyncio._get_running_loop() is not None:
+            _cancel(tasks)
         raise
     except BaseException:
-        for task in tasks:
-            task.cancel()
+        _cancel(tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+class _Carried(Exception):
+    """Carries an exception that is no Exception out of an `asyncio.Task`: KeyboardInterrupt and
+    SystemExit would end the event loop, and CancelledError mean that the task was cancelled."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+async def _carried(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except (Exception, GeneratorExit):  # GeneratorExit also closes this coroutine
+        raise
+    except user_errors() as error:
+        raise _Carried(error) from error
+
+
+async def _uncarried(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except _Carried as carried:
+        raise carried.error from carried.error.__cause__
+
+
+def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 @contextmanager
@@ -195,12 +234,8 @@ async def _ended(tasks: Collection[BegunCall], wait_s: float, which: str) -> Non
 async def _outcome(call: Callable[[Any], Awaitable[Any]], record: Any) -> Outcome:
     try:
         return await call(record), None
-    except (Exception, SystemExit) as error:
+    except user_errors() as error:
         return None, error
-    except asyncio.CancelledError as error:
-        cancelled = RuntimeError("the call was cancelled by its own code")
-        cancelled.__cause__ = error
-        return None, cancelled
 
 
 class _ClockSelector(selectors.SelectSelector):

@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 from sunshower.config import NOTHING, Config, Resources
-from sunshower.errors import ConfigError, TopologyError
+from sunshower.errors import ConfigError, TopologyError, user_errors
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
@@ -74,7 +74,7 @@ def own_copy(code: Any, where: str) -> Any:
         return code
     try:
         return deepcopy(code)
-    except Exception as error:
+    except user_errors() as error:
         raise TopologyError(
             f"{where}: {type(code).__name__} cannot be copied, and each task needs a copy of its "
             f"own ({type(error).__name__}: {error}). Open files, locks and connections in prepare, "
@@ -114,6 +114,13 @@ class Component:
     def reads_dead_letters(self) -> bool:
         """Whether it is a bolt that reads dead letters."""
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
+
+    @property
+    def continues(self) -> bool:
+        """Whether it is a spout that may start where the one of a former run has stopped."""
+        if not self.level.is_spout or self.level in (Level.RECORDS, Level.TABLES):
+            return False
+        return bool(getattr(self.implementation, "continues", True))
 
     def instance(self) -> Any:
         """Return the object (or function) of one task: no two tasks share an object, be it a
@@ -176,6 +183,25 @@ class Graph:
         """The exception types that the spouts' Retry declares as outages of a dependency."""
         retries = [spout.retry for spout in self.spouts if spout.retry is not None]
         return tuple({kind: None for retry in retries for kind in retry.unavailable})
+
+    def begin_outputs(self) -> None:
+        """Let sinks replace the files that a former run has written here. An adapter calls it for a
+        new run, before any task runs; not if it resumes from a savepoint.
+
+        A sink is told whether its output continues: that of dead letters does, which may still be
+        replayed, and that of sources which decide themselves where they start: `next_tuple` and
+        `poll` (Kafka, requests), and batches whose progress is stored. Then what they will emit
+        follows what the file has. Sources with `records` or `tables` are read from their start.
+        """
+        for bolt in self.bolts:
+            begin = getattr(bolt.implementation, "__sunshower_begin__", None)
+            if callable(begin) and not isinstance(bolt.implementation, type):
+                sources = upstream(self.components, bolt.inputs)
+                begin(
+                    bolt.parallelism,
+                    continues=bolt.reads_dead_letters
+                    or any(self.components[id].continues for id in sources),
+                )
 
     def config_of(self, component: Component) -> Config:
         """Return the settings of `component`: its own over those of the topology."""

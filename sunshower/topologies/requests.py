@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from sunshower.arguments import COUNT
-from sunshower.errors import RequestFailed, RequestRefused, TopologyError
+from sunshower.errors import RequestFailed, RequestRefused, TopologyError, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.records import Schema, record_class
 from sunshower.texts import describe
@@ -193,7 +193,7 @@ class Requests(Spout[Any]):
                 return record_class(kind).build_named(named)
             if kind is not tuple:
                 return kind(**named)
-        except Exception as error:
+        except user_errors() as error:
             raise RequestRefused(f"{self._described(value)}: {error}") from error
         raise RequestRefused(self._described(value))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import Instance, checked
+from sunshower.arguments import FLAG, Instance, checked
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
@@ -23,8 +23,10 @@ _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"'
 
 
 class JsonLines(Stateless, Bolt[Any, None]):
-    """One JSON object a record, field → value, appended to the file at `path`.
+    """One JSON object a record, field → value, in the file at `path`.
 
+    A new run replaces the file, unless a source upstream continues where the former run has stopped
+    (see `Graph.begin_outputs`); with `append=True` no run does, with `append=False` every new one.
     Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
     are passed to the operating system before their records are acked; a replayed record is written
     again. On a full disk nothing is written, no line is left incomplete, and the topology waits.
@@ -35,9 +37,10 @@ class JsonLines(Stateless, Bolt[Any, None]):
     fails its record.
     """
 
-    @checked(TopologyError, path=_PATH)
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    @checked(TopologyError, path=_PATH, append=FLAG.or_else("none", None))
+    def __init__(self, path: str | os.PathLike[str], *, append: bool | None = None) -> None:
         self.path = Path(path).absolute()
+        self.append = append
         self._reader = RecordParts(f"JsonLines({self.path.name})")
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
@@ -98,6 +101,21 @@ class JsonLines(Stateless, Bolt[Any, None]):
         except OSError:
             _LOG.warning("%s: its last line is not whole", self.path, exc_info=True)
         return False
+
+    def __sunshower_begin__(self, parallelism: int, *, continues: bool) -> None:
+        """Replace the files of all tasks, before any task runs; `continues`: if `append` does not
+        say what to do. Raises TopologyError."""
+        if continues if self.append is None else self.append:
+            return
+        for path in (self._path_of(n, parallelism) for n in range(parallelism)):
+            try:
+                if path.is_file():  # no pipe or device, which has no former output
+                    os.truncate(path, 0)
+            except OSError as error:
+                raise TopologyError(
+                    f"JsonLines: {path}, the output of a former run, cannot be replaced "
+                    f"({error.strerror}). Remove it, or give append=True"
+                ) from error
 
     def __sunshower_letter_store__(self, parallelism: int) -> LetterStore:
         """The files of all tasks, if these records are dead letters."""

@@ -1,36 +1,41 @@
 """Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
-from sunshower.state.zookeeper_client import Tls
-from sunshower.topologies.operators.aggregators import (
-    Aggregator,
-    CombinerAggregator,
-    ReducerAggregator,
-    average,
-    collect,
-    count,
-    max_,
-    min_,
-    reduce,
-    sum_,
-)
-from sunshower.topologies.operators.port import Attempt, Operator
-from sunshower.topologies.operators.ranking import top
-from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
-from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
-from sunshower.trident.declaration.declare import batches
-from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
-from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
-from sunshower.trident.spouts.batch_spout import BatchSpout
-from sunshower.trident.spouts.bounds import Bounds
-from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
-from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.port import SpoutKind, TridentSpout
-from sunshower.trident.spouts.text import TextFileBatches
-from sunshower.trident.stages.plan import Skip
-from sunshower.trident.states.factories import MemoryState, SqliteState
-from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
-from sunshower.trident.states.views import StaticState
+from typing import TYPE_CHECKING
+
+from sunshower.installed import lazy_exports
+
+if TYPE_CHECKING:
+    from sunshower.state.zookeeper_client import Tls
+    from sunshower.topologies.operators.aggregators import (
+        Aggregator,
+        CombinerAggregator,
+        ReducerAggregator,
+        average,
+        collect,
+        count,
+        max_,
+        min_,
+        reduce,
+        sum_,
+    )
+    from sunshower.topologies.operators.port import Attempt, Operator
+    from sunshower.topologies.operators.ranking import top
+    from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
+    from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
+    from sunshower.trident.declaration.declare import batches
+    from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
+    from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
+    from sunshower.trident.spouts.batch_spout import BatchSpout
+    from sunshower.trident.spouts.bounds import Bounds
+    from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
+    from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
+    from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+    from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+    from sunshower.trident.spouts.text import TextFileBatches
+    from sunshower.trident.stages.plan import Skip
+    from sunshower.trident.states.factories import MemoryState, SqliteState
+    from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
+    from sunshower.trident.states.views import StaticState
 
 __all__ = [
     "Aggregator",
@@ -78,3 +83,31 @@ __all__ = [
     "top",
     "tumbling",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "sunshower.state.zookeeper_client": "Tls",
+            "sunshower.topologies.operators.aggregators": "Aggregator CombinerAggregator "
+            "ReducerAggregator average collect count max_ min_ reduce sum_",
+            "sunshower.topologies.operators.port": "Attempt Operator",
+            "sunshower.topologies.operators.ranking": "top",
+            "sunshower.topologies.operators.states": "MapState StateFactory StateKind",
+            "sunshower.topologies.operators.windows.window_kinds": "Window sliding tumbling",
+            "declaration.declare": "batches",
+            "declaration.store_places": "InMemory InSqlite InZooKeeper",
+            "declaration.streams": "BatchStream GroupedBatches",
+            "spouts.batch_spout": "BatchSpout",
+            "spouts.bounds": "Bounds",
+            "spouts.fixed": "FeederBatchSpout FixedBatchSpout",
+            "spouts.ordinary_spouts": "PlainSpout PolledSpout",
+            "spouts.partitioned": "OpaquePartitionedSpout PartitionedSpout",
+            "spouts.port": "SpoutKind TridentSpout",
+            "spouts.text": "TextFileBatches",
+            "stages.plan": "Skip",
+            "states.factories": "MemoryState SqliteState",
+            "states.servers": "PostgresState RedisState ZooKeeperState",
+            "states.views": "StaticState",
+        },
+    )

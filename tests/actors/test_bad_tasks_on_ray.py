@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Spout, Topology
+from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.runtime.events.metrics import Snapshot
@@ -104,3 +106,44 @@ def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
             assert snapshot.component("numbers").acked == TOTAL
     finally:
         run.stop()
+
+
+def exits(number: Number) -> Number:
+    """Raises what would end the process of a plain program."""
+    if number.value in EXITS:
+        raise EXITS[number.value]
+    return number
+
+
+EXITS: dict[int, type[BaseException]] = {
+    3: KeyboardInterrupt,
+    4: SystemExit,
+    5: asyncio.CancelledError,
+    6: GeneratorExit,
+}
+
+
+async def exits_later(number: Number) -> Number:
+    await asyncio.sleep(0)
+    return exits(number)
+
+
+def test_records_for_which_user_code_exits_fail_and_their_worker_lives(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    topology = Topology("exits")
+    for name, code in {"plain": exits, "awaited": exits_later}.items():
+        retry = Retry(attempts=2, dead_letters=tmp_path / f"{name}.jsonl")
+        topology.spout(name, Counter(200), retry=retry).map(code)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        assert run.wait(RECOVERY_S)
+        snapshot = run.snapshot()
+    finally:
+        run.stop()
+    for name in ("plain", "awaited"):
+        lines = (tmp_path / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        dead = {letter["record"]["value"]: letter["exception"] for letter in map(json.loads, lines)}
+        assert dead == {n: kind.__name__ for n, kind in EXITS.items()}
+        assert snapshot.component(name).acked == 200
+    assert snapshot.restarts == 0

@@ -183,15 +183,16 @@ def test_a_server_that_fails_shows_the_end_of_its_log(
         (["up", "zookeeper", "--brokers", 3], "ZooKeeper has no brokers"),
         (["up", "zookeeper", "--on-zookeeper"], "ZooKeeper has no brokers"),
         (["up", "all", "--port", 9092], "of which of the two? Start them one by one"),
-        (["up", "kafka", "--brokers", 0], "should be greater than or equal to 1"),
-        (["up", "kafka", "--port", 70_000], "should be less than or equal to 65000"),
+        (["up", "kafka", "--brokers", 0], "equal to 1|not in the range 1<=x<=9"),
+        (["up", "kafka", "--port", 70_000], "equal to 65000|not in the range 0<=x<=65000"),
         (["up", "kafka", "--folder", __file__], "is a file"),
     ],
 )
 def test_wrong_usage_is_reported(
     sunshower: Sunshower, capsys: Capture, arguments: list[object], why: str
 ) -> None:
-    assert why in refused(sunshower, capsys, *arguments, status=2)
+    message = refused(sunshower, capsys, *arguments, status=2)
+    assert any(text in message for text in why.split("|"))  # typer's, or of older versions click's
 
 
 def test_without_servers_the_commands_say_that_nothing_is_up(

@@ -21,10 +21,10 @@ from sunshower.cli.doctor.checks import (
     Check,
     Machine,
     Severity,
-    check_python,
     machine_checks,
     machine_facts,
     package_check,
+    python_checks,
 )
 from sunshower.cli.doctor.command import conclusion, show
 from sunshower.cli.doctor.packages import Package
@@ -92,7 +92,8 @@ def test_the_core_and_every_extra_for_users_are_checked() -> None:
     core = {package.name for package in found if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "msgspec", "pyarrow", "typer", "rich", "packaging"}
     assert {package.extra for package in found} == {
-        *(None, "kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"),
+        *(("spark",) if installed.runs_on(installed.PYTHON, "spark") else ()),
+        *(None, "kafka", "zookeeper", "redis", "postgres", "experiments", "metrics"),
         *("protobuf", "http"),
         *("profile", "traces", "ui", "servers"),
     }
@@ -140,9 +141,47 @@ def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
     assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
-@pytest.mark.parametrize("version", [(3, 10, 4), (3, 13, 0)])
-def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
-    assert check_python(version).level is Severity.BROKEN
+def test_a_python_that_is_too_old_is_fatal() -> None:
+    (check,) = python_checks((3, 10, 4))
+    assert (check.level, check.found) == (Severity.BROKEN, "3.10.4, not 3.11 or newer")
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "has_spark"),
+    [
+        ((3, 11, 2), "3.11.2", True),
+        ((3, 12, 9), "3.12.9", True),
+        ((3, 13, 0), "3.13.0", False),
+        ((3, 14, 0), "3.14.0, tested with 3.11 to 3.13", False),
+    ],
+)
+def test_a_python_without_spark_lacks_only_that(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], text: str, has_spark: bool
+) -> None:
+    monkeypatch.setattr(installed, "PYTHON", version)
+    core, *others = python_checks(version)
+    assert (core.level, core.found) == (Severity.FINE, text)
+    assert [check.part for check in others] == ([] if has_spark else ["spark"])
+    assert all(check.level is Severity.OPTIONAL for check in others)
+    assert all(check.remedy == install_command("spark") for check in others)
+
+
+def test_an_extra_that_this_python_lacks_is_installed_with_another_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 13, 0))
+    monkeypatch.setattr(sys, "prefix", str(ROOT / ".venv"))
+    monkeypatch.chdir(ROOT)
+    assert install_command("kafka") == "make setup EXTRAS=kafka"
+    with_another = "make setup EXTRAS=spark PYTHON=python3.12"
+    assert install_command("spark") == f"make clean && {with_another}"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("spark").count(f"make -C {ROOT}") == 2
+    monkeypatch.setattr(sys, "prefix", "/elsewhere")
+    made, _, install = install_command("spark").partition(" && ")
+    assert made == "python3.12 -m venv .venv-3.12"
+    assert install.startswith(".venv-3.12/bin/python -m pip install ")
+    assert install.endswith("[spark]'")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -33,7 +34,10 @@ def record(annotation: Any) -> Any:
 def written(folder: Path, column: Any, name: str = "1.parquet", **options: Any) -> None:
     table = column if isinstance(column, pa.Table) else pa.table({"v": column})
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(table, folder / name, **options)
+    try:
+        parquet.write_table(table, folder / name, **options)
+    except pa.ArrowNotImplementedError:
+        pytest.skip(f"pyarrow {pa.__version__} does not write {table.schema}")
 
 
 def read(folder: Path, kind: Any, **options: Any) -> list[Any]:
@@ -198,10 +202,10 @@ def test_a_map_is_a_dictionary_whatever_its_keys(
         (pa.array([[["a"]]], pa.large_list(pa.list_view(pa.string()))), [["a"]]),
         (pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [1, 2]),
         (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
-        (pa.array([1.5], pa.float16()), 1.5),
+        (pa.array([np.float16(1.5)], pa.float16()), 1.5),
         (pa.array([Decimal("9" * 60)], pa.decimal256(60, 0)), Decimal("9" * 60)),
         (pa.nulls(1), None),
-        (pa.array([UUID(int=5)], pa.uuid()), UUID(int=5)),
+        (pa.array([UUID(int=5).bytes], pa.uuid()), UUID(int=5)),
         (
             pa.array([[("a", [("b", 1)])]], pa.map_(pa.string(), pa.map_(pa.string(), pa.int8()))),
             {"a": {"b": 1}},

@@ -19,6 +19,8 @@ def shake_hands(server: Certificates, client: Certificates) -> str:
     server_context.load_cert_chain(server.holder("server"))
     client_context = ssl.create_default_context(cafile=str(client.authority))
     client_context.load_cert_chain(client.holder("client"))
+    for context in (server_context, client_context):
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_side = server_context.wrap_bio(there, back, server_side=True)
     client_side = client_context.wrap_bio(back, there, server_hostname="127.0.0.1")

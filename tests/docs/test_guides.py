@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bytewax.testing import run_main
 
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.topology import Topology
@@ -84,10 +83,11 @@ def test_the_program_for_faust_has_the_totals_and_a_dead_letter() -> None:
 def test_both_programs_for_bytewax_count_the_same_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    testing = pytest.importorskip("bytewax.testing")
     for name in ("bytewax_words.py", "words.py"):
         found = runpy.run_path(name)
         if "flow" in found:
-            run_main(found["flow"])
+            testing.run_main(found["flow"])
         else:
             run_inline(found["topology"].graph())
         lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from sunshower.cli import app
+from sunshower.cli import make_app
 from sunshower.config import Config
 from sunshower.runtime.events import trace_choice, trace_recorder
 
@@ -39,7 +39,7 @@ def test_limits_equal_those_of_the_code() -> None:
 
 
 def test_each_command_has_existing_options() -> None:
-    command = typer.main.get_command(app).commands["trace"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(make_app()).commands["trace"]  # type: ignore[attr-defined]
     options = {name for parameter in command.params for name in parameter.opts}
     lines = re.findall(r"^sunshower trace (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
     assert len(lines) == 6

@@ -16,7 +16,7 @@ from sunshower import Bolt, Number, RayCluster, Spout, Topology
 from sunshower.actors import event_log_files
 from sunshower.actors.names import NAMESPACE
 from sunshower.actors.store import keys
-from sunshower.cli import app
+from sunshower.cli import make_app
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.experiment import Experiment, prepare
 from sunshower.experiments.runner.run_request import RunRequest, Variant, group_plan, run_plan
@@ -187,7 +187,9 @@ def test_the_command_line_refuses_secrets_and_names_other_ways(
         'planted = Experiment(name="planted", topology=topology, plan=lambda: (), checkers=(),\n'
         '    parameters={"password": "none", "rate": 5}, seconds_max=1.0)\n'
     )
-    done = CliRunner().invoke(app, [str(file) if word == "FILE" else word for word in command])
+    done = CliRunner().invoke(
+        make_app(), [str(file) if word == "FILE" else word for word in command]
+    )
     assert done.exit_code == 2
     assert WORD not in done.output
     assert "--set-from-file" in done.output
@@ -204,7 +206,7 @@ def test_secrets_come_from_files_and_the_environment(
     (tmp_path / "word").write_text(WORD + "\n")
     monkeypatch.setenv("KEY_WORD", WORD + "2")
     done = CliRunner().invoke(
-        app,
+        make_app(),
         [
             *("kafka", "lag", "words", "--set-from-file", f"sasl.password={tmp_path / 'word'}"),
             *("--set-from-env", "ssl.key.password=KEY_WORD"),
@@ -215,4 +217,4 @@ def test_secrets_come_from_files_and_the_environment(
     assert seen["ssl.key.password"] == Secret(WORD + "2")
     assert WORD not in str(seen)
     for wrong in (["--set-from-file", "sasl.password"], ["--set-from-env", "=KEY_WORD"]):
-        assert CliRunner().invoke(app, ["kafka", "lag", "words", *wrong]).exit_code == 2
+        assert CliRunner().invoke(make_app(), ["kafka", "lag", "words", *wrong]).exit_code == 2

@@ -67,7 +67,7 @@ def in_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     def expire(tree: Tree) -> None:
         """Remove the session, as another client does after too many missed heartbeats."""
         assert isinstance(tree, SqliteTree)
-        with sqlite3.connect(file, 30) as db:
+        with sqlite3.connect(file, timeout=30) as db:
             db.execute("DELETE FROM nodes WHERE owner = ?", (tree.session,))
             db.execute("DELETE FROM sessions WHERE id = ?", (tree.session,))
         db.close()

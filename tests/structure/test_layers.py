@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 1: shared foundations
     "errors": set(),
     "clock": set(),
-    "texts": set(),
+    "texts": {"errors"},
     "failures": {"errors", "texts"},
     "outages": {"errors"},
     "versions": {"errors"},
@@ -159,6 +159,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.installed": {"os"},
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
+    "sunshower.errors": {"signal", "threading"},  # Ctrl-C, in the main thread
     "sunshower.topologies.sources": {"os"},
     "sunshower.topologies.sinks": {"os"},
     "sunshower.simulation.world": {"random"},  # its only generator, which has the seed
@@ -237,7 +238,7 @@ def library_mistakes(path: Path) -> Iterator[str]:
             continue
         if found.module == "?":
             imports_users = module_name(path) in IMPORT_USER_MODULES
-            if package not in {"cli", "__init__", "testing", "connectors"} and not imports_users:
+            if package not in {"cli", "installed", "connectors"} and not imports_users:
                 yield report(path, found, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
             yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")

@@ -7,16 +7,25 @@ import tomllib
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
+from tests import other_versions
 from tests.structure.reading import FILES, ROOT, text
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-PINS = [
-    line
-    for line in (ROOT / "constraints.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
+
+
+def pins(file: str) -> list[str]:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def by_name(lines: list[str]) -> dict[str, str]:
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+
+
+PINS, LOWEST = pins("constraints.txt"), pins("constraints-lowest.txt")
 REQUIREMENTS = [
     requirement
     for group in (
@@ -31,7 +40,7 @@ REQUIREMENTS = [
 
 def test_constraints_are_one_name_and_one_version() -> None:
     form = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
-    assert not [line for line in PINS if not form.fullmatch(line)]
+    assert not [line for line in [*PINS, *LOWEST] if not form.fullmatch(line)]
 
 
 def test_no_name_is_pinned_twice() -> None:
@@ -40,11 +49,52 @@ def test_no_name_is_pinned_twice() -> None:
 
 
 def test_dependencies_are_pinned_within_their_ranges() -> None:
-    versions = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in PINS}
+    versions = by_name(PINS)
     for requirement in REQUIREMENTS:
         version = versions.get(canonicalize_name(requirement.name))
         assert version, f"{requirement.name} has no line in constraints.txt"
         assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> None:
+    versions = by_name(LOWEST)
+    users = EXTRAS.keys() - {"spark", "test", "dev", "all"}
+    declared = [*PROJECT["project"]["dependencies"], *(one for key in users for one in EXTRAS[key])]
+    floors: dict[str, Version] = {}
+    for requirement in map(Requirement, declared):
+        if requirement.marker and not requirement.marker.evaluate({"python_version": "3.11"}):
+            continue
+        name = canonicalize_name(requirement.name)
+        (floor,) = (one.version for one in requirement.specifier if one.operator == ">=")
+        floors[name] = max(Version(floor), floors.get(name, Version(floor)))
+    for name, floor in floors.items():
+        lowest = Version(versions[name])
+        assert lowest >= floor, name
+        # 17 stands for the first release 17.0.2.1: no other one fits below what is tested.
+        assert lowest.release[: len(floor.release)] == floor.release, f"{name} is not the floor"
+
+
+def test_only_spark_needs_an_older_python() -> None:
+    project = PROJECT["project"]
+    assert project["requires-python"] == ">=3.11"
+    newer = {"python_version": "3.14"}
+    for extra, requirements in EXTRAS.items():
+        for requirement in map(Requirement, requirements):
+            left_out = requirement.marker is not None and not requirement.marker.evaluate(newer)
+            assert left_out or extra != "spark", requirement
+            assert not left_out or extra in {"spark", "dev"}, requirement
+    named = {one.rpartition(" ")[2] for one in project["classifiers"] if " :: 3." in one}
+    assert named == {"3.11", "3.12", "3.13"}  # those on which the tests have run
+
+
+def test_the_version_is_written_once() -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).name == "__init__.py"
+
+
+def test_the_folders_that_other_versions_leave_out_exist() -> None:
+    assert all((ROOT / "tests" / name).is_dir() for name in other_versions.LEFT_OUT)
+    assert "make test-ci" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def test_commands_to_install_name_existing_extras() -> None:
@@ -57,4 +107,4 @@ def test_commands_to_install_name_existing_extras() -> None:
 
 def test_the_readme_lists_the_extras_of_users() -> None:
     (listed,) = re.findall(r"is an extra:(.*?)\.\s", text(ROOT / "README.md"), re.DOTALL)
-    assert {*re.findall(r"`(\w+)`", listed)} == EXTRAS.keys() - {"dev"}
+    assert {*re.findall(r"`(\w+)`", listed)} == EXTRAS.keys() - {"test", "dev"}

@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from sunshower import Records, Spout, Topology
-from sunshower.cli import app
+from sunshower.cli import make_app
 from sunshower.config import LIMITS
 from sunshower.errors import SunshowerError
 from sunshower.kafka import KafkaOpaque, KafkaSpout, KafkaTransactional, Received
@@ -57,6 +57,10 @@ ELSEWHERE: Mapping[str, str] = {
     "datetime(2100, 1, 1, tzinfo=UTC)": "of the standard library",
     ".date": "a method of datetime",
     ".timetz": "a method of datetime",
+    "value.astype('timedelta64[us]')": "a method of NumPy",
+    ".item": "a method of NumPy",
+    "value.to_pytimedelta()": "a method of pandas",
+    "value.total_seconds()": "a method of timedelta",
     "format_type(kind, length)": "a function of PostgreSQL",
     "redis.call('HGET', KEYS[1], 'word')": "a script of Redis",
     "redis.call('HLEN', KEYS[2])": "a script of Redis",
@@ -178,7 +182,7 @@ def all_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
         yield from all_commands(one, (*path, name))
 
 
-COMMANDS = dict(all_commands(typer.main.get_command(app)))
+COMMANDS = dict(all_commands(typer.main.get_command(make_app())))
 
 
 def why_no_command(code: str) -> str | None:

@@ -36,7 +36,9 @@ def sqlite_error(code: int | None, text: str = "a text of SQLite") -> sqlite3.Er
 def locked_error() -> sqlite3.Error:
     """Return the error that SQLite raises for a locked database."""
     name = "file:locked?mode=memory&cache=shared"
-    owner, other = (sqlite3.connect(name, 0.0, uri=True, isolation_level=None) for _ in range(2))
+    owner, other = (
+        sqlite3.connect(name, timeout=0.0, uri=True, isolation_level=None) for _ in range(2)
+    )
     owner.execute("BEGIN IMMEDIATE")
     with pytest.raises(sqlite3.OperationalError) as raised:
         other.execute("BEGIN IMMEDIATE")

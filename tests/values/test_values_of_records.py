@@ -508,7 +508,8 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
     found = parquet_records("1.parquet", data, record_reader(kind))
     assert annotated.is_same(found, rows), found
     table = parquet.read_table(pa.BufferReader(data))
-    assert annotated.plain(table.to_pylist(maps_as_pydicts="strict")) == annotated.plain(rows)
+    if int(pa.__version__.split(".")[0]) >= 20:
+        assert annotated.plain(table.to_pylist(maps_as_pydicts="strict")) == annotated.plain(rows)
     for row in rows:  # what is in a batch does not decide on the columns
         assert writer.encode([row]).schema == table.schema.remove_metadata()
 

@@ -98,13 +98,13 @@ def runs(prepared_runs: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A Chromium of this machine. Without one the test is skipped, unless SUNSHOWER_BROWSER=1."""
+    """A Chromium of this machine. Without one the test is skipped, unless BROWSER_TESTS=1."""
     from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         why = "there is no Chromium on PATH: install Debian's package chromium"
-        if os.environ.get("SUNSHOWER_BROWSER") == "1":
+        if os.environ.get("BROWSER_TESTS") == "1":
             pytest.fail(why)
         pytest.skip(why)
     with sync_playwright() as playwright:

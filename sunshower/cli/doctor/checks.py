@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ from pathlib import Path
 
 from sunshower.cli.doctor.packages import Package, packages
 from sunshower.errors import ClusterError, SparkMissing
-from sunshower.installed import install_command, java_home
+from sunshower.installed import PYTHON, install_command, java_home, runs_on
 
 GIB = 1 << 30
+_PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
@@ -56,19 +56,24 @@ class Machine:
 
 def all_checks(*, start: bool = False) -> list[Check]:
     """Make all checks; with `start`, start a local Ray, too."""
-    checks = [check_python(sys.version_info[:3])]
+    checks = python_checks(PYTHON)
     checks += [package_check(package) for package in packages()]
     checks += machine_checks(machine_facts())
     return [*checks, start_check()] if start else checks
 
 
-def check_python(version: tuple[int, ...]) -> Check:
-    """Check for 3.11 or 3.12, which RayDP, PySpark 3.5 and Ray support together."""
+def python_checks(version: tuple[int, ...]) -> list[Check]:
+    """Check for 3.11 or newer, and that each extra has packages for it."""
     found = ".".join(map(str, version))
-    if (3, 11) <= version[:2] <= (3, 12):
-        return Check("core", "Python", Severity.FINE, found)
-    remedy = "install Python 3.11 or 3.12, then: make setup PYTHON=python3.12"
-    return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11 or 3.12", remedy)
+    if version[:2] < _PYTHONS[0]:
+        remedy = "install Python 3.11 or newer, then: make setup PYTHON=python3.12"
+        return [Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11 or newer", remedy)]
+    newer = ", tested with 3.11 to 3.13" if version[:2] > _PYTHONS[1] else ""
+    checks = [Check("core", "Python", Severity.FINE, found + newer)]
+    if not runs_on(version, "spark"):
+        text, remedy = f"{found}, not 3.11 or 3.12", install_command("spark")
+        checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
+    return checks
 
 
 def package_check(package: Package) -> Check:

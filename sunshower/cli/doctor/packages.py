@@ -43,7 +43,7 @@ def packages() -> list[Package]:
             pins.get(canonicalize_name(one.name)),
         )
         for one, extra in requirements()
-        if one.name != "sunshower" and extra not in {"dev", "all"}
+        if one.name != "sunshower" and extra not in {"test", "dev", "all"}
     ]
 
 

@@ -76,11 +76,24 @@ class TopologySource:
     ) -> None:
         """`clock`: Unix time, in seconds. `kafka`: settings of the client that reads topics with
         dead letters, added to those of a topology."""
-        self._names = names
+        self._names, self._clock = names, clock
         self._look = FreshOverviews(look, clock)
+        self.is_frozen = False  # the topologies have ended
         self._kafka = kafka or {}
         self._replays = ReplaysByTopology(clock)
         self._reads = threading.Lock()  # files and topics are read by one request at a time
+
+    def freeze(self, overviews: Mapping[str, Overview]) -> None:
+        """Show these from now on, as of now: the topologies have ended. A name that is not there
+        has no overview."""
+        at_s = self._clock()
+
+        def look(name: str) -> Overview:
+            if name not in overviews:
+                raise ClusterError(f"{name!r} ended before it could be asked")
+            return overviews[name]
+
+        self._look, self.is_frozen = FreshOverviews(look, lambda: at_s), True
 
     def topologies(self) -> list[Facts]:
         """A summary of each topology, sorted by name."""
@@ -190,15 +203,17 @@ class RaySource(TopologySource):
         self._end = end
 
     def _recorded(self, name: str, root: str | None) -> Traces:
-        return self._find(name).traces(root)
+        return NO_TRACES if self.is_frozen else self._find(name).traces(root)
 
     def _ask(self, name: str) -> Ask:
-        return ask_of(self._find(name))
+        return super()._ask(name) if self.is_frozen else ask_of(self._find(name))
 
     def actions(self) -> list[str]:
-        return ["activate", "deactivate", "rebalance", self._end]
+        return [] if self.is_frozen else ["activate", "deactivate", "rebalance", self._end]
 
     def act(self, name: str, action: str, workers: int | None) -> str:
+        if self.is_frozen:
+            return super().act(name, action, workers)
         run = self._find(name)
         try:
             match action:

@@ -13,6 +13,8 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
+from sunshower.errors import forget_signals, noting
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -25,6 +27,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._deferred = False
         self.requested = False  # an orderly end was requested
+        self.signal: int | None = None  # by this signal
         # Not a threading.Event: `set` in a signal handler blocks for ever if it interrupts `wait`
         # while that holds the Event's lock. SimpleQueue.put is reentrant (Python's queue module).
         self._wakes = SimpleQueue[None]()
@@ -60,15 +63,17 @@ class Interrupts:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        forget_signals()
 
     def _install(self) -> None:
+        handle = noting(self._handle)  # what it raises is no error of user code
         for number in self._before:
-            signal.signal(number, self._handle)
+            signal.signal(number, handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self.requested:
             return
         if not self._deferred or self.requested or number == signal.SIGQUIT:
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self.signal = True, number
         self._wakes.put(None)

@@ -14,12 +14,14 @@ from importlib import import_module, metadata
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
-from sunshower.experiments.experiment import Experiment
 from sunshower.topologies.programs.program_modules import is_library
 from sunshower.topologies.topology import Topology
+
+if TYPE_CHECKING:
+    from sunshower.experiments.experiment import Experiment
 
 T = TypeVar("T")
 _loaded: dict[str, ModuleType] = {}  # the modules of the last file, which another one may have, too
@@ -59,6 +61,8 @@ def load(target: str, command: str = "run word_count.py", folder: Path | None = 
 
 def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
     """Import the file that `target` names, and find the experiment in it."""
+    from sunshower.experiments.experiment import Experiment
+
     example = "experiment = Experiment(name=…, topology=…, plan=…, checkers=…)"
     command = "experiment run kill_a_bolt.py"
     return _load(target, LoadKind(Experiment, "experiment", "experiments", command, example))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypedDict
 
+from sunshower.errors import user_errors
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.partitions.ports import Partition
@@ -97,7 +98,7 @@ class Translator:
                 self.decoder(run.partition.topic, name)
         try:
             return self._all(batch), self._typed or self._translate is not None
-        except Exception:  # decode one by one to find the messages that fail
+        except user_errors():  # decode one by one to find the messages that fail
             return [self._one(MessageBatch.of([message])) for message in batch.messages], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
@@ -109,7 +110,7 @@ class Translator:
     def _one(self, batch: MessageBatch) -> Any:
         try:
             return self._all(batch)[0]
-        except Exception as error:
+        except user_errors() as error:
             if is_unavailable(error):
                 raise
             kind = type(error).__qualname__

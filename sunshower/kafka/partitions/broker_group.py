@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
+from sunshower.errors import user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.ports import SETTLES_S, Directory, RebalanceListener
@@ -45,7 +46,7 @@ class BrokerGroup:
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
         self._owner: RebalanceListener | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._assigned_s = inf  # when the group assigned partitions last; inf: it divides them now
 
     @property
@@ -91,7 +92,7 @@ class BrokerGroup:
             return
         try:
             self._owner.assigned(ours(partitions))
-        except Exception as error:
+        except user_errors() as error:
             self._error = error
 
     def _revoked(self, client: Any, partitions: list[Any]) -> None:
@@ -108,5 +109,5 @@ class BrokerGroup:
             return
         try:
             self._owner.revoked(ours(partitions), lost=lost)
-        except Exception as error:
+        except user_errors() as error:
             self._error = error

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic, user_errors
 from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
 from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
 from sunshower.records import Part, Schema
@@ -192,7 +192,7 @@ class KafkaBolt(SendingBolt):
     def _compose_again(self, number: int) -> bool:
         try:
             message = self._compose(self._open[number].record)
-        except Exception:  # of a user's function, which has succeeded once
+        except user_errors():  # of a user's function, which has succeeded once
             return False
         self._waiting.append((number, message))
         return True

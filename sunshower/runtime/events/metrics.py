@@ -139,8 +139,8 @@ def _less(now: Mapping[K, int], before: Mapping[K, int]) -> Mapping[K, int]:
 class EventTime:
     """How far a task is in event time, in the unit of its field; of datetimes, Unix seconds."""
 
-    watermark: float  # spouts: all records before it are processed; windows: those before it have
-    # ended; -inf: none yet, inf: all
+    watermark: float  # spouts: all records before it are processed; sources of batches: are read;
+    # windows: those before it have ended; -inf: none yet, inf: all
     newest: float = -inf  # spouts: the highest one emitted
     spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
     holds: str = ""  # spouts: what the watermark waits for; "": nothing, or not for long

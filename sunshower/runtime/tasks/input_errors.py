@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.errors import SunshowerError, TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
@@ -97,5 +97,5 @@ def _are_equal(one: Any, other: Any) -> bool:
     """Whether two records are equal, as two emits of one message are."""
     try:
         return one is other or bool(one == other)
-    except Exception:  # __eq__ of a user's class may raise anything
+    except user_errors():  # __eq__ of a user's class may raise anything
         return False

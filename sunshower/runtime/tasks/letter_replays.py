@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import BadEmit, RequestRefused
+from sunshower.errors import BadEmit, RequestRefused, user_errors
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.letter_values import LetterValues
 from sunshower.runtime.tasks.spouts.retry_queue import (
@@ -172,7 +172,7 @@ class LetterReplays(SpoutSource):
         letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields if name in fields})
         try:
             record = self._record(letter)
-        except Exception as error:  # of a default_factory, too
+        except user_errors() as error:  # of a default_factory, too
             raise RequestRefused(
                 f"the letter of message {letter.message_id!r:.200} of spout {spout!r} cannot be "
                 f"emitted again: {message_of(error)}"

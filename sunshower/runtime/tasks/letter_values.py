@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from sunshower.codec import Codec
-from sunshower.errors import BadEmit, Unserialisable
+from sunshower.errors import BadEmit, Unserialisable, user_errors
 from sunshower.field_types import hints_of, is_record
 from sunshower.record_reader import field_readers
 from sunshower.records import Schema, record_class
@@ -83,7 +83,7 @@ class LetterValues:
                 return False
             found = self._by_annotation(name, as_json, is_text=written is not value)
             return self._codec.encode(found) == self._codec.encode(value)
-        except Exception:  # whatever the letter has cannot be read back
+        except user_errors():  # whatever the letter has cannot be read back
             return False
 
     def read(self, letter: DeadLetter) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def readable(value: Any) -> Any:
         else:
             plain = for_json(value)
         json.dumps(plain)  # before `carried`, which describes what is within
-    except (Exception, SystemExit):  # of a record that is not complete, too
+    except user_errors():  # of a record that is not complete, too
         return value
     return plain if carried(plain, _WHOLE) is plain else value
 

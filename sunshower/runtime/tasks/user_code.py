@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
+from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure, clip_texts
 from sunshower.outages import is_unavailable
 from sunshower.runtime.plan import Task
@@ -17,7 +17,6 @@ from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, message_of
 T = TypeVar("T")
 
 _TEXTS = {"text": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
-RAISED = (Exception, SystemExit)  # errors of user code; `sys.exit()` is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
         return call()
     except (Raised, TopologyFailed):
         raise
-    except RAISED as error:
+    except user_errors() as error:
         raise as_raised(task, what, error) from error
 
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
 from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MIX = 0x9E3779B97F4A7C15
 _EDGE_MAX = (1 << 64) - 1
@@ -181,7 +183,13 @@ def join(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     first, parts = batches[0], [batch.records for batch in batches]
-    records = pa.concat_tables(parts) if first.is_table else list(chain.from_iterable(parts))
+    records: Any
+    if first.is_table:
+        import pyarrow as pa
+
+        records = pa.concat_tables(parts)
+    else:
+        records = list(chain.from_iterable(parts))
     roots = np.concatenate([batch.roots for batch in batches])
     edges = np.concatenate([batch.edges for batch in batches])
     if first.shared:

@@ -19,19 +19,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.codec import Codec
-from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
 from sunshower.texts import describe_error, message_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS, _COLUMNS = 0, 1
 _SHARED, _ALONE = 2, 4
@@ -111,7 +113,7 @@ def decode(
             alone = (batch.only(index).roots for index in count())
             note = partial(notes.note, target)
             batch.records = _decode_records(kind, records, stream, map(note, alone))
-    except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
+    except user_errors() as error:  # whatever the constructor of a record, or a dict's key, raises
         return Frame(target, seq, batch, describe_error(error))
     if not _fits(batch):
         raise CorruptPacket("the records of a frame do not fit its roots")
@@ -121,6 +123,8 @@ def decode(
 def _check_offsets(table: pa.Table) -> None:
     """Raise pa.ArrowInvalid for offsets outside of the memory of their column. It takes 1 ns for
     each text, and 8 ns with a check of its UTF-8, which is made when the text is read."""
+    import pyarrow as pa
+
     for column in table.itercolumns():
         for chunk in column.chunks:
             plain = chunk.view(pa.binary()) if chunk.type == pa.string() else chunk
@@ -174,6 +178,8 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
     schema, codec = stream.spec.schema, _codec_of(stream.classes)
     try:
         if batch.is_table:
+            import pyarrow as pa
+
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.records.schema) as writer:
                 writer.write_table(batch.records)
@@ -182,7 +188,7 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
         if len(values) != len(schema.fields) * len(batch):
             raise ValueError(f"a record has not the fields {schema.name}")
         return _ROWS, codec.encode(values)
-    except Exception as error:  # whatever a property of a record raises
+    except user_errors() as error:  # whatever a property of a record raises
         where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
@@ -209,6 +215,8 @@ def _decode_records(
     """`notes`: each step notes the next record, before it is built alone."""
     schema = stream.spec.schema
     if kind == _COLUMNS:
+        import pyarrow as pa
+
         table = pa.ipc.open_stream(records).read_all()
         _check_offsets(table)
         if tuple(table.column_names) != tuple(schema.fields):

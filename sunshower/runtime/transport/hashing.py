@@ -7,16 +7,18 @@ from dataclasses import is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
 from sunshower.records import key_of
 from sunshower.scalars import SCALARS, as_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _KEYS_MAX = 1 << 16
 
@@ -128,6 +130,7 @@ class ColumnKeys:
 
     def find(self, column: pa.Array) -> NDArray[np.uint16]:
         """Return the task index of each key, shape (len(column),)."""
+        import pyarrow as pa
         import pyarrow.compute as pc  # a slow import that few workers need
 
         if pa.types.is_dictionary(column.type):  # Arrow looks up values only
@@ -142,6 +145,8 @@ class ColumnKeys:
         return indices
 
     def _learn(self, keys: pa.Array) -> None:
+        import pyarrow as pa
+
         found = np.fromiter(map(self._table.find, keys.to_pylist()), np.uint16, len(keys))
         self._known = pa.concat_arrays([self._known, keys])
         self._indices = np.concatenate([self._indices, found])

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel, RemoteChannel
@@ -285,7 +284,7 @@ class OutputStreams:
         """Return the shares for each route, or the exception that a grouping raised."""
         try:
             return [route.router.shares(records, count) for route in output_stream.routes]
-        except RAISED as error:
+        except user_errors() as error:
             return error
 
     def _send_singly(

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
@@ -205,6 +204,8 @@ class _ByKey:
         return _by_target(chosen, self._targets)
 
     def _choose_columns(self, table: Any) -> NDArray[Any]:
+        import pyarrow as pa
+
         if len(self._fields) == 1:
             with contextlib.suppress(pa.ArrowNotImplementedError):  # keys that Arrow cannot hash
                 return self._column.find(table[self._fields[0]].combine_chunks())

@@ -13,7 +13,7 @@ from typing import Any
 
 from sunshower.arguments import Rule
 from sunshower.errors import SparkMissing
-from sunshower.installed import check_packages, java_home
+from sunshower.installed import check_packages, check_python, java_home
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -117,9 +117,15 @@ def with_jars(jars: Sequence[str]) -> dict[str, str]:
     return settings
 
 
+def check_spark_python() -> None:
+    """Raise SparkMissing on a Python for which PySpark 3.5 and RayDP have no release."""
+    check_python("spark", "a Spark step", error=SparkMissing)
+
+
 def prepare(*packages: str) -> dict[str, str]:
     """Set and return the environment variables that Spark's processes read. Raises SparkMissing if
-    Java or one of `packages` is missing."""
+    Java or one of `packages` is missing, or has no release for this Python."""
+    check_spark_python()
     check_packages("spark", "which runs batches", *packages, error=SparkMissing)
     found = {
         "JAVA_HOME": str(spark_java()),

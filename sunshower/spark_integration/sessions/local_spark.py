@@ -18,6 +18,7 @@ from sunshower.spark_integration.sessions.driver_session import DriverSession, e
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
+    check_spark_python,
     prepare,
     with_jars,
 )
@@ -43,7 +44,9 @@ class LocalSpark:
         object.__setattr__(self, "settings", protected(self.settings))
 
     def open(self) -> LocalGateway:
-        """A gateway to this process's session. Raises ConfigError if that has other settings."""
+        """A gateway to this process's session. Raises ConfigError if that has other settings,
+        SparkMissing on a Python without PySpark."""
+        check_spark_python()
         return LocalGateway(self)
 
 

@@ -14,9 +14,10 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
@@ -267,6 +268,11 @@ class _OfField(CombinerAggregator[Any, Any]):
         return self._get(record)
 
 
+def _is_duration(kind: Any) -> bool:
+    """Whether this is timedelta, or timedelta | None."""
+    return kind is timedelta or {*get_args(kind)} == {timedelta, type(None)}
+
+
 def _by_group(keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, list[Any]]:
     groups: defaultdict[Any, list[Any]] = defaultdict(list)
     for key, value in zip(keys, values, strict=False):
@@ -286,10 +292,18 @@ class sum_(_OfField):  # noqa: N801
     It is the exact sum, rounded once, so it depends neither on the order of the rows nor on the
     tasks that they were in. None is passed over; of nothing but None it is None, of no rows 0. With
     NaN it is NaN, and so is inf - inf. Ints and bools make an int, with floats a float; Decimals
-    and ints a Decimal, with floats a float. A sum of floats that has more digits than a float is
-    kept in a state as a list of floats, whose sum it is. Raises BadEmit for values that are no
-    numbers.
+    and ints a Decimal, with floats a float; timedeltas a timedelta, of no rows of a field that is
+    annotated as one timedelta(0). A sum of floats that has more digits than a float is
+    kept in a state as a list of floats, whose sum it is. Raises BadEmit for other values, and for
+    timedeltas among numbers.
     """
+
+    _zero: Sum = 0
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        bound = super().bind(schema, where)
+        bound._zero = timedelta() if _is_duration(schema.kind(self.field)) else 0
+        return bound
 
     def init(self, record: Any) -> Sum:
         return total([self._get(record)], self._where)
@@ -300,7 +314,7 @@ class sum_(_OfField):  # noqa: N801
         return add(first, second, self._where)
 
     def zero(self) -> Sum:
-        return 0
+        return self._zero
 
     def result(self, value: Sum) -> Any:
         return number(value)
@@ -385,6 +399,8 @@ class average(_OfField):  # noqa: N801
     state keeps [the sum as `sum_` does, number of values]."""
 
     def kinds(self, schema: Schema) -> tuple[Any, ...]:
+        if _is_duration(schema.kind(self.field)):
+            return (timedelta | None,)
         return (float | Decimal | None,)
 
     def init(self, record: Any) -> list[Any]:

@@ -8,11 +8,12 @@ written once, and the results leave for the next stages.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
@@ -119,7 +120,7 @@ class OperatorBolt(Bolt[Any, Any]):
             else:
                 self.expand = _composed(self._steps)
         except BaseException:
-            with suppress(Exception):  # what has failed first says whether there is an outage
+            with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
             raise
 

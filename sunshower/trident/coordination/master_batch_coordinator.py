@@ -84,6 +84,11 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         self._quiet_until_s = 0.0
         self._windows_wait = False  # there are no more rows, and windows do not know it yet
 
+    @property
+    def continues(self) -> bool:
+        """Whether a former run may have stored progress, from which this one goes on."""
+        return bool(getattr(self._plan.store, "continues", True))
+
     def open(self, context: Context) -> None:
         """Open the stores and start a new epoch. Raises Unavailable during an outage."""
         plan, self._context, self._clock = self._plan, context, context.clock

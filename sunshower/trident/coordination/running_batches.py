@@ -7,10 +7,11 @@ length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from sunshower.errors import user_errors_suppressed
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
@@ -47,7 +48,7 @@ class Operators:
                 node.operator.prepare(context)
                 self._prepared += 1
         except BaseException:
-            with suppress(Exception):  # what has failed first says whether there is an outage
+            with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
             raise
 

@@ -25,6 +25,11 @@ class InSqlite(SqliteFile):
 
     instead = "give InZooKeeper"
 
+    @property
+    def continues(self) -> bool:
+        """Whether there may be progress of a former run."""
+        return self.path.exists()
+
     def __call__(self) -> Tree:
         from sunshower.state.sqlite_tree import SqliteTree
 
@@ -49,6 +54,11 @@ class InMemory:
 
     def __post_init__(self) -> None:
         check_all(self, {}, "InMemory: ")
+
+    @property
+    def continues(self) -> bool:
+        """Whether there is progress of a former run of this process."""
+        return bool(self.forest.nodes)
 
     def __call__(self) -> Tree:
         return MemoryTree(self.forest)

@@ -24,6 +24,7 @@ from sunshower.errors import (
     StaleAttempt,
     TopologyError,
     WrongVersion,
+    user_errors,
 )
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.shared_collector import SharedCollector
@@ -367,7 +368,7 @@ class _Emitter(Emitter):
         """Call `ack` or `fail` of the spout; log what it raises, since that concerns no batch."""
         try:
             report(*about)
-        except Exception:
+        except user_errors():
             _LOG.exception("%s of %s", report.__name__, type(self._spout).__name__)
 
     def _store_end(self, txid: int) -> None:

@@ -26,6 +26,8 @@ from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
     Time,
     TimeReader,
+    as_float,
+    exact,
     highest,
     lowest,
     times_or_inf,
@@ -33,9 +35,11 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.watermarks import (
     GAP_S,
-    IDLE_S,
+    HOLDS_S,
     PartitionTime,
     all_ahead,
+    are_all_ahead,
+    only_ahead,
     passed_over,
 )
 from sunshower.trident.coordination.attempts import SourceTime
@@ -92,12 +96,14 @@ class ReachedTimes:
         self.ahead = 0  # how many rows were too far ahead of the clock
         self._ahead: dict[str, int] = {}  # partition → how many of its new rows are
         self._gap_s = max(GAP_S, 2 * interval_s)
+        self._recent_s = max(HOLDS_S, 2 * interval_s)
+        self._since_s = clock.now()
         self._clocks: dict[str, PartitionTime] = {}  # since when partitions have no rows
         self._at: dict[str, PartitionAt] = {}
         self._is_known = True  # the time of each partition
         self._ended: Time = -inf  # the highest time of partitions that are read to their end
         self.current = 1  # all batches before were committed when this one was ordered
-        self._begun_s = 0.0  # when the fetch for this batch began
+        self._begun_s = self._since_s  # when the fetch for this batch began
         self._anew: Collection[str] = ()  # as Room.anew
         self._rows: dict[str, Time] = {}  # partition with rows → their highest time
         self._ends: Mapping[str, float] = {}  # partition → when a fetch began that found its end
@@ -109,7 +115,8 @@ class ReachedTimes:
 
     def begin_fetch(self, room: Room) -> int:
         """The source is about to be asked for new rows. Returns where they begin in `room`."""
-        self._begun_s, self._rows, self._ends = self._clock.now(), {}, {}
+        self._begun_s = self._clock.now()
+        self._rows, self._ends = {}, {}
         self._ahead = {}
         room.partition = None
         return len(room.parts)
@@ -215,15 +222,30 @@ class ReachedTimes:
 
     @property
     def event_time(self) -> EventTime:
-        """What users should know of times that are too far ahead of the clock."""
+        """What users should know: what windows wait for, and times too far ahead of the clock."""
         now, limit = self._clock.now(), self._limit.text
-        only = {name: clock.only_ahead_s(now) for name, clock in self._clocks.items()}
-        only = {name: for_s for name, for_s in only.items() if for_s >= IDLE_S}
-        others = (clock for name, clock in self._clocks.items() if name not in only)
-        if only and all(clock.is_idle for clock in others):
-            return EventTime(-inf, holds=all_ahead(limit), all_ahead=True)
-        lines = (passed_over(name, limit, for_s) for name, for_s in only.items())
-        return EventTime(-inf, ahead=" and ".join(lines))
+        active = {name: at.reached for name, at in self._at.items() if not at.idle}
+        has_read = bool(self._at) or self._ended != -inf
+        watermark = as_float(lowest(active.values(), default=inf if has_read else -inf))
+        newest = as_float(self._newest) if self._is_known else -inf
+        if are_all_ahead(self._clocks, now):
+            return EventTime(watermark, newest, holds=all_ahead(limit), all_ahead=True)
+        passed = only_ahead(self._clocks, now).items()
+        ahead = " and ".join(passed_over(name, limit, for_s) for name, for_s in passed)
+        return EventTime(watermark, newest, holds=self._holds(active, now), ahead=ahead)
+
+    def _holds(self, active: Mapping[str, Time], now: float) -> str:
+        """What windows wait for, for users; "" if that is not worth a line."""
+        if _INCOMPLETE in active:
+            return "the last batch could not be read completely"
+        if not active:
+            return ""
+        if (since_s := now - self._begun_s) >= self._recent_s:
+            return f"no batch has been read for {since_s:.0f} s"
+        slowest = min(active, key=lambda name: exact(active[name]))
+        if (clock := self._clocks.get(slowest)) is None:
+            return ""
+        return clock.holds(slowest, self._since_s, now, self._recent_s, is_held=False)
 
     def _times(self, name: str, rows: Sequence[Any]) -> list[Time]:
         """The event times of new rows; inf for one that has none, or is too far ahead of the clock.

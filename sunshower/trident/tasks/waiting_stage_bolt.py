@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sunshower.errors import Unavailable
-from sunshower.runtime.tasks.user_code import RAISED
+from sunshower.errors import Unavailable, user_errors
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.tasks.stage_bolt import StageBolt, TaskBatch
@@ -55,7 +54,7 @@ class WaitingStageBolt(StageBolt):
         try:
             self._operators.use(batch.operators)
             self._advance(batch, batch.held[0], out)
-        except RAISED as error:
+        except user_errors() as error:
             self._sender.discard()
             for tuple in batch.held:
                 out.fail(tuple, error)

@@ -257,8 +257,8 @@ def test_what_looks_like_a_mark_is_no_mark_in_a_letter_without_marks() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [bytes(1 << 23), {"a" * (1 << 24)}, Part("a"), [Part("a")], ["\ud800", (1,)]],
-    ids=["8 MiB", "set of 16 MiB", "dataclass", "list of dataclasses", "surrogate in a tuple"],
+    [bytes(1 << 23), {"a" * (1 << 24)}, Part("a"), [Part("a")]],
+    ids=["8 MiB", "set of 16 MiB", "dataclass", "list of dataclasses"],
 )
 def test_a_value_that_the_letter_has_only_as_text_is_not_replayed(value: Any) -> None:
     letter = dead_letter_of(Loose(POISON, value))

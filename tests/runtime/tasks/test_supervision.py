@@ -137,8 +137,8 @@ def test_story_of_an_exception_says_what_to_do_and_has_the_traceback() -> None:
     assert "in broken" in story
 
 
-def test_interrupts_and_memory_errors_are_not_errors_of_the_task() -> None:
-    with pytest.raises(KeyboardInterrupt):
+def test_a_memory_error_is_not_an_error_of_the_task_but_an_interrupt_of_user_code_is() -> None:
+    with pytest.raises(Raised, match=r"ack of count\[1\] raised KeyboardInterrupt"):
         guard(TASK, "ack", lambda: broken(KeyboardInterrupt()))
     with pytest.raises(TopologyFailed, match=r"ack of count\[1\] raised MemoryError"):
         guard(TASK, "ack", lambda: broken(MemoryError()))

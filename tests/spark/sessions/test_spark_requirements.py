@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sunshower import installed
 from sunshower.errors import (
     ConfigError,
     SparkLost,
@@ -78,9 +79,24 @@ def test_an_invalid_place_is_refused_where_it_is_declared(wrong: Callable[[], ob
         wrong()
 
 
+@pytest.mark.parametrize("version", [(3, 13, 0), (3, 14, 2)])
+def test_a_python_without_pyspark_is_named_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(installed, "PYTHON", version)
+    this = ".".join(map(str, version))
+    for start in (LocalSpark().open, lambda: prepare("pyspark")):
+        with pytest.raises(SparkMissing, match=f"needs Python 3.11 or 3.12, and this is.*{this}"):
+            start()
+    with pytest.raises(SparkMissing, match=re.escape(install_command("spark"))):
+        prepare("raydp", "pyspark")
+    assert "python3.12" in install_command("spark")
+
+
 def test_the_error_for_a_missing_package_has_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 12, 1))
     command = re.escape(install_command("spark"))
     with pytest.raises(SparkMissing, match=rf"no_such_spark, .*, is missing: {command}"):
         prepare("no_such_spark")
@@ -91,6 +107,7 @@ def test_the_error_for_a_missing_package_has_the_install_command(
 
 
 def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.touch(mode=0o755)
@@ -100,7 +117,8 @@ def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert prepare()["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_a_process_has_one_local_session() -> None:
+def test_a_process_has_one_local_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "PYTHON", (3, 11, 2))
     one = LocalSpark(cores=1).open()
     same = LocalSpark(cores=1).open()
     with pytest.raises(ConfigError, match="one session alone"):

@@ -258,7 +258,8 @@ def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
 
 def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "clicks.db")
-    clicks = [*CLICKS[:150], Click("\ud800", 1), *CLICKS[150:]]
+    no_key: Any = 1j
+    clicks = [*CLICKS[:150], Click(no_key, 1), *CLICKS[150:]]
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
     done = run(click_topology(lambda c: c.process(number, state=state), clicks, retry))
     assert done.snapshot.component("clicks").dead == 1

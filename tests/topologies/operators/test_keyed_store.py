@@ -206,7 +206,7 @@ def test_values_are_copied(factory: StateFactory | None) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("value", ["\ud800", [{"a": "\ud800"}], print, {1: object()}])
+@pytest.mark.parametrize("value", [print, [{"a": print}], {1: object()}])
 def test_a_value_that_cannot_be_stored_changes_nothing(value: Any) -> None:
     store = open_store(MemoryState())
     store.put("a", 1)

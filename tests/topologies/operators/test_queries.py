@@ -193,5 +193,5 @@ def test_a_key_that_cannot_be_stored_is_refused(cluster: SimCluster, tmp_path: P
     topology, sales = declare_sales()
     sales.group_by("shop").process(last, state=SqliteState(tmp_path / "last.db"))
     run = run_until_processed(cluster, topology)
-    with pytest.raises(ClusterError, match="no such key can be in 'last'"):
-        run.query("last", "\ud800")
+    with pytest.raises(ClusterError, match="cannot be a key of 'last'"):
+        run.query("last", 1j)

@@ -20,23 +20,13 @@ from sunshower.trident import (
 )
 from sunshower.trident.spouts.bounds import Room
 from tests.topologies.operators.windows.event_time_swarm import (
+    SETTINGS,
     WINDOW,
     Event,
     EventLog,
     EventProgram,
     relay,
 )
-
-SETTINGS: dict[str, Any] = {
-    "workers": 2,
-    "attempts_max": 10_000,
-    "peer_link_retry_s": 0.5,
-    "restart_backoff_s": 0.05,
-    "task_backoff_s": 0.05,
-    "deaths_max": 1_000,
-    "task_errors_max": 1_000,
-    "idle_poll_s": 0.5,
-}
 
 
 class _LogBatches:
@@ -113,7 +103,7 @@ class BatchProgram(EventProgram):
         about: Any = {
             "store": InMemory(),
             "max_batches": draw.choice((1, 1, 3)),
-            "interval_s": draw.choice((0.7, 1.5)),
+            "interval_s": draw.choice((1.0, 2.0)),
             "skip": Skip(attempts=10_000),
         }
         streams = []
@@ -121,7 +111,7 @@ class BatchProgram(EventProgram):
             zip(self.logs, self.tasks, self.kinds, strict=True)
         ):
             chance = Random(self.seed) if kind is Opaque else None
-            spout = kind(log, draw.choice((1, 4, 50)), chance)
+            spout = kind(log, draw.choice((2, 4, 50)), chance)
             given = {"parallelism": tasks, "group": "g", **(about if not number else {})}
             stream = batches(topology, f"in-{number}", spout, **given)
             if not number or draw.random() < 0.5:
@@ -144,7 +134,7 @@ class BatchProgram(EventProgram):
         windows.late.aggregate(collect("numbers"), state=self.late, name="too-late")
         return topology
 
-    def produce(self, now: float, step_s: float) -> None:
+    def produce(self, step: int) -> None:
         """Write the records of one step. Before a batch has an added partition, it gets none."""
         density = self.density
         self.density = {
@@ -152,7 +142,7 @@ class BatchProgram(EventProgram):
             for (source, part), one in density.items()
             if (source, part) in self.first or part in self.logs[source].found
         }
-        super().produce(now, step_s)
+        super().produce(step)
         self.density = density
 
 

@@ -7,14 +7,20 @@ import pickle
 import re
 import sqlite3
 import uuid
+from collections import Counter
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreachable, Unavailable
 from sunshower.installed import install_command
+from sunshower.records import key_of
 from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
@@ -25,7 +31,10 @@ from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.factories import KeptState, SqliteState
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
+from tests.runtime.field_values import exactly
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
+from tests.trident.states.test_texts import keys as plain_keys
+from tests.trident.states.test_texts import values as plain_values
 
 Make = Callable[[StateKind], KeptState]
 
@@ -101,6 +110,41 @@ def test_a_state_is_the_same_in_every_store(make: Make, kind: StateKind) -> None
     )
     with pytest.raises(StateMismatch, match=r"counts|parallelism"):
         factory.make(Place("words", "ignored", 0, 3))
+
+
+@every_store
+@pytest.mark.parametrize("kind", StateKind)
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pairs=st.lists(st.tuples(plain_keys, plain_values), min_size=1, max_size=5))
+def test_plain_values_under_plain_keys_come_back_from_every_store(
+    make: Make, kind: StateKind, pairs: list[tuple[Any, Any]]
+) -> None:
+    content = {key_of(key): value for key, value in [*pairs, *HOSTILE.items()]}
+    factory, place = make(kind), Place("words", "ignored", 0, 1)
+    state = factory.make(place)
+    last = state.last_attempt
+    attempt = Attempt(last.txid + 1 if last else 1, 0, 1)
+    state.begin_commit(attempt)
+    state.multi_put([*content], [*content.values()])
+    state.commit(attempt)
+    state.close()
+    again = factory.make(place)
+    found = again.multi_get([*content])
+    assert [exactly(one) for one in found] == [exactly(one) for one in content.values()]
+    stored = dict(again.items())
+    assert stored.keys() >= {key for key, value in content.items() if value is not None}
+    again.close()
+
+
+HOSTILE: dict[Any, Any] = {
+    "\ud800": {1: "\udfff", "\ud83d\ude00": (None, b"\x00")},
+    "\x00": Counter({("a", 1): 2, frozenset([1.5]): 3}),
+    ("\ud83d\ude00", 1): {"(dict)": [[1, 2]]},
+    "😀": {"(set)": {None: {date(2026, 1, 2): {Decimal("1.50")}}}},
+    None: {True: "\x00"},
+}
 
 
 def stored_in_sqlite(factory: Any, name: str) -> str:

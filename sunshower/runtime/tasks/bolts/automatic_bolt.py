@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
@@ -141,7 +141,7 @@ class AutomaticBoltTask(BoltTask):
         made, most = BatchOutputs(), self._piece_max
         try:
             made.outputs.extend(islice(current.rest, most))
-        except RAISED as error:
+        except user_errors() as error:
             made.failures[0] = self._judge(0, error, current.input.records)
             made.outputs.clear()
         if len(made.outputs) >= most:
@@ -200,7 +200,7 @@ class AutomaticBoltTask(BoltTask):
                     made_edges ^= self.output_streams.send_shared(stream, records, batch.anchors)
             except NotSent as refused:
                 failures[0] = no_way(self.task, refused.errors[0])
-            except RAISED as error:  # of `_by_stream`
+            except user_errors() as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
         self._end_batch(len(batch))
         self.settle(batch, made_edges, failures)
@@ -222,7 +222,7 @@ class AutomaticBoltTask(BoltTask):
         elif self._flushes:
             try:
                 self._call_flush()
-            except RAISED as error:
+            except user_errors() as error:
                 return self._judge_all(error, batch)
         return failures
 
@@ -245,7 +245,7 @@ class AutomaticBoltTask(BoltTask):
             produced = chain.from_iterable(begun)
             try:
                 outputs.extend(islice(produced, most - len(outputs)))
-            except RAISED as error:
+            except user_errors() as error:
                 index = len(starts) - 1
                 made.failures[index] = self._judge(index, error, records)
                 del outputs[starts[index] :]
@@ -282,7 +282,7 @@ class AutomaticBoltTask(BoltTask):
                     made.rest = None
                 if len(ends) < len(records):
                     raise RuntimeError(_STOPPED)
-            except RAISED as error:
+            except user_errors() as error:
                 made.rest = None
                 made.failures[len(ends)] = self._judge(len(ends), error, records)
                 del outputs[ends[-1] if ends else 0 :]
@@ -309,7 +309,7 @@ class AutomaticBoltTask(BoltTask):
                     for output in found if self._is_sink else ():
                         self._check_one(output)
                     made.outputs += found
-            except RAISED as raised:
+            except user_errors() as raised:
                 made.failures[index] = self._judge(index, raised, records)
             made.ends.append(len(made.outputs))
         return made
@@ -333,7 +333,7 @@ class AutomaticBoltTask(BoltTask):
                         self._check_one(output)
                 if not ended:
                     raise RuntimeError(_STOPPED)
-            except RAISED as error:
+            except user_errors() as error:
                 index = len(records) - length_hint(waiting) - 1
                 failures[index] = self._judge(index, error, records)
                 if self.errors.stops:

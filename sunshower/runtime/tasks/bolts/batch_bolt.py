@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.components import DEFAULT, Context, Derived
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class BatchBoltTask(BoltTask):
@@ -48,7 +50,7 @@ class BatchBoltTask(BoltTask):
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self._call_flush()
-        except RAISED as error:  # a table succeeds or fails as a whole
+        except user_errors() as error:  # a table succeeds or fails as a whole
             failures = self._judge_all(error, batch)
             self.settle(batch, np.zeros(len(batch), np.uint64), failures)
             return
@@ -61,6 +63,8 @@ class BatchBoltTask(BoltTask):
     def tick(self) -> None:
         rows: pa.Table | None = self.bolt.tick()
         if rows is not None:
+            import pyarrow as pa
+
             if not isinstance(rows, pa.Table):
                 kind = type(rows).__name__
                 raise BadEmit(

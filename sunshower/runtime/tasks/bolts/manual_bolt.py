@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import AlreadySettled, BadEmit
+from sunshower.errors import AlreadySettled, BadEmit, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
-from sunshower.runtime.tasks.user_code import RAISED, TaskError, no_way
+from sunshower.runtime.tasks.user_code import TaskError, no_way
 from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
 from sunshower.texts import describe
@@ -217,7 +217,7 @@ class ManualBoltTask(BoltTask):
             self._emits_left = self._emits_max
             try:
                 execute(tuple, self.collector)
-            except RAISED as error:
+            except user_errors() as error:
                 self.catch_up()
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
             if self.errors.stops or len(self._sender) >= most:
@@ -288,7 +288,7 @@ class ManualBoltTask(BoltTask):
         if self._flushes:
             try:
                 self._call_flush()
-            except RAISED as error:
+            except user_errors() as error:
                 if batch is not None:
                     failure = self._judge_all(error, batch)[0]
                 else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sunshower.errors import TopologyFailed
+from sunshower.errors import TopologyFailed, user_errors
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.value_copies import picture
@@ -41,5 +41,5 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
 def _picture(record: Any) -> bytes | None:
     try:
         return picture(record)
-    except Exception:  # __reduce__ and __getstate__ of a class that is no record may raise anything
+    except user_errors():  # of __reduce__ and __getstate__ of a class that is no record
         return None

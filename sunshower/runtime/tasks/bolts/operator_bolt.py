@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
-from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox
@@ -152,7 +152,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             try:
                 if self._raised is None:
                     self.bolt.add(some.outputs)
-            except RAISED as error:
+            except user_errors() as error:
                 self._raised = error
         return made
 
@@ -199,7 +199,7 @@ class OperatorBoltTask(AutomaticBoltTask):
                 edges = self.output_streams.send_shared(stream, records, anchors)
                 if anchors is not None:
                     made[good] ^= edges
-        except RAISED as error:
+        except user_errors() as error:
             if isinstance(error, NotSent):
                 judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
             else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
-from sunshower.runtime.tasks.user_code import RAISED
+from sunshower.errors import user_errors_suppressed
 
 # In memory the number is there; SQLite counts keys, 0.15 s for a million.
 _REST = 10_000  # how many times longer than the last count the time until the next is at least
@@ -27,7 +26,7 @@ class StateCount:
         begun = clock.now()
         if begun >= self._due_s:
             # The store may be away, which the task reports when it writes.
-            with suppress(*RAISED):
+            with user_errors_suppressed():
                 self._last = count()
             ended = clock.now()
             self._due_s = ended + _REST * (ended - begun)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
@@ -18,7 +18,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard, no_way
+from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
@@ -143,7 +143,7 @@ class NextTupleSource(SpoutSource):
                 next_tuple()
                 if len(emitted) == before:
                     break
-        except RAISED as error:
+        except user_errors() as error:
             self.error = as_raised(self._task, "next_tuple", error)
         finally:
             collector.leave()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.errors import user_errors
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
@@ -15,7 +16,7 @@ from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard
+from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 
@@ -79,7 +80,7 @@ class RecordsSource(SpoutSource):
         try:
             fresh.extend(islice(self._available(), room))
             self.has_read_first |= len(fresh) < room
-        except RAISED as error:
+        except user_errors() as error:
             self._fail_with(error)
         if not fresh:
             return fresh

@@ -19,10 +19,10 @@ from math import inf
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
+from sunshower.records import is_table
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.user_code import Raised
@@ -44,9 +44,12 @@ class Drawn:
 
     def only(self, which: NDArray[np.bool_]) -> Drawn:
         """Those records for which `which` is True."""
-        is_table = isinstance(self.records, pa.Table)
         payloads = list(compress(self.payloads, which))
-        records = self.records.filter(which) if is_table else list(compress(self.records, which))
+        records = (
+            self.records.filter(which)
+            if is_table(self.records)
+            else list(compress(self.records, which))
+        )
         return Drawn(self.numbers[which], records, payloads, self.count, self.has_more)
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, cast
 
 from sunshower.config import Config
+from sunshower.errors import user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
@@ -32,7 +33,7 @@ from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
-from sunshower.runtime.tasks.user_code import RAISED, TaskError, as_raised, guard
+from sunshower.runtime.tasks.user_code import TaskError, as_raised, guard
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import U64
@@ -426,7 +427,7 @@ class SpoutTask(Supervised):
                 for message_id in waiting:
                     self.spout.ack(message_id)
                 return
-            except RAISED as error:
+            except user_errors() as error:
                 self.supervision.note(as_raised(self.task, "ack", error))
 
     def _time_out(self, roots: U64, now: float, failure: Failure) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn
-from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.topologies.components import DEFAULT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +75,7 @@ class TablesSource(RecordsSource):
         """Up to `count` rows available now, all of one table."""
         try:
             table = self._rest if self._rest is not None else self._next_table()
-        except RAISED as error:
+        except user_errors() as error:
             self._fail_with(error)
             return []
         if table is None:
@@ -95,6 +96,8 @@ class TablesSource(RecordsSource):
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         if not isinstance(replays[0].payload, Piece):  # dead letters
             return super()._records_of(replays)
+        import pyarrow as pa
+
         return pa.concat_tables([replay.payload.row(replay.number) for replay in replays])
 
     def _stop_at_end(self) -> None:
@@ -107,6 +110,8 @@ class TablesSource(RecordsSource):
         table = None if self._host.exhausted else next(self._source, None)
         if table is None or not len(table):
             return None
+        import pyarrow as pa
+
         fields = self._host.output.schema(DEFAULT).fields
         if not isinstance(table, pa.Table) or tuple(table.column_names) != fields:
             names = getattr(table, "column_names", type(table).__name__)

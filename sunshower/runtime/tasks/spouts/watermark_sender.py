@@ -13,13 +13,12 @@ from math import inf
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from sunshower.clock import SystemClock
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
-from sunshower.records import Schema
+from sunshower.records import Schema, is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
@@ -44,9 +43,8 @@ from sunshower.topologies.operators.windows.event_times import (
     values_or_none,
 )
 from sunshower.topologies.operators.windows.watermarks import (
-    IDLE_S,
+    HOLDS_S,
     WATERMARKS,
-    PartitionTime,
     PartitionTimes,
     Watermark,
     all_ahead,
@@ -58,7 +56,6 @@ _LOG = logging.getLogger("sunshower")
 WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
-_HOLDS_S = 2.0  # status names what has held windows back for so long
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
 
@@ -181,7 +178,7 @@ class WatermarkSender:
         if stream not in self._fields:
             return MessageTimes([inf] * len(records))
         reader, limit = self._reader(stream, schema)
-        if isinstance(records, pa.Table):
+        if is_table(records):
             if self.function is None:
                 values = records.column(self._fields[stream].name).to_pylist()
             else:
@@ -360,7 +357,7 @@ class WatermarkSender:
     def _all_ahead(self) -> bool:
         """Whether all event times of the task are too far ahead of the clock."""
         has_ended = (self._mark or _NONE).ended or self.stops
-        return not has_ended and self._partitions.all_ahead(self._look_s)
+        return not has_ended and self._partitions.are_all_ahead(self._look_s)
 
     @property
     def _ahead_text(self) -> str:
@@ -385,7 +382,7 @@ class WatermarkSender:
             return f"the task waits for {kind}"
         if not owner.active:
             return "the topology is inactive"
-        if not self._complete and now - self._sent_s >= _HOLDS_S:
+        if not self._complete and now - self._sent_s >= HOLDS_S:
             return f"its last watermark has not been processed for {now - self._sent_s:.0f} s"
         queued = lowest(self.queued.values())
         if is_before(last.pending, last.reached) and not is_before(last.pending, queued):
@@ -396,23 +393,8 @@ class WatermarkSender:
             return all_ahead(self._ahead_text)
         if (slowest := self._partitions.slowest) is None:
             return ""
-        return self._partition_holds(*slowest, now)
-
-    def _partition_holds(self, number: int, partition: PartitionTime, now: float) -> str:
-        """Why the slowest partition is behind; "" if it has had a record just now, or is idle."""
-        name = f"partition {self.partition_name(number)}"
-        if partition.is_idle and now - partition.fetched_s < _HOLDS_S:
-            return ""
-        emitted_s = max(partition.emitted_s, partition.ahead_s)
-        silent_s = now - max(emitted_s, self._begun_s or 0.0)
-        if silent_s < _HOLDS_S:
-            return ""
-        if partition.quiet_s < inf and now - partition.fetched_s < _HOLDS_S:
-            wait_s = IDLE_S - (partition.fetched_s - partition.quiet_s)
-            return f"{name} has no records; if that lasts, it is passed over in {wait_s:.0f} s"
-        if self._owner.is_held:
-            return f"{name} is not read, because records are held back: see pending and blocked"
-        return f"no fetch has found the end of {name} for {silent_s:.0f} s, and it has no record"
+        name, since_s = self.partition_name(slowest[0]), self._begun_s or 0.0
+        return slowest[1].holds(name, since_s, now, is_held=owner.is_held)
 
     @property
     def _is_empty(self) -> bool:

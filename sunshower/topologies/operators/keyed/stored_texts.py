@@ -2,7 +2,9 @@
 
 What JSON has no type for is an object with one mark: a tuple {"()": […]}, a set {"(set)": […]},
 sorted, likewise frozenset, bytes {"(bytes)": "base64"}, and {"(datetime)": "…"}, likewise date,
-time, timedelta, Decimal and UUID, with the texts of sunshower/scalars.py. A key that is a tuple is
+time, timedelta, Decimal and UUID, with the texts of sunshower/scalars.py. A dictionary whose keys
+are not all texts is {"()": {"dict": [[key, value], …]}}, likewise a Counter, and a text with a lone
+surrogate, which UTF-8 does not have, {"()": {"str": "base64"}}. A key that is a tuple is
 a list, and a dictionary in a key is {"dict": [[name, value], …]}, sorted. Numbers that are equal in
 Python are one key, so 1.0, True and Decimal(1) are kept as 1. A moment is one key, in UTC.
 """
@@ -11,7 +13,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -23,10 +27,27 @@ from sunshower.records import DictKey
 from sunshower.records import key_of as key_of_value
 from sunshower.scalars import SCALARS, as_number, read_scalar
 
-_TUPLE, _BYTES, _DICT = "()", "(bytes)", "dict"
+_TUPLE, _BYTES, _DICT, _COUNTER, _STR = "()", "(bytes)", "dict", "Counter", "str"
 _SETS: dict[Any, str] = {set: "(set)", frozenset: "(frozenset)"}
+
+
+def _of_tuple_mark(content: Any) -> Any:
+    """A tuple, or what had no mark when values were first stored: a list is none of these."""
+    if type(content) is not dict:
+        return tuple(content)
+    ((name, inner),) = content.items()
+    if name not in _LATER:
+        raise ValueError(f"{name!r} is no type: a later release may have written it")
+    return _LATER[name](inner)
+
+
+_LATER: dict[str, Callable[[Any], Any]] = {
+    _DICT: dict,
+    _COUNTER: lambda pairs: Counter(dict(pairs)),
+    _STR: lambda text: b64decode(text).decode(errors="surrogatepass"),
+}
 _BUILD: dict[str, Callable[[Any], Any]] = {
-    _TUPLE: tuple,
+    _TUPLE: _of_tuple_mark,
     _BYTES: b64decode,
     **{mark: kind for kind, mark in _SETS.items()},
     **{f"({one.name})": partial(read_scalar, kind) for kind, one in SCALARS.items()},
@@ -48,8 +69,8 @@ def text_of(value: Any) -> str:
             text = encode_basestring(value)
         else:
             text = _encode(value if kind in _SCALARS else _plain(value))
-        if not text.isascii():
-            text.encode()
+        if not text.isascii() and not _is_utf8(text):
+            text = _encode(_without_surrogates(_plain(value)))
     except (ValueError, RecursionError) as error:
         raise Unserialisable(f"a {_named(value)} is not for JSON: {error}") from error
     return text
@@ -67,11 +88,8 @@ def texts_of_keys(keys: Sequence[Any]) -> list[str]:
     else:
         texts = [encode_basestring(key) if type(key) is str else text_of_key(key) for key in keys]
     together = "".join(texts)
-    try:
-        if not together.isascii():
-            together.encode()
-    except ValueError as error:
-        raise Unserialisable(f"one of these is not for JSON: {error}") from error
+    if not together.isascii() and not _is_utf8(together):
+        return [*map(text_of_key, keys)]
     return texts
 
 
@@ -135,18 +153,59 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if kind is tuple:
         return {_TUPLE: [_plain(one) for one in value]}
-    is_mark = kind is dict and len(value) == 1 and not value.keys().isdisjoint(_BUILD)
-    if kind is dict and not is_mark and all(type(name) is str for name in value):
-        return {name: _plain(one) for name, one in value.items()}
+    if kind is dict:
+        is_mark = len(value) == 1 and not value.keys().isdisjoint(_BUILD)
+        if not is_mark and all(type(name) is str for name in value):
+            return {name: _plain(one) for name, one in value.items()}
+        return _pairs(_DICT, value)
+    if kind is Counter:
+        return _pairs(_COUNTER, value)
     if kind in _SETS:
         return {_SETS[kind]: sorted(map(_plain, value), key=_encode)}
-    if kind is bytes:
+    if kind is bytes or kind is bytearray or kind is memoryview:
         return {_BYTES: b64encode(value).decode()}
     if kind in SCALARS:
         return {f"({SCALARS[kind].name})": SCALARS[kind].text(value)}
-    way_out = ": its keys must be texts, not the mark of a type" if kind is dict else ""
-    way_out = ": keep its value" if isinstance(value, Enum) else way_out
-    raise Unserialisable(f"a {_named(value)} is not for JSON{way_out}")
+    if kind.__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        plain = value.item()  # as after a journey between workers
+        if type(plain) in _SCALARS and value.dtype.kind in "biufSU":
+            return plain
+    raise Unserialisable(f"a {_named(value)} is not for JSON: {_way_out(value)}")
+
+
+def _way_out(value: Any) -> str:
+    if isinstance(value, Enum):
+        return "keep its value"
+    if isinstance(value, tuple) or is_dataclass(value):
+        return "keep its fields, as a tuple or in a dict"
+    base = next((one for one in (dict, list, str, int, float) if isinstance(value, one)), None)
+    return f"keep a {base.__name__}" if base else "keep what it is made of, in a list or a dict"
+
+
+def _pairs(name: str, value: dict[Any, Any]) -> dict[str, Any]:
+    return {_TUPLE: {name: [[_plain(key), _plain(one)] for key, one in value.items()]}}
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _without_surrogates(plain: Any) -> Any:
+    """The same in JSON types whose texts are all UTF-8."""
+    if type(plain) is list:
+        return [*map(_without_surrogates, plain)]
+    if type(plain) is str and not _is_utf8(plain):
+        return {_TUPLE: {_STR: b64encode(plain.encode(errors="surrogatepass")).decode()}}
+    if type(plain) is not dict:
+        return plain
+    if all(map(_is_utf8, plain)):
+        return {name: _without_surrogates(one) for name, one in plain.items()}
+    return {_TUPLE: {_DICT: _without_surrogates([[*pair] for pair in plain.items()])}}
 
 
 def _rebuilt(found: dict[str, Any]) -> Any:

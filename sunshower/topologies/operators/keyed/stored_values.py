@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
+from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, user_errors
 from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.scalars import SCALARS
 
@@ -98,8 +98,6 @@ class StoredValues:
         if kind in _ITSELF:
             return value
         if kind is str:
-            if not value.isascii():
-                value.encode()
             return value
         if kind is list:
             return [self._plain(one) for one in value]
@@ -157,7 +155,7 @@ class StoredValues:
             if kind in self._members:
                 return self._members[kind][1](content)
             return self._records[kind].build_named(content)
-        except Exception as error:  # of a default_factory, too
+        except user_errors() as error:  # of a default_factory, too
             raise StateMismatch(
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"

@@ -103,9 +103,17 @@ def tie_of(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value of NumPy as Python's; others as they are."""
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
+    """A value of NumPy as Python's; others as they are, and a time or duration that Python does not
+    have, such as one with nanoseconds."""
+    if type(value).__module__ != "numpy" or not hasattr(value, "tolist"):
+        return value
+    made = value.tolist()
+    if type(made) is not int or value.dtype.kind not in "mM":
+        return made
+    if value.dtype.str[1:] != "m8" and "[ns]" in value.dtype.str:
+        rounded = value.astype(value.dtype.str.replace("[ns]", "[us]"))
+        if rounded == value:
+            return rounded.tolist()
     return value
 
 

@@ -1,17 +1,19 @@
-"""Exact sums of numbers, the same in every order and however their parts were combined.
+"""Exact sums of numbers, or of durations, the same in every order and division into parts.
 
-A sum is what a state keeps: None (of no values), an int, a float, a Decimal, or a list of numbers
-whose exact sum is the value. In a list of floats the first is the rounded sum, and each further one
-the rounded rest; so it is short, and equal sums are equal lists. Shewchuk, "Adaptive precision
-floating-point arithmetic", 1997; `math.fsum`.
+A sum is what a state keeps: None (of no values), an int, a float, a Decimal, a timedelta, or a list
+of numbers whose exact sum is the value. In a list of floats the first is the rounded sum, and each
+further one the rounded rest; so it is short, and equal sums are equal lists. Shewchuk, "Adaptive
+precision floating-point arithmetic", 1997; `math.fsum`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, getcontext
 from functools import reduce
+from numbers import Rational
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.errors import BadEmit
@@ -20,7 +22,7 @@ from sunshower.topologies.operators.values.ordering import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Sum: TypeAlias = int | float | Decimal | list[Any] | None
+Sum: TypeAlias = int | float | Decimal | timedelta | list[Any] | None
 
 _DIGITS_MAX = 10_000  # of a sum of Decimals
 _LARGE = Context(prec=_DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -28,8 +30,9 @@ _WHOLE = 1 << 53  # integers up to here are floats, and floats from here on are 
 
 
 def total(values: Sequence[Any], where: str) -> Sum:
-    """The sum of numbers and sums; None is passed over. Raises BadEmit for other values, and for
-    Decimals whose sum has more than 10,000 digits."""
+    """The sum of numbers and sums, or of durations; None is passed over. Raises BadEmit for other
+    values, for durations and numbers, for Decimals whose sum has more than 10,000 digits, and for
+    durations whose sum is beyond a timedelta."""
     if len(values) == 1:
         if type(values[0]) is float or type(values[0]) is int:
             return values[0] + 0  # -0.0 is 0.0
@@ -47,27 +50,34 @@ def total(values: Sequence[Any], where: str) -> Sum:
     if floats + kinds.count(int) == count:
         numbers = [value for value in values if type(value) is float]
         return _with_whole(numbers, sum(value for value in values if type(value) is int))
+    if kinds.count(Decimal) == count:
+        return _decimals([*values, Decimal(0)], where)  # -0 is 0
     return _mixed(values, where)
 
 
 def _mixed(values: Sequence[Any], where: str) -> Sum:
-    whole, floats, decimals = 0, list[float](), list[Decimal]()
-    is_empty = True
+    numbers, durations = list[Any](), list[timedelta]()
     for value in _each(values):
-        is_empty = False
-        if isinstance(value, float):
-            floats.append(float(value))
-        elif isinstance(value, int):
-            whole += value
-        elif isinstance(value, Decimal):
-            decimals.append(value)
+        if isinstance(value, float | int | Decimal):
+            numbers.append(value)
+        elif isinstance(value, timedelta) and not getattr(value, "nanoseconds", 0):  # of pandas
+            durations.append(value)
         else:
-            raise BadEmit(
-                f"{where}: a value is a {type(value).__qualname__}, and no number; convert it in a "
-                ".map before, or filter it out"
-            )
-    if is_empty:
-        return None
+            raise _refused(value, where)
+    if not durations:
+        return _numbers(numbers, where) if numbers else None
+    if any(numbers):  # 0 is the sum of no rows, whose type is not known
+        raise BadEmit(
+            f"{where}: some values are numbers, and some are timedeltas; convert them in a .map "
+            "before, or filter them out"
+        )
+    return _durations(durations, where)
+
+
+def _numbers(values: Sequence[Any], where: str) -> Sum:
+    floats = [float(value) for value in values if isinstance(value, float)]
+    decimals = [value for value in values if isinstance(value, Decimal)]
+    whole = sum(int(value) for value in values if isinstance(value, int))
     exact = _decimals([*decimals, Decimal(whole)], where) if decimals else None
     if not floats:
         return whole if exact is None else exact
@@ -154,7 +164,7 @@ def _plus_pair(first: list[Any], second: list[Any]) -> Any:
 
 
 def number(value: Sum) -> Any:
-    """A sum as one number: an int, a Decimal, or the nearest float."""
+    """A sum as one value: an int, a Decimal, the nearest float, or a timedelta."""
     if type(value) is not list:
         return value
     if {*map(type, value)} == {float}:
@@ -167,6 +177,8 @@ def mean(value: Sum, count: int) -> Any:
     if not count or value is None:
         return None
     found = number(value)
+    if isinstance(found, timedelta):
+        return found / count
     if isinstance(found, Decimal):
         return Context(getcontext().prec, None, MIN_EMIN, MAX_EMAX, traps=[]).divide(found, count)
     if isinstance(found, int) or math.isfinite(found):
@@ -216,6 +228,40 @@ def _each(values: Iterable[Any]) -> Iterable[Any]:
             yield from _each(value)
         elif value is not None:
             yield plain(value)
+
+
+def _durations(values: Sequence[timedelta], where: str) -> timedelta:
+    microseconds = sum(
+        (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds for value in values
+    )
+    try:
+        return timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise BadEmit(
+            f"{where}: the sum of these timedeltas has more than 999,999,999 days; convert them to "
+            "numbers in a .map before (value.total_seconds())"
+        ) from None
+
+
+def _refused(value: Any, where: str) -> BadEmit:
+    """The error for a value that has no sum here."""
+    kind = type(value)
+    way_out = "convert it in a .map before"
+    if kind.__module__ == "numpy":
+        way_out += " (to whole microseconds: value.astype('timedelta64[us]').item())"
+    elif isinstance(value, timedelta):
+        way_out += " (to whole microseconds: value.to_pytimedelta())"
+    elif isinstance(value, Rational):
+        way_out += " (float(value), or Decimal(value.numerator) / value.denominator)"
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return BadEmit(
+        f"{where}: a value is a {name}, and sums are of int, float, Decimal and timedelta; "
+        f"{way_out}, or filter it out"
+    )
 
 
 def _floats(values: Sequence[float]) -> float | list[Any]:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from sunshower.arguments import Values
-from sunshower.errors import BadEmit, ConfigError, TopologyFailed
+from sunshower.errors import BadEmit, ConfigError, TopologyFailed, user_errors
 from sunshower.records import Schema
 
 T = TypeVar("T")
@@ -53,7 +53,6 @@ _TICKS = {  # the units of numpy.datetime64, in seconds
 _tzinfo_of = attrgetter("tzinfo")
 _LOG = logging.getLogger("sunshower")
 _NO_TIME: Time = inf
-_RAISED = (Exception, SystemExit)  # by `event_time` of a user; `sys.exit()` is one
 
 
 def zone_named(name: str | None, where: str) -> str | None:
@@ -255,7 +254,7 @@ def values_or_none(reader: TimeReader, records: Any) -> list[Any]:
         return reader.values(records)
     except TopologyFailed:
         raise
-    except _RAISED:
+    except user_errors():
         values = (_or_else(None, partial(reader.values, [record])) for record in records)
         return [None if value is None else value[0] for value in values]
 
@@ -267,7 +266,7 @@ def times_or_inf(reader: TimeReader, values: list[Any]) -> list[Time]:
         return [*reader.of_values(values)]
     except TopologyFailed:
         raise
-    except _RAISED:
+    except user_errors():
         return [_or_else(_NO_TIME, partial(reader.of_value, value)) for value in values]
 
 
@@ -276,7 +275,7 @@ def _or_else(default: T, call: Callable[[], T]) -> T:
         return call()
     except TopologyFailed:
         raise
-    except _RAISED:
+    except user_errors():
         return default
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sunshower.topologies.operators.windows.event_times import (
     Time,
@@ -23,8 +23,10 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
 )
 
+K = TypeVar("K")
 WATERMARKS = "__watermarks"  # the stream that they are sent on
 IDLE_S = 30.0  # a partition is idle after so long without records that move the watermark
+HOLDS_S = 2.0  # status names what has held windows back for so long
 GAP_S = 10.0  # the longest time between two empty fetches; after a longer one IDLE_S begins again
 _NOTED_MAX = 200  # watermarks of an idle task for which the time of the others is noted
 
@@ -94,6 +96,45 @@ class PartitionTime:
     def not_fetched(self) -> None:
         """A fetch has failed, or has not ended at its end."""
         self.quiet_s = inf
+
+    def holds(
+        self, name: str, since_s: float, now: float, recent_s: float = HOLDS_S, *, is_held: bool
+    ) -> str:
+        """Say why the partition `name`, which is the slowest, is behind; "" if it has had a record
+        just now, or is idle. `since_s`: when it was first asked for records. `recent_s`: how old
+        the last fetch may be. `is_held`: nothing is read, because of records emitted before."""
+        has_fetched = now - self.fetched_s < recent_s
+        silent_s = now - max(self.emitted_s, self.ahead_s, since_s)
+        if (self.is_idle and has_fetched) or silent_s < recent_s:
+            return ""
+        if self.quiet_s < inf and has_fetched:
+            wait_s = IDLE_S - (self.fetched_s - self.quiet_s)
+            return (
+                f"partition {name} has no records; if that lasts, it is passed over in "
+                f"{wait_s:.0f} s"
+            )
+        if is_held:
+            return (
+                f"partition {name} is not read, because records are held back: see pending and "
+                "blocked"
+            )
+        return (
+            f"no fetch has found the end of partition {name} for {silent_s:.0f} s, and it has no "
+            "record"
+        )
+
+
+def only_ahead(times: Mapping[K, PartitionTime], now: float) -> dict[K, float]:
+    """The partitions that have had no other records for IDLE_S than those that are too far ahead of
+    the clock, and for how many seconds. Windows do not wait for them."""
+    idle = {partition: time for partition, time in times.items() if time.is_idle}
+    seconds = {partition: time.only_ahead_s(now) for partition, time in idle.items()}
+    return {partition: for_s for partition, for_s in seconds.items() if for_s >= IDLE_S}
+
+
+def are_all_ahead(times: Mapping[K, PartitionTime], now: float) -> bool:
+    """Whether that is so of each partition that has had records in this time."""
+    return all(time.is_idle for time in times.values()) and bool(only_ahead(times, now))
 
 
 def all_ahead(limit: str) -> str:
@@ -189,17 +230,12 @@ class PartitionTimes:
         return not self._left and all(one.is_idle for one in self._times.values())
 
     def only_ahead(self, now: float) -> Mapping[int, float]:
-        """The partitions that have had no other records for IDLE_S than those that are too far
-        ahead of the clock, and for how many seconds."""
-        idle = {partition: time for partition, time in self._times.items() if time.is_idle}
-        seconds = {partition: time.only_ahead_s(now) for partition, time in idle.items()}
-        return {partition: for_s for partition, for_s in seconds.items() if for_s >= IDLE_S}
+        """As the function."""
+        return only_ahead(self._times, now)
 
-    def all_ahead(self, now: float) -> bool:
-        """Whether that is so of each partition that has had records in this time."""
-        ahead = self.only_ahead(now)
-        others = (time for partition, time in self._times.items() if partition not in ahead)
-        return bool(ahead) and not self._left and all(time.is_idle for time in others)
+    def are_all_ahead(self, now: float) -> bool:
+        """As the function."""
+        return not self._left and are_all_ahead(self._times, now)
 
     @property
     def lowest(self) -> Time:

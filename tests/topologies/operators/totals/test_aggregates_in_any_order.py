@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 from itertools import permutations
 from random import Random
@@ -65,6 +66,7 @@ NUMBERS: dict[str, list[Any]] = {
     "NumPy": [np.float64(0.1), np.int64(1 << 62), np.float32(0.1), np.bool_(True), 2, 0.5, NAN],
     "only NaN": [NAN, Decimal("sNaN"), None],
     "only None": [None],
+    "durations": [timedelta(days=-1), timedelta(0), timedelta(0, 1, 1), timedelta(40_000), None],
 }
 OTHERS: dict[str, list[Any]] = {
     "moments": [
@@ -190,8 +192,16 @@ def test_records_with_equal_values_are_ranked_in_the_order_of_their_fields() -> 
         (min_("value"), [NOON, NOON.replace(tzinfo=None)], "datetimes and datetimes with a zone"),
         (max_("value"), [{1}, {2}], "values without an order"),
         (top(1, by="value"), [1, "a"], "numbers and texts"),
-        (sum_("value"), ["a", "b"], r"sum_\('value'\): a value is a str, and no number"),
-        (average("value"), [1, NOON], "a value is a datetime"),
+        (sum_("value"), ["a", "b"], r"sum_\('value'\): a value is a str, and sums are of int"),
+        (average("value"), [1, NOON], r"a value is a datetime\.datetime"),
+        (sum_("value"), [timedelta(1), 2], "some values are numbers, and some are timedeltas"),
+        (average("value"), [timedelta(1), 0.5, None], "some are timedeltas"),
+        (sum_("value"), [timedelta.max, timedelta(1)], "more than 999,999,999 days"),
+        (sum_("value"), [Fraction(1, 3)], r"fractions\.Fraction.* \(float\(value\)"),
+        (sum_("value"), [1j, 2], "a value is a complex"),
+        (sum_("value"), [np.timedelta64(1, "ns")], r"numpy\.timedelta64.*astype"),
+        (sum_("value"), [np.timedelta64(1)], r"numpy\.timedelta64.*astype"),
+        (average("value"), [np.datetime64(1, "ns")], r"numpy\.datetime64"),
         (sum_("value"), [Decimal("1E+20000"), 1], "more than 10,000 digits"),
     ],
 )
@@ -222,6 +232,51 @@ def test_states_of_before_are_continued() -> None:
     assert greatest.result(greatest.combine(NAN, 3.0)) == 3.0
 
 
+def test_durations_of_numpy_are_those_of_python_if_it_has_them() -> None:
+    values = [np.timedelta64(3, "us"), np.timedelta64(5_000, "ns"), timedelta(2), None]
+    means = [sum_("value"), average("value"), min_("value"), max_("value")]
+    for aggregator, wanted in zip(
+        means,
+        [
+            timedelta(2, 0, 8),
+            timedelta(0, 57_600, 3),
+            timedelta(microseconds=3),
+            timedelta(2),
+        ],
+        strict=True,
+    ):
+        bound = aggregator.bind(SCHEMA, "here")
+        for order in permutations(values):
+            assert result(bound, [[Row("a", value)] for value in order]) == repr(wanted)
+
+
+class Lap(NamedTuple):
+    runner: str
+    took: timedelta
+
+
+class LapOrNone(NamedTuple):
+    runner: str
+    took: timedelta | None
+
+
+@pytest.mark.parametrize("kind", [Lap, LapOrNone, Row])
+def test_durations_of_no_rows_are_no_time(kind: Any) -> None:
+    """Of a field that is annotated; otherwise the sum of no rows is 0, and adds nothing."""
+    laps = [kind("a", timedelta(seconds=n)) for n in (1, 2)]
+    topology, state = Topology("laps"), MemoryState()
+    source = batches(topology, "laps", FixedBatchSpout(laps, 1, type=kind), store=InMemory())
+    field = kind._fields[1]
+    stream = source.filter(lambda lap: lap[1].total_seconds() > 1)  # the first batch is empty
+    stream.aggregate(sum_(field), average(field), state=state)
+    sums = list[Any]()
+    stream.aggregate(sum_(field)).peek(lambda row: sums.append(row[0]))
+    run_inline(topology.graph())
+    assert [*dict(state.items()).values()] == [[timedelta(seconds=2), [timedelta(seconds=2), 1]]]
+    assert sums == [0 if kind is Row else timedelta(0), timedelta(seconds=2)]
+    assert average("took").bind(Schema.of(Lap), "here").kinds(Schema.of(Lap)) == (timedelta | None,)
+
+
 def test_count_of_a_field_that_is_not_there_says_how_to_name_the_number() -> None:
     with pytest.raises(UnknownField, match="name= names what it emits: there is no field 'times'"):
         count("times").bind(SCHEMA, "here")
@@ -249,6 +304,7 @@ GIVEN = [
     top(2, by=FIELD),
 ]
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "durations": (pa.duration("us"), NUMBERS["durations"]),
     "floats": (pa.float64(), [0.1, 1e16, -1e16, 1.0, 3.3, -0.0, 0.0, 5e-324]),
     "floats with NaN": (pa.float64(), [0.1, NAN, None, INF]),
     "single": (pa.float32(), [0.5, 16777216.0, 1.5, None]),

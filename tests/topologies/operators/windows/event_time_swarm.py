@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from sunshower import Bolt, Context, LogSpout, Polled, Topology, collect, tumbling
@@ -15,16 +17,36 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
+from sunshower.runtime.tasks.spouts import poll_backoff, watermark_sender
+from sunshower.runtime.transport import channels
+from sunshower.simulation import worker
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from sunshower.topologies.operators.windows import watermarks
 from sunshower.trident import MemoryState
+from sunshower.trident.spouts import reached_times
 from tests.simulation.swarm import FAULTS
 
 SHIFT = 32
 LATE = 8.0
-WINDOW = tumbling(seconds=10, field="at", late=LATE, unit="s")
+WINDOW = tumbling(seconds=4, field="at", late=LATE, unit="s")
 FAR = 5e9  # in seconds since 1970: ahead of the simulator's clock
-SETTLES_S = 5.0  # as in groups of Kafka
+STEPS = 24  # of a second
+SPEED = 3.0  # seconds of event time in a second
+IDLE_S = 10.0  # instead of 30
+DELAY_S = 5  # of producers: shorter than IDLE_S, in which a partition would be passed over
+SETTLES_S = 2.0  # as in groups of Kafka
+# An event of the simulator costs processor time, and simulated time does not. So a program is
+# short, with short times until a partition is idle, and polls and watermarks are rare.
+_TIMES: tuple[tuple[Any, str, float], ...] = (
+    (watermarks, "IDLE_S", IDLE_S),
+    (watermarks, "GAP_S", IDLE_S / 3),
+    (watermark_sender, "_EVERY_S", 0.8),
+    (reached_times, "GAP_S", IDLE_S / 3),
+    (poll_backoff, "_SHORTEST_S", 0.2),
+    (channels, "_GRANT_S", 0.5),
+    (worker, "_REPORT_SOON_S", 1.0),
+)
 _NAMES = ("kill a worker", "kill the master", "kill a node", "pause a worker", "bad links")
 _FAULTS = {
     **{name: FAULTS[name] for name in (*_NAMES, "other places")},
@@ -34,6 +56,18 @@ _FAULTS = {
     "slowness": lambda run, draw: run.disturb(
         InjectedFaults(slows=(SlowTask(component="relay", seconds=draw.random() / 20),))
     ),
+}
+SETTINGS: dict[str, Any] = {
+    "workers": 2,
+    "ackers": 1,
+    "attempts_max": 10_000,
+    "message_timeout_s": IDLE_S,
+    "peer_link_retry_s": 0.5,
+    "restart_backoff_s": 0.05,
+    "task_backoff_s": 0.05,
+    "deaths_max": 1_000,
+    "task_errors_max": 1_000,
+    "idle_poll_s": 1.0,
 }
 
 
@@ -52,6 +86,7 @@ class EventLog:
         self.owners = [part % tasks for part in range(partitions)]
         self.moves = 0
         self.away: set[int] = set()
+        self.delayed_until: dict[int, int] = {}  # partition → the step until which producers wait
         self.found: set[int] = set()  # partitions that are in a batch
         self.ended = False
 
@@ -71,10 +106,16 @@ class EventLog:
         self.buffered[part].append(event)
         self.flush()
 
+    def come_back(self) -> None:
+        """End the outages and delays of all partitions."""
+        self.away.clear()
+        self.delayed_until.clear()
+        self.flush()
+
     def flush(self) -> None:
-        """Write what producers have buffered for brokers that are not away."""
+        """Write what producers have buffered, except for brokers that are away."""
         for part, events in enumerate(self.buffered):
-            if part not in self.away:
+            if part not in self.away and part not in self.delayed_until:
                 self.partitions[part] += events
                 events.clear()
 
@@ -168,32 +209,30 @@ def relay(event: Event) -> tuple[int, int, float]:
     return event.number % 3, event.number, event.at
 
 
+CHANGES = ("silent", "delay", "away", "back", "move", "add", "old", "future", "end")
+DISTURBANCES = {*CHANGES, *_FAULTS, "catch up"}
+
+
 class EventProgram:
     """One random program. Its fields tell what was written: `on_time` and `too_old` numbers."""
 
     def __init__(self, seed: int) -> None:
         self.seed, draw = seed, Random(seed)
         self.draw = draw
-        self.tasks = [draw.randint(1, 2) for _ in range(draw.randint(1, 2))]
+        self.tasks = [draw.randint(1, 2) for _ in range(draw.choice((1, 2, 2)))]
         self.logs = [EventLog(draw.randint(1, 3), tasks) for tasks in self.tasks]
         self.density = {
-            (source, part): draw.choice((0.1, 0.5, 2.0))
+            (source, part): draw.choice((0.1, 0.4, 1.2))
             for source, log in enumerate(self.logs)
             for part in range(len(log.partitions))
         }
         self.silent_until: dict[tuple[int, int], float] = {}
         self.on_time, self.too_old = set[int](), set[int]()
         self.numbers = 0
+        self.happened = Counter[str]()  # disturbance → how often
 
     def topology(self) -> Topology:
-        topology = Topology(
-            "events",
-            workers=2,
-            attempts_max=10_000,
-            peer_link_retry_s=0.5,
-            spout_pending=64,
-            idle_poll_s=0.5,
-        )
+        topology = Topology("events", spout_pending=64, **SETTINGS)
         spouts = [
             topology.spout(
                 f"in-{n}", LogReader(log, self.draw.choice((1, 4, 50))), parallelism=tasks
@@ -213,50 +252,60 @@ class EventProgram:
         windows.late.shuffle().bolt("note-late", NoteNumbers("late"))
         return topology
 
-    def produce(self, now: float, step_s: float) -> None:
-        """Write the records of one step. Their times are at most LATE before `now`."""
+    def produce(self, step: int) -> None:
+        """Write the records of one step. Their times are at most LATE before those of others."""
+        for log in self.logs:
+            for part in [part for part, until in log.delayed_until.items() if until <= step]:
+                del log.delayed_until[part]
+            log.flush()
         for (source, part), density in self.density.items():
             log = self.logs[source]
-            if log.ended or self.silent_until.get((source, part), 0.0) > now:
+            if log.ended or self.silent_until.get((source, part), 0.0) > step:
                 continue
-            count = int(density * step_s + self.draw.random())
-            for _ in range(count):
-                self._write(log, part, now - self.draw.random() * LATE)
+            for _ in range(int(density + self.draw.random())):
+                self._write(log, part, SPEED * step - self._disorder())
 
-    def change(self, now: float) -> None:
-        """Perhaps change one thing about the sources."""
+    def _disorder(self) -> float:
+        return LATE * self.draw.choice((0.0, self.draw.random(), 1.0))
+
+    def change(self, step: int, change: str) -> None:
+        """Change one thing about the sources, if that is possible now: one of CHANGES."""
         draw = self.draw
         source = draw.randrange(len(self.logs))
         log, tasks = self.logs[source], self.tasks[source]
         part = draw.randrange(len(log.partitions))
-        match draw.choice(("silent", "away", "back", "move", "add", "old", "future", "end")):
+        match change:
             case "silent":
-                self.silent_until[source, part] = now + draw.choice((20, 45, 80))
-            case "away":
+                self.silent_until[source, part] = step + draw.choice((7, 14, 24))
+            case "delay" if not (log.ended or log.buffered[part]) and part not in log.away:
+                self._write(log, part, SPEED * step)
+                log.delayed_until[part] = step + DELAY_S
+                self._write(log, part, SPEED * step - LATE)
+            case "away" if part not in log.away:
                 log.away.add(part)
-            case "back":
-                log.away.clear()
-                log.flush()
-            case "move":
+            case "back" if log.away:
+                log.come_back()
+            case "move" if tasks > 1:
                 log.owners = [draw.randrange(tasks) for _ in log.owners]
                 log.moves += 1
             case "add" if len(log.partitions) < 5:
-                self.density[source, len(log.partitions)] = draw.choice((0.1, 0.5, 2.0))
+                self.density[source, len(log.partitions)] = draw.choice((0.1, 0.4, 1.2))
                 log.add_partition(draw.randrange(tasks))
                 log.moves += 1
             case "old" if not log.ended:
-                self._write(log, part, now - 1_000.0, self.too_old)
+                self._write(log, part, SPEED * step - 1_000.0, self.too_old)
             case "future" if not log.ended:
-                self._write(log, part, now + FAR)
-            case "end" if len(self.logs) > 1 and now > 60 and source == 0:
-                log.away.clear()
-                log.flush()
+                self._write(log, part, SPEED * step + FAR)
+            case "end" if sum(not log.ended for log in self.logs) > 1:
+                log.come_back()
                 log.ended = True
+            case _:
+                return
+        self.happened[change] += 1
 
     def end(self) -> None:
         for log in self.logs:
-            log.away.clear()
-            log.flush()
+            log.come_back()
             log.ended = True
 
     def _write(self, log: EventLog, part: int, at: float, kind: set[int] | None = None) -> None:
@@ -265,33 +314,57 @@ class EventProgram:
         log.write(part, Event(self.numbers, at))
 
 
-def run_program(program: EventProgram, *, steps: int = 70, with_faults: bool = True) -> SimRun:
-    """Run a program to its end. Steps have a second; a third of them catch up at the beginning."""
+def run_program(program: EventProgram) -> SimRun:
+    """Run a program to its end. Some of them catch up with a third of their records first."""
     draw, seed = Random(-program.seed - 1), program.seed
-    behind = steps // 3 if draw.random() < 0.5 else 0
+    behind = STEPS // 3 if draw.random() < 0.5 else 0
+    program.happened["catch up"] += behind > 0
     for step in range(behind):
-        program.produce(float(step), 1.0)
-    cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
-    run = cluster.submit(program.topology().graph(), list(Layout)[seed % 3 > 0], sample=1)
-    for step in range(behind, steps):
-        run.wait(1.0)
-        program.produce(float(step), 1.0)
-        if draw.random() < 0.15:
-            program.change(float(step))
-        if with_faults and draw.random() < 0.05:
-            with suppress(ClusterError):
-                _FAULTS[draw.choice([*_FAULTS])](run, draw)
-    for worker in run.plan.workers:
-        run.resume_worker(worker)
-    run.disturb(InjectedFaults())
-    with suppress(LifecycleError):
-        run.activate()
-    program.end()
-    assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
+        program.produce(step)
+    cluster = SimCluster(seed, nodes=1 + seed % 2, check=seed % 20 == 0)
+    with _short_times():
+        run = cluster.submit(program.topology().graph(), list(Layout)[seed % 8 > 0], sample=1)
+        for step in range(behind, STEPS):
+            run.wait(1.0)
+            program.produce(step)
+            is_chosen = step == 2 * STEPS // 3  # so that a few programs have each disturbance
+            if is_chosen or draw.random() < 0.35:
+                program.change(step, CHANGES[seed % 9] if is_chosen else draw.choice(CHANGES))
+            if is_chosen or draw.random() < 0.1:
+                fault = [*_FAULTS][seed % 8] if is_chosen else draw.choice([*_FAULTS])
+                with suppress(ClusterError):
+                    _FAULTS[fault](run, draw)
+                    program.happened[fault] += 1
+        for number in run.plan.workers:
+            run.resume_worker(number)
+        run.disturb(InjectedFaults())
+        with suppress(LifecycleError):
+            run.activate()
+        program.end()
+        assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
     return run
+
+
+@contextmanager
+def _short_times() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, seconds in _TIMES:
+            patch.setattr(module, name, seconds)
+        yield
 
 
 def numbers_of(run: SimRun, kind: str) -> set[int]:
     """The numbers of the records in windows, or in late rows."""
     written = (entry.detail for entry in run.history() if entry.what is What.WROTE)
     return {number for place, numbers in written if place == kind for number in numbers}
+
+
+def late_counts(program: EventProgram, run: SimRun) -> tuple[int, bool]:
+    """How many records the run has counted as late, and whether none of these counts was lost with
+    its process."""
+    snapshot = run.snapshot()
+    counted = sum(snapshot.component(id).late for id in run.plan.graph.components)
+    lost = any(
+        fault in program.happened for fault in _FAULTS if fault.startswith(("kill", "pause"))
+    )
+    return counted, not lost

@@ -1,4 +1,4 @@
-"""Tests of the manifest and the image for KubeRay: fields, settings, versions, extras."""
+"""Tests of the image and its use by KubeRay and Compose: fields, settings, versions, extras."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import sunshower
 from sunshower.actors.starting import SYSTEM_CONFIG
+from sunshower.dev import jars
 from tests.packaging.raycluster_schema import FILE
 from tests.structure.reading import ROOT
 
 FOLDER = ROOT / "deploy/kuberay"
+IMAGE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text(encoding="utf-8"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 MANIFEST = yaml.safe_load((FOLDER / "raycluster.yaml").read_text(encoding="utf-8"))
 SPEC = MANIFEST["spec"]
@@ -84,21 +89,46 @@ def test_manifest_and_image_have_the_versions_of_this_release() -> None:
         for container in group["template"]["spec"]["containers"]
     }
     assert images == {f"sunshower:{sunshower.__version__}"}
-    assert f"-t sunshower:{sunshower.__version__} ." in (FOLDER / "Dockerfile").read_text()
+    assert f"-t sunshower:{sunshower.__version__} ." in IMAGE
 
 
 def test_the_image_names_existing_extras_and_files() -> None:
-    text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
-    extras = re.findall(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)[0].split(",")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(extras) <= set(project["optional-dependencies"])
-    copied = [
-        name for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for name in line.split()
-    ]
+    extras = re.findall(r"^ARG EXTRAS=(.*)$", IMAGE, re.MULTILINE)[0].split(",")
+    assert set(extras) <= set(PROJECT["optional-dependencies"])
+    copied = " ".join(re.findall(r"^COPY (.*) \S+$", IMAGE, re.MULTILINE)).split()
+    mounted = re.findall(r"--mount=source=(\S+?),target=", IMAGE)
     assert copied
-    assert all((ROOT / name).exists() for name in copied)
-    python = re.findall(r"^FROM python:(3\.\d+)", text, re.MULTILINE)
-    assert project["requires-python"].startswith(f">={python[0]},")
+    assert mounted == ["constraints.txt"]
+    assert all((ROOT / name).exists() for name in copied + mounted)
+
+
+def test_both_stages_of_the_image_have_a_python_that_has_every_extra() -> None:
+    stages = re.findall(r"^FROM python:(3\.\d+)-slim(?: AS (\w+))?$", IMAGE, re.MULTILINE)
+    assert [name for _, name in stages] == ["build", ""]
+    assert set(re.findall(r"--mount=from=(\w+),", IMAGE)) == {"build"}
+    (python,) = {python for python, _ in stages}
+    assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
+    for requirement in map(Requirement, PROJECT["optional-dependencies"]["spark"]):
+        this = {"python_version": python}
+        if requirement.name != "setuptools":  # only Python 3.12 needs it
+            assert requirement.marker is not None
+            assert requirement.marker.evaluate(this)
+
+
+def test_compose_starts_kafka_and_a_head_with_the_versions_and_settings_of_this_release() -> None:
+    kafka, head = COMPOSE["services"]["kafka"], COMPOSE["services"]["ray-head"]
+    assert kafka["image"] == f"apache/kafka:{jars.KAFKA.name.partition('-')[2]}"
+    assert head["image"] == f"sunshower:{sunshower.__version__}"
+    assert (ROOT / "deploy" / head["build"] / "Dockerfile").is_file()
+    (given,) = (one for one in head["command"] if one.startswith("--system-config="))
+    assert json.loads(given.removeprefix("--system-config=")) == SYSTEM_CONFIG
+    listeners, advertised = (
+        {name: int(port) for name, _, port in (one.split(":") for one in text.split(","))}
+        for text in map(kafka["environment"].get, ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"))
+    )
+    assert listeners == {**advertised, "CONTROLLER": 9093}
+    published = [port for service in (kafka, head) for port in service["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in published)  # neither has a password
 
 
 def test_all_nodes_have_the_token_and_probes() -> None:

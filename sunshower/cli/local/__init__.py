@@ -1,0 +1,1 @@
+"""Runs on this machine: again at each save, and on a Ray that outlives a run."""

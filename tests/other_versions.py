@@ -1,0 +1,129 @@
+"""Runs tests in one process with the lowest versions and with the newest Python: `make test-ci`.
+
+Both run at the same time, in environments of their own in build/versions, which are made anew. What
+depends neither on a library nor on Python is left out (`LEFT_OUT`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "versions"
+LOWEST = (3, 11)  # the Python for which constraints-lowest.txt is resolved
+NEWER = ((3, 14), (3, 13))
+MARKED = "not ray and not servers and not spark and not mutants and not browser and not long"
+# The code itself and its pages; algorithms that use no library beyond those of the other folders.
+LEFT_OUT = (
+    *("structure", "docs", "packaging", "benchmarks", "mutants"),
+    *("simulation", "experiments", "guarantee", "fidelity", "contract"),
+)
+_PYTEST = (
+    *("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1"),
+    *("-m", MARKED),
+    *(f"--ignore=tests/{name}" for name in LEFT_OUT),
+)
+_SHOWN_LINES, _END_LINES = 200, 40  # of a job that fails, of one that passes
+
+
+@dataclass(frozen=True)
+class Job:
+    """Tests with a Python and versions of packages, and afterwards commands of `sunshower`."""
+
+    name: str
+    python: Path
+    pins: str  # a file of constraints
+    commands: tuple[str, ...] = ()
+
+
+def pythons(version: tuple[int, int], path: str, home: Path) -> Iterator[Path]:
+    """The interpreters of a version of Python: on a PATH, then those of pyenv and of uv."""
+    name = "python{}.{}".format(*version)
+    if on_path := shutil.which(name, path=path):
+        yield Path(on_path)
+    installed = "{}.{}.*".format(*version)
+    yield from home.glob(f".pyenv/versions/{installed}/bin/{name}")
+    yield from home.glob(f".local/share/uv/python/cpython-{installed}/bin/{name}")
+
+
+def runs(python: Path, version: tuple[int, int]) -> bool:
+    """Whether it starts, with this version; a shim of pyenv may not."""
+    code = f"import sys; sys.exit(sys.version_info[:2] != {version})"
+    return not subprocess.run([python, "-c", code], check=False, capture_output=True).returncode
+
+
+def python_of(*versions: tuple[int, int]) -> Path | None:
+    """An interpreter of the first of these versions that is here, or that uv can install."""
+    path, home = os.environ.get("PATH", ""), Path.home()
+    for version in versions:
+        for python in pythons(version, path, home):
+            if runs(python, version):
+                return python
+    last = "{}.{}".format(*versions[-1])
+    if subprocess.run([uv(), "python", "install", "-q", last], check=False).returncode:
+        return None
+    return next(filter(lambda one: runs(one, versions[-1]), pythons(versions[-1], "", home)), None)
+
+
+def uv() -> str:
+    """The path of uv, which the extra `dev` installs."""
+    return str(Path(sys.executable).with_name("uv"))
+
+
+def commands(job: Job) -> Iterator[Sequence[str | Path]]:
+    """The commands of a job, in their order."""
+    place = FOLDER / job.name
+    python = place / "bin" / "python"
+    yield (uv(), "venv", "-q", "--clear", "--python", job.python, place)
+    pins = ("-c", ROOT / job.pins, "--build-constraints", ROOT / "constraints.txt")
+    yield (uv(), "pip", "install", "-q", "--python", python, *pins, "-e", f"{ROOT}[test]")
+    yield (python, "--version")
+    yield (python, *_PYTEST)
+    for command in job.commands:
+        yield (place / "bin" / "sunshower", command)
+
+
+def run(job: Job) -> bool:
+    """Run a job and print its log, if it fails the whole; whether every command succeeded."""
+    log, begin_s = FOLDER / f"{job.name}.log", time.monotonic()
+    with log.open("w") as file:
+        for command in commands(job):
+            done = subprocess.run(command, cwd=ROOT, check=False, stdout=file, stderr=file)
+            if done.returncode:
+                file.write(f"\n{' '.join(map(str, command))} exits with {done.returncode}\n")
+                break
+    lines = log.read_text(encoding="utf-8").splitlines()
+    shown = lines[-_SHOWN_LINES:] if done.returncode else [*lines[:1], *lines[-_END_LINES:]]
+    result = "FAILED" if done.returncode else "passed"
+    print(f"\n{job.name}: {result} in {time.monotonic() - begin_s:.0f} s ({log})", *shown, sep="\n")
+    return not done.returncode
+
+
+def main() -> int:
+    """Run both jobs; the status is 1 if one fails. A Python that is missing is a printed line."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    jobs = []
+    if python := python_of(LOWEST):
+        jobs.append(Job("lowest", python, "constraints-lowest.txt"))
+    else:
+        print("SKIPPED the lowest versions: no Python 3.11 here")
+    if python := python_of(*NEWER):
+        jobs.append(Job("newest", python, "constraints.txt", ("demo",)))
+    else:
+        print("SKIPPED the newest Python: neither Python 3.14 nor 3.13 here")
+    for job in jobs:
+        print(f"{job.name}: {job.python}, versions of {job.pins} …", flush=True)
+    with ThreadPoolExecutor() as pool:
+        return int(not all(pool.map(run, jobs)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
