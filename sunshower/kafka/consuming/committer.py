@@ -43,6 +43,20 @@ class Committer:
         if self._underway is None and new:
             self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
 
+    def send(self, wanted: Wanted, within_s: float) -> bool:
+        """Write the changed offsets also if an older write is in progress: the last ones before
+        partitions are given away, or the spout closes. Returns False if some are not stored.
+
+        Kafka's client completes a commit before either, so this does not wait for its answer, which
+        may not come during an outage. For other stores it waits.
+        """
+        new = self._new(wanted)
+        write = self._offsets.write_soon(new) if new else None
+        if write is None:
+            return self.finish(wanted, within_s)
+        self._underway = write, new
+        return True
+
     def finish(self, wanted: Wanted, within_s: float) -> bool:
         """Write the changed offsets and wait. Returns whether all of `wanted` is stored."""
         if self._underway is not None:
@@ -64,6 +78,9 @@ class Committer:
     def forget(self, partition: Partition) -> None:
         """Drop the stored value: another reader may commit this partition from now on."""
         self.kept.pop(partition, None)
+        if self._underway is not None:  # a thread may read what it writes
+            write, new = self._underway
+            self._underway = write, {one: new[one] for one in new if one != partition}
 
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""

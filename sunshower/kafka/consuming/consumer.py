@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 ANSWER_S = 6.0
+_CLOSE_S = 5.0
 END_ANSWER_S = 2.0  # a leader that does not answer for so long is away
 _OURS = {  # settings that the spout controls, and the option to use instead
     "enable.auto.commit": "say when with guarantee= and commit_s=",
@@ -169,10 +171,13 @@ class Consumer:
         self._connection.check()
 
     def close(self) -> None:
-        """Close the client, which leaves the group if it is a member."""
+        """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
+        an outage a client with an unanswered commit does not end. A thread goes on."""
         self._connection.close()
         self._admin = None
-        self.client.close()
+        closing = Thread(target=self.client.close, name="kafka-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
         with client_errors(what, self.address):

@@ -170,7 +170,7 @@ class PartitionReader(RebalanceListener):
             or writer(kept) != self._deployment
             or kept.topic_id != self.places[one].topic_id
         ]
-        if new and not self.commit_now(new):
+        if new and not self.send_commit(new):
             _LOG.warning(
                 "where %s begin could not be committed: if this task dies before the next commit, "
                 "what it has not settled by then is passed over",
@@ -206,7 +206,7 @@ class PartitionReader(RebalanceListener):
         held = [partition for partition in partitions if partition in self.places]
         try:
             if not lost:
-                self.commit_now(partitions)
+                self.send_commit(partitions)
             if held:  # otherwise their beginning has failed
                 self._consumer.unassign(held)
         finally:
@@ -544,9 +544,13 @@ class PartitionReader(RebalanceListener):
             if (place := self.places.get(partition)) is not None and not place.is_former
         }
 
-    def commit_now(self, partitions: Collection[Partition] | None = None) -> bool:
+    def commit_now(self) -> bool:
         """Commit settled offsets and wait. Returns whether they are stored."""
-        return self.committer.finish(self.settled(partitions), _FINISH_S)
+        return self.committer.finish(self.settled(), _FINISH_S)
+
+    def send_commit(self, partitions: Collection[Partition] | None = None) -> bool:
+        """Commit settled offsets without waiting for Kafka's answer: see `Committer.send`."""
+        return self.committer.send(self.settled(partitions), _FINISH_S)
 
     def pause_all(self) -> None:
         """Pause all partitions until `pause_full`."""
