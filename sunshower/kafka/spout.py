@@ -190,12 +190,12 @@ class KafkaSpout(LogSpout[Any]):
         self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
-        self._reader.commit_now()
+        self._reader.send_commit()
 
     def close(self) -> None:
         if hasattr(self, "_undo"):
             try:
-                self._reader.commit_now()
+                self._reader.send_commit()
             finally:
                 self._undo.close()
 

@@ -8,6 +8,7 @@ savepoints, https://nightlies.apache.org/flink/flink-docs-stable/docs/ops/state/
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from zlib import crc32
 
@@ -21,6 +22,7 @@ from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan, Task, numbered
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.topologies.graph import Component, Level
+from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.state_shapes import StateShape, states_of
 
@@ -37,6 +39,7 @@ class KeptComponent:
     parallelism: int
     kind: str  # the name of its class; of operators: empty
     shapes: Mapping[str, list[str]]  # state → the fields of its StateShape, as texts
+    deployment: str = ""  # of a LogSpout, by which it finds its stored positions
 
     @staticmethod
     def of(component: Component) -> KeptComponent:
@@ -48,7 +51,17 @@ class KeptComponent:
             component.parallelism,
             "" if kind is OperatorBolt else kind.__qualname__,
             {name: [*map(repr, astuple(shape))] for name, shape in states_of(component).items()},
+            code.deployment if isinstance(code, LogSpout) else "",
         )
+
+    def continued(self, component: Component) -> Component:
+        """The component of the new code; a LogSpout is of the same deployment as in the old one."""
+        code = component.implementation
+        if not self.deployment or not isinstance(code, LogSpout):
+            return component
+        code = copy(code)
+        code.deployment = self.deployment
+        return replace(component, implementation=code)
 
     def problems(self, name: str, now: KeptComponent | None) -> Iterator[str]:
         """Why a component of the new code cannot continue; `name`: of the component."""
@@ -109,7 +122,13 @@ class Savepoint:
                 f"topology {given.graph.id!r} cannot continue from this savepoint: "
                 f"{'; '.join(problems)}. Give it the code that fits, or {_START_OVER}"
             )
-        return replace(given, tasks=numbered(given.tasks, self.tasks, self.last_task_id))
+        components = {
+            name: self.components[name].continued(one) if name in self.components else one
+            for name, one in given.graph.components.items()
+        }
+        graph = replace(given.graph, components=components)
+        tasks = numbered(given.tasks, self.tasks, self.last_task_id)
+        return replace(given, graph=graph, tasks=tasks)
 
     def master_state(self, plan: Plan, *, active: bool) -> MasterState:
         """With what the master of the resumed run begins."""

@@ -57,6 +57,9 @@ class LogSpout(Spout[Out_co]):
     """
 
     refetches = False
+    #: Names the run that has stored its positions, if that matters where it begins. A run that
+    #: continues from a savepoint gets that of the run before.
+    deployment: str = ""
 
     __queue: Callable[[], Sequence[int]] = staticmethod(tuple)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,3 +57,22 @@ def test_abandoned_producer_with_messages_keeps_no_reference_to_its_sender() -> 
     gone = weakref.ref(sender)
     del sender
     assert gone() is None
+
+
+def test_a_client_that_does_not_end_does_not_delay_its_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sunshower.kafka.consuming.consumer._CLOSE_S", 0.0)
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    class Stuck:
+        def close(self) -> None:
+            may_end.wait(10)
+            has_ended.set()
+
+    consumer = Consumer(UNREACHABLE)
+    monkeypatch.setattr(consumer, "client", Stuck())
+    consumer.close()
+    assert not has_ended.is_set()
+    may_end.set()
+    assert has_ended.wait(10), "it goes on closing"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 ANSWER_S = 6.0
+_CLOSE_S = 5.0
 END_ANSWER_S = 2.0  # a leader that does not answer for so long is away
 _OURS = {  # settings that the spout controls, and the option to use instead
     "enable.auto.commit": "say when with guarantee= and commit_s=",
@@ -252,10 +253,13 @@ class Consumer:
         self._connection.check()
 
     def close(self) -> None:
-        """Close the client, which leaves the group if it is a member."""
+        """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
+        an outage a client with an unanswered commit does not end. A thread goes on."""
         self._connection.close()
         self._admin = None
-        self.client.close()
+        closing = threading.Thread(target=self.client.close, name="kafka-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
         with client_errors(what, self.address):

@@ -215,6 +215,20 @@ class Committer:
         if self._underway is None and new:
             self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
 
+    def send(self, wanted: Wanted, within_s: float) -> bool:
+        """Write the changed offsets also if an older write is in progress: the last ones before
+        partitions are given away, or the spout closes. Returns False if some are not stored.
+
+        Kafka's client completes a commit before either, so this does not wait for its answer, which
+        may not come during an outage. For other stores it waits.
+        """
+        new = self._new(wanted)
+        write = self._offsets.write_soon(new) if new else None
+        if write is None:
+            return self.finish(wanted, within_s)
+        self._underway = write, new
+        return True
+
     def finish(self, wanted: Wanted, within_s: float) -> bool:
         """Write the changed offsets and wait. Returns whether all of `wanted` is stored."""
         if self._underway is not None:
@@ -236,6 +250,9 @@ class Committer:
     def forget(self, partition: Partition) -> None:
         """Drop the stored value: another reader may commit this partition from now on."""
         self.kept.pop(partition, None)
+        if self._underway is not None:  # a thread may read what it writes
+            write, new = self._underway
+            self._underway = write, {one: new[one] for one in new if one != partition}
 
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""
@@ -388,7 +405,7 @@ class PartitionReader(RebalanceListener):
             or writer(kept) != self._deployment
             or kept.topic_id != self.places[one].topic_id
         ]
-        if new and not self.commit_now(new):
+        if new and not self.send_commit(new):
             _LOG.warning(
                 "where %s begin could not be committed: if this task dies before the next commit, "
                 "what it has not settled by then is passed over",
@@ -424,7 +441,7 @@ class PartitionReader(RebalanceListener):
         held = [partition for partition in partitions if partition in self.places]
         try:
             if not lost:
-                self.commit_now(partitions)
+                self.send_commit(partitions)
             if held:  # otherwise their beginning has failed
                 self._consumer.unassign(held)
         finally:
@@ -762,9 +779,13 @@ class PartitionReader(RebalanceListener):
             if (place := self.places.get(partition)) is not None and not place.is_former
         }
 
-    def commit_now(self, partitions: Collection[Partition] | None = None) -> bool:
+    def commit_now(self) -> bool:
         """Commit settled offsets and wait. Returns whether they are stored."""
-        return self.committer.finish(self.settled(partitions), _FINISH_S)
+        return self.committer.finish(self.settled(), _FINISH_S)
+
+    def send_commit(self, partitions: Collection[Partition] | None = None) -> bool:
+        """Commit settled offsets without waiting for Kafka's answer: see `Committer.send`."""
+        return self.committer.send(self.settled(partitions), _FINISH_S)
 
     def pause_all(self) -> None:
         """Pause all partitions until `pause_full`."""

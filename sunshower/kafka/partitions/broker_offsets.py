@@ -60,8 +60,9 @@ class KafkaOffsets(Offsets):
     def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None]:
         """Start an asynchronous commit; the future completes while the consumer is polled.
 
-        A synchronous commit blocks all other users of the client while it searches for a
-        coordinator, for 46 s and more; this one does not.
+        A synchronous commit blocks all other calls of the client until it is answered, as long as
+        an outage lasts; within a callback of the client it waits for that callback in turn, and is
+        then refused. This one does neither: the client sends it before it gives partitions back.
         """
         written: Future[None] = Future()
         self._unanswered.append(written)

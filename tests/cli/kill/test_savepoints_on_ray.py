@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from sunshower import Bolt, Context, Counter, Number, Topology
+from sunshower.dev.kafka import Kafka
 from sunshower.errors import LifecycleError
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
+from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.savepoint import Savepoint
 from tests.cli.conftest import Command, Write
+from tests.kafka.producing.rig import paused
+from tests.kafka.topics import admin, fill, new_topic
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -165,3 +173,70 @@ def test_a_topology_without_a_savepoint_or_with_an_unused_one_continues(
     acked = run.snapshot().component("count").acked
     until(run, lambda seen: seen.state == State.ACTIVE and seen.component("count").acked > acked)
     run.kill(0.0)
+
+
+OUTAGE = """
+    from sunshower.kafka import KafkaBolt, KafkaOptions, KafkaSpout, Received
+    from sunshower.kafka import StartPosition, by_broker_group
+
+    SERVERS = {{"bootstrap.servers": {bootstrap!r}, "group.id": "{topic}"}}
+
+    class Value(NamedTuple):
+        value: int
+
+    def read(received: Received) -> Value:
+        return Value(int(received.value))
+
+    class Sink(Bolt[Value, None]):
+        def prepare(self, context: Context) -> None:
+            self.seen = set()
+
+        def process(self, value: Value) -> None:
+            self.seen.add(value.value)
+
+        def snapshot(self) -> object:
+            return self.seen
+
+        def restore(self, state: object) -> None:
+            self.seen = state
+
+        def result(self) -> list[int]:
+            return sorted(self.seen)
+
+    topology = Topology("outage", workers=2)
+    first = StartPosition.{first}
+    options = KafkaOptions(sharing=by_broker_group, first=first)
+    spout = KafkaSpout(SERVERS, topics=["{topic}"], translate=read, options=options)
+    values = topology.spout("in", spout, 2)
+    values.shuffle().bolt("sink", Sink)
+    if {writes}:
+        values.shuffle().bolt("out", KafkaBolt(SERVERS, "{topic}-out"))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("writes", "first"), [(True, "EARLIEST"), (False, "UNCOMMITTED_EARLIEST")])
+def test_a_savepoint_of_an_outage_is_resumed_at_the_first_try(
+    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path, kafka: Kafka,
+    writes: bool, first: str,
+) -> None:  # fmt: skip
+    topic, savepoint = new_topic(kafka.bootstrap, 2), tmp_path / "outage.savepoint"
+    admin(kafka.bootstrap).create_topics([NewTopic(f"{topic}-out", 1)])[f"{topic}-out"].result()
+    code = OUTAGE.format(bootstrap=kafka.bootstrap, topic=topic, writes=writes, first=first)
+    path, here = write(code), Partition(topic, 0)
+    fill(kafka.bootstrap, topic, [b"%d" % number for number in range(100)], 0)
+    command("submit", path, "--no-wait")
+    run = ray_cluster.find("outage")
+    with closing(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})) as stranger:
+        offsets, none = KafkaOffsets(stranger), Committed(0)
+        until(run, lambda _: offsets.read([here]).get(here, none).offset == 100)
+    with paused(kafka):
+        command("kill", "outage", "--wait", 1, "--keep", savepoint)
+        waits = command("submit", path, "--resume", savepoint, status=3).stderr
+        assert "does not answer" in waits
+    fill(kafka.bootstrap, topic, [b"%d" % number for number in range(100, 200)], 1)
+    run = ray_cluster.find("outage")
+    until(run, lambda seen: seen.component("in").acked >= 100)
+    assert run.results("sink") == [[*range(200)]]
+    counts = run.snapshot().component("in")
+    assert (counts.emitted, counts.acked, counts.failed) == (100, 100, 0)

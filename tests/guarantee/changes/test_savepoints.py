@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
+from zlib import crc32
 
+import msgpack
 import pytest
 
-from sunshower import Bolt, Context, Topology, count, max_
+from sunshower import Bolt, Context, Topology, count, max_, versions
 from sunshower.errors import LifecycleError, VersionMismatch
+from sunshower.kafka import KafkaOptions, KafkaRecord, KafkaSpout, StartPosition
+from sunshower.kafka.consuming.start_position import Where
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.plan import Plan, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
@@ -176,6 +182,50 @@ def test_new_components_may_be_added_and_functions_may_have_other_numbers_of_tas
         assert run.wait(600), run._describe()
         ((seen,), (second,)) = run.results("sink"), run.results("second")
     assert set(seen) == set(range(TOTAL)) > set(second)
+
+
+def take(record: KafkaRecord) -> None: ...
+
+
+def reading(first: Where, deployment: str | None = None) -> Plan:
+    topology = Topology("words")
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+    options = KafkaOptions(first=first)
+    spout = KafkaSpout(settings, topics=["a"], options=options, deployment=deployment)
+    topology.spout("in", spout).shuffle().bolt("sink", take)
+    return make_plan(topology.graph())
+
+
+def deployment_of(plan: Plan) -> str:
+    code: Any = plan.graph.components["in"].implementation
+    return str(code.deployment)
+
+
+@pytest.mark.parametrize(
+    "first", [StartPosition.EARLIEST, StartPosition.LATEST, StartPosition.STORM_FORCED]
+)
+def test_a_resumed_source_continues_at_its_offsets_wherever_a_first_run_begins(
+    first: StartPosition,
+) -> None:
+    before, after = reading(first), reading(first)
+    savepoint = read_again(Savepoint.of(before, MasterState()))
+    resumed = savepoint.resumed(after)
+    assert deployment_of(resumed) == deployment_of(before) != deployment_of(after)
+    again = read_again(Savepoint.of(resumed, MasterState())).resumed(reading(first, "other"))
+    assert deployment_of(again) == deployment_of(before)
+
+
+def test_a_savepoint_of_an_earlier_release_without_deployments_is_read() -> None:
+    plan = reading(StartPosition.EARLIEST)
+    data = Savepoint.of(plan, MasterState()).to_bytes()
+    content = versions.unstamp("words", data, versions.SAVEPOINT, "")[4:]
+    values = msgpack.unpackb(content, strict_map_key=False)
+    for kept in values["components"].values():
+        del kept["deployment"]
+    old = msgpack.packb(values)
+    old = versions.stamp(versions.SAVEPOINT, crc32(old).to_bytes(4) + old)
+    after = reading(StartPosition.EARLIEST)
+    assert deployment_of(Savepoint.from_bytes("words", old).resumed(after)) == deployment_of(after)
 
 
 def test_a_file_that_is_no_savepoint_is_refused() -> None:

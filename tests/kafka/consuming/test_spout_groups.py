@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Collection
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import Committed, Partition, RebalanceListener
 from sunshower.kafka.spout import KafkaSpout
+from tests.kafka.producing.rig import paused
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
 
@@ -89,6 +91,53 @@ def test_a_member_that_joins_gets_partitions_and_one_that_leaves_returns_them(
         fill(kafka.bootstrap, topic, [b"800"], 3)
         first.until(lambda: 800 in numbers(first))
         assert {int(r.value) for r in second_read} <= set(range(800))
+
+
+@pytest.mark.parametrize("strategy", BOTH)
+def test_what_a_member_has_settled_is_committed_before_another_gets_the_partition(
+    kafka: Kafka, strategy: str
+) -> None:
+    topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, strategy)
+    for partition in range(2):
+        fill(kafka.bootstrap, topic, [b"%d" % n for n in range(partition, 100, 2)], partition)
+    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0)
+    spout = KafkaSpout(base, topics=[topic], options=options)
+    with running(topology(spout)) as first:
+        first.until(lambda: sum(first.contiguous().values()) == 100)
+        with running(topology(spout)) as second:
+            step_both(first, second, lambda: partition_count(first) == partition_count(second) == 1)
+            assert sum((first.contiguous() | second.contiguous()).values()) == 100
+        first.until(lambda: partition_count(first) == 2)
+        fill(kafka.bootstrap, topic, [b"100"])
+        first.until(lambda: 100 in numbers(first))
+        assert numbers(first, second) == [*range(101)], "nothing is read twice"
+        assert first.spout().result()["stale commits"] == 0
+
+
+def test_a_spout_whose_broker_does_not_answer_is_deactivated_and_closed_at_once(
+    kafka: Kafka,
+) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0"])
+    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0)
+    spout = KafkaSpout(base, topics=[topic], options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
+        steps: list[str] = []
+
+        def end() -> None:
+            run.spout().deactivate()
+            steps.append("deactivated")
+            run.spout().poll(0)
+            steps.append("polled")
+            run.spout().close()
+            steps.append("closed")
+
+        ending = threading.Thread(target=end, daemon=True)
+        with paused(kafka):
+            ending.start()
+            ending.join(60)
+            assert steps == ["deactivated", "polled", "closed"]
 
 
 def test_a_commit_of_a_partition_that_has_another_owner_is_refused(kafka: Kafka) -> None:

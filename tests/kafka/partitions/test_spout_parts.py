@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import Guarantee
-from sunshower.kafka.partitions.ports import Partition, RebalanceListener
+from sunshower.kafka.partitions.ports import Committed, Partition, RebalanceListener
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.state.tree import MemoryForest
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, FakeOffsets, NewSpoutRig, message
@@ -71,12 +72,60 @@ def test_a_spout_that_cannot_open_its_offsets_leaves_its_group(
     assert rig.client.closed
 
 
+class Unanswered(FakeOffsets):
+    """Offsets of a broker that does not answer: commits that are started stay unanswered, and one
+    that is waited for would block the client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[tuple[int, Future[None]]] = []
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None]:
+        (committed,) = offsets.values()
+        self.started.append((committed.offset, Future()))
+        return self.started[-1][1]
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        pytest.fail(f"{offsets} block the client")
+
+
+@pytest.mark.parametrize("end", ["deactivate", "close", "revoked"])
+def test_a_commit_without_an_answer_blocks_neither_the_client_nor_the_last_commit(
+    new_spout_rig: NewSpoutRig, end: str
+) -> None:
+    kept = Unanswered()
+    rig = new_spout_rig((0, 100), kept=kept)
+    rig.open()
+    here = Partition("a", 0)
+    reader = rig.spout._reader
+    for offset in range(2):
+        rig.client.waiting = [message(offset)]
+        rig.clock.advance(2.0)
+        assert rig.poll() == [(0, offset)]
+        rig.spout.acked(np.array([reader.places[here].number(offset)]))
+        rig.clock.advance(2.0)
+        rig.poll()
+    assert [offset for offset, _ in kept.started] == [0], "one at a time"
+    if end == "revoked":
+        reader.revoked([here], lost=False)
+    else:
+        getattr(rig.spout, end)()
+    assert kept.started[-1][0] == 2
+    for _, written in kept.started:
+        written.set_result(None)
+    reader.committer.begin({})
+    stored = reader.committer.kept.get(here)
+    assert (stored and stored.offset) == (2 if end == "deactivate" else None), (
+        "of what it still has"
+    )
+
+
 def test_client_and_offsets_are_closed_also_if_the_last_commit_raises(
     new_spout_rig: NewSpoutRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = new_spout_rig((0, 100))
     rig.open()
-    monkeypatch.setattr(rig.spout._reader, "commit_now", raises(RuntimeError("odd")))
+    monkeypatch.setattr(rig.spout._reader, "send_commit", raises(RuntimeError("odd")))
     with pytest.raises(RuntimeError, match="odd"):
         rig.spout.close()
     assert rig.client.closed
