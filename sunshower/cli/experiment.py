@@ -125,7 +125,6 @@ def run(
     if the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
     from sunshower.cli.cluster_options import check_address
-    from sunshower.cli.experiment import variants
     from sunshower.cli.screen import Screen
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
@@ -162,7 +161,6 @@ def run(
 @app.command("list")
 def list_(folder: RunsFolder = RUNS_FOLDER) -> None:
     """List all runs, the latest first."""
-    from sunshower.cli.experiment import runs_table
     from sunshower.experiments.runner.run_folders import all_runs
 
     runs = all_runs(folder)
@@ -197,7 +195,6 @@ def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
 
     The figures of a sweep or a repetition are medians.
     """
-    from sunshower.cli.experiment import comparison_table
     from sunshower.experiments.runner.run_folders import find_both
 
     Terminal().print(comparison_table(*find_both(folder, one, other)))
@@ -205,7 +202,6 @@ def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
 
 def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     """Print the outcome of a run or a group, and the path of the report."""
-    from sunshower.cli.experiment import group_table, outcome_table
     from sunshower.experiments.runner.run_folders import REPORT
 
     console = Terminal()

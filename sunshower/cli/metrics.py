@@ -391,8 +391,6 @@ def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "aut
 
 def observe(cluster: RayCluster) -> list[Observed]:
     """Ask all topologies of a cluster at the same time."""
-    from sunshower.cli.metrics import Observed
-
     answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview(ANSWER_WITHIN_S))
     return [
         Observed(name, None if isinstance(found, SunshowerError) else found)
@@ -415,7 +413,6 @@ class TopologyCollector:
         return self._collect(self._look())
 
     def _collect(self, topologies: list[Observed]) -> Iterator[Metric]:
-        from sunshower.cli.metrics import FAMILIES
 
         for family in FAMILIES:
             yield _samples(family, topologies)
@@ -423,8 +420,6 @@ class TopologyCollector:
 
 def _samples(family: Family, topologies: list[Observed]) -> Metric:
     from prometheus_client import core
-
-    from sunshower.cli.metrics import Kind, buckets
 
     kinds: dict[Kind, Any] = {
         Kind.COUNTER: core.CounterMetricFamily,

@@ -22,12 +22,12 @@ __all__ = [
 
 # Loaded on first use, so that a topology needs the packages of its own connectors only.
 _WHERE = {
-    "Digits": "arrow.field_kinds",
+    "Digits": "arrow.record_columns",
     "HttpSink": "connectors.http_sink",
     "HttpSource": "connectors.http_source",
-    "ObjectBatches": "connectors.object_batches",
-    "ObjectFiles": "connectors.object_files",
-    "ObjectRecord": "connectors.object_formats",
+    "ObjectBatches": "connectors.objects",
+    "ObjectFiles": "connectors.objects",
+    "ObjectRecord": "connectors.objects",
     "PostgresTable": "connectors.postgres_table",
 }
 

@@ -371,8 +371,6 @@ class HttpSource(Spout[Any]):
 
     def open(self, context: Context) -> None:
         """Begin to listen. Raises Unavailable if the port is taken, else ConfigError."""
-        from sunshower.connectors.http_source import EndpointLimits, HttpEndpoint
-
         limits = EndpointLimits(self.pending_max, self.body_bytes_max)
         path = self.path if self.path.startswith("/") else f"/{self.path}"
         endpoint = HttpEndpoint(json_reader(self.emits), path, reveal(self.token), limits)
@@ -389,7 +387,6 @@ class HttpSource(Spout[Any]):
         self._endpoint.settle(message_id)
 
     def fail(self, message_id: Any, failure: Failure) -> None:
-        from sunshower.connectors.http_source import HttpAnswer
 
         is_of_code = failure.cause in _OF_CODE and failure.is_charged
         place = f" in {failure.component}" if failure.component else ""

@@ -137,22 +137,16 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         __name__,
         {
-            "checkers.checker": "CheckResult",
-            "checkers.delivery": "AtLeastOnce AtMostOnce Duplicates ExactlyOnce PerKeyOrder",
-            "checkers.failures": "NoneTimedOut NothingCharged",
-            "checkers.recovery": "Liveness Recovers",
-            "checkers.tracking": "BoundedPending EachEdgeOnce NoPrematureAck",
-            "evidence.event_history": "History",
-            "evidence.facts": "Ending Facts",
-            "evidence.outcome": "Finding Outcome Recovery Verdict",
-            "experiment": "Experiment",
-            "experiment_run": "run_experiment",
-            "faults.commands": "drain rebalance",
-            "faults.fault_kinds": "away cut errors expire isolate kill lossy outage pause slow",
-            "faults.fault_plan": "Step at every phases quiet random until",
-            "faults.targets": "acker anybody component master node spout task worker",
-            "workload": "Item PerKey Sink numbers relay relayed",
             "sunshower.runtime.events.event_log": "What",
             "sunshower.runtime.plan": "Layout",
+            "checkers": "AtLeastOnce AtMostOnce BoundedPending CheckResult Duplicates "
+            "EachEdgeOnce ExactlyOnce Liveness NoPrematureAck NoneTimedOut NothingCharged "
+            "PerKeyOrder Recovers",
+            "evidence.event_history": "History",
+            "evidence.outcome": "Ending Facts Finding Outcome Recovery Verdict",
+            "experiment": "Experiment Item PerKey Sink numbers relay relayed run_experiment",
+            "faults.fault_kinds": "acker anybody away component cut errors expire isolate kill "
+            "lossy master node outage pause slow spout task worker",
+            "faults.fault_plan": "Step at drain every phases quiet random rebalance until",
         },
     )

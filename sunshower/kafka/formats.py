@@ -167,7 +167,6 @@ class Avro(Format):
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
 
-            from sunshower.kafka.formats import exact
         except ImportError as error:
             raise ConfigError(
                 f"Avro needs {error.name}, which is not installed: "

@@ -30,9 +30,7 @@ if not TYPE_CHECKING:  # pytest imports this package for its plugin wherever Sun
     __getattr__ = lazy_exports(
         __name__,
         {
-            "assertions": "assert_counts assert_lossless",
-            "feeder": "Feeder Shared",
-            "inline_run": "InlineRun run",
-            "simulated_run": "SimulatedRun simulate",
+            "observed_run": "InlineRun SimulatedRun assert_counts assert_lossless run simulate",
+            "prepared_graph": "Feeder Shared",
         },
     )

@@ -127,7 +127,6 @@ def profile(
             f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
     _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
-    from sunshower.cli.profiles.command import time_table
 
     Terminal().print(time_table(found, component))
     echo(f"{sum(found.stacks.values()):,} samples are in {output}.")
@@ -162,7 +161,6 @@ def _remarks(found: Profile) -> list[str]:
 
 
 def _content(found: Profile, form: ProfileFormat, title: str) -> str:
-    from sunshower.cli.profiles.command import collapsed, flame_graph, speedscope
 
     match form:
         case ProfileFormat.FLAMEGRAPH:

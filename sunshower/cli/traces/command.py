@@ -64,7 +64,6 @@ def trace(
     Recorded are a share of all trees (the setting `trace_share`), and every replay of a failed
     tuple. A worker keeps the last 1,000 trees, up to 4 MiB.
     """
-    from sunshower.cli.traces.command import drawn_tree, tables
     from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
 
     if otlp is not None:
@@ -93,7 +92,6 @@ def trace(
 
 
 def _export(name: str, found: Traces, trees: tuple[TupleTrace, ...], url: str) -> None:
-    from sunshower.cli.traces.command import export_trees
     from sunshower.cli.traces.facts import missing
     from sunshower.secret import shown
 
