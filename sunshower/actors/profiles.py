@@ -58,7 +58,7 @@ _OTHERS = StackFrame("… other stacks", "<none>", 0)
 
 # ---- process files -------------------------------------------------------------------------------
 
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 _PATHS = sysconfig.get_paths()
 # The folders of installed packages come first: they are below that of the standard library. Python
 # has the files of an environment with its own path, or with the one that a link leads to.

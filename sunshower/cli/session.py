@@ -15,7 +15,7 @@ from sunshower.cli.display import Display, RunResult
 from sunshower.cli.formatting import duration, number_of
 from sunshower.cli.health import unreached, wait_lines
 from sunshower.cli.screen import Screen, red
-from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.errors import EndsProcess, SunshowerError, TopologyFailed
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
@@ -209,7 +209,7 @@ def _debuggers_quit() -> Iterator[None]:
     """Let the command `q` of a debugger end the run: Python's BdbQuit is an Exception, and so would
     fail the record, which is then tried again."""
     before: Any = bdb.BdbQuit
-    bdb.BdbQuit = type("BdbQuit", (KeyboardInterrupt,), {})  # type: ignore[assignment, misc]
+    bdb.BdbQuit = type("BdbQuit", (EndsProcess, KeyboardInterrupt), {})  # type: ignore[assignment, misc]
     try:
         yield
     finally:

@@ -147,7 +147,7 @@ _PARTS = (
     ("sunshower/runtime/tracking/", TimePart.TRACKING),
     ("sunshower/runtime/tasks/spouts/", TimePart.SPOUTS),
     ("sunshower/runtime/tasks/bolts/", TimePart.BOLTS),
-    ("sunshower/actors/packets/", TimePart.SERIALISATION),
+    ("sunshower/actors/packets", TimePart.SERIALISATION),
     ("sunshower/codec", TimePart.SERIALISATION),
     ("sunshower/records", TimePart.RECORDS),
     ("sunshower/scalars", TimePart.SERIALISATION),

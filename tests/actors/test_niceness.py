@@ -35,8 +35,9 @@ def niceness(times: int) -> list[int]:
 
 def test_all_threads_step_back_and_also_those_that_start_later() -> None:
     before = niceness(0)[0]
-    assert niceness(1) == 3 * [min(before + 10, 19)]
+    assert len(after := niceness(1)) >= 3
+    assert set(after) == {min(before + 10, 19)}
 
 
 def test_niceness_has_a_maximum() -> None:
-    assert niceness(3) == 3 * [19]
+    assert set(niceness(3)) == {19}

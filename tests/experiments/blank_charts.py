@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 
+from sunshower.experiments.report import drawing
 from sunshower.experiments.report.drawing import Chart
-
-_REPORT = "sunshower.experiments.report"
 
 
 @pytest.fixture
@@ -20,8 +17,7 @@ def drawn() -> None:
 def blank_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all charts of a run blank. The tests of charts are in tests/experiments/report."""
     if "drawn" not in request.fixturenames:
-        for chart in ("timeline", "recovery_chart", "sweep"):
-            monkeypatch.setattr(import_module(f"{_REPORT}.{chart}"), "draw", _blank)
+        monkeypatch.setattr(drawing, "draw", _blank)
 
 
 def _blank(name: str, caption: str, paint: object) -> Chart:

@@ -12,7 +12,7 @@ import pytest
 
 from sunshower import Counter, DeadLetter, JsonLines, Retry, Topology
 from sunshower.cli.dead.letters import Ask, ReplayIndex, read_files, replayed
-from sunshower.cli.ui import source
+from sunshower.cli.ui import source as page_source
 from sunshower.cli.ui.server import served_page
 from sunshower.errors import ClusterError, RequestFailed, SunshowerError
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
@@ -109,7 +109,7 @@ def test_unreadable_files_and_lines_are_noted(
         "custom writes dead letters where this page cannot read them" in one for one in notes
     )
     assert "2 lines or messages there are no dead letters" in notes
-    monkeypatch.setattr(source, "FILES_BYTES_MAX", 10)
+    monkeypatch.setattr(page_source, "FILES_BYTES_MAX", 10)
     assert "this page reads at most 10" in ask(url, SHOP).json["error"]
 
 
@@ -139,8 +139,8 @@ def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
     tmp_path: Path,
 ) -> None:
     letter = hostile("\x1b[31m\u202e")._replace(record={"text": "x" * 10**6, "bell": "\x07"})
-    letters = source.read_stores(write_letters(tmp_path, [letter]), {})
-    found = source.letter_facts(letters.letters[0])
+    letters = page_source.read_stores(write_letters(tmp_path, [letter]), {})
+    found = page_source.letter_facts(letters.letters[0])
     texts = json.dumps(found, ensure_ascii=False)
     assert not {"\x1b", "\u202e", "\x07"} & set(texts)
     assert "\\\\u202e" in json.dumps(found["reason"])

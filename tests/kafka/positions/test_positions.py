@@ -59,7 +59,7 @@ class Job:
         self.results = results
         self.seen: list[list[tuple[Any, ...]]] = [[] for _ in range(sinks)]
         self.letters: list[dict[str, Any]] = []
-        for module in ("topic_watch", "committer"):
+        for module in ("subscription", "partition_reader"):
             patch.setattr(f"sunshower.kafka.consuming.{module}.ThreadPoolExecutor", AtOnce)
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: BrokerClient(self.broker))
         self.start()

@@ -81,7 +81,7 @@ def submit(seed: int, broker: Broker, forest: MemoryForest, kept: OffsetsWithRes
 def test_no_sink_misses_a_record_of_a_topic_whatever_dies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
-    for module in ("topic_watch", "committer"):
+    for module in ("subscription", "partition_reader"):
         monkeypatch.setattr(f"sunshower.kafka.consuming.{module}.ThreadPoolExecutor", AtOnce)
     broker, draw = Broker(), Random(seed + 1)
     monkeypatch.setattr("sunshower.kafka.spout.Consumer", lambda _: BrokerClient(broker))
