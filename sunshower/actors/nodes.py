@@ -32,7 +32,7 @@ from sunshower.runtime.plan import Plan
 
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
-_BYTE = 1  # which every worker requests: see worker_options.py
+_BYTE = 1  # which every worker requests: see `worker_options`
 _STARTING = ("PENDING_CREATION", "RESTARTING")  # states of Ray's actors
 _STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
 _log = logging.getLogger(__name__)

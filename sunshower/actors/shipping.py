@@ -1,7 +1,7 @@
 """Pickles plans, and what belongs to their code, by the names of modules that are sent along.
 
 What a module of the program defines is pickled by its name, and a worker imports that module from
-the source that was sent (program.py). The file that declares the topology is not run again: its
+the source that was sent (programs.py). The file that declares the topology is not run again: its
 functions, classes and values are pickled, and are the content of its module in a worker.
 """
 

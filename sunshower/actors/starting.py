@@ -37,7 +37,7 @@ SYSTEM_CONFIG: dict[str, int] = {
     "max_direct_call_object_size": 4 << 20,  # states of tasks are sent in the call itself
     "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
-    "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
+    "worker_niceness": 0,  # worker.py adds less than Ray's 15 to this
 }
 # Those of a Ray on this machine that Sunshower starts.
 LOCAL_OPTIONS: dict[str, Any] = {

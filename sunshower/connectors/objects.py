@@ -1,4 +1,4 @@
-"""A folder of objects in S3 or another object store, or of files: names, and whole contents."""
+"""Objects in S3 or another store, and files: read as batches, or written one for each batch."""
 
 from __future__ import annotations
 

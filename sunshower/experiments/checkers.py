@@ -1,4 +1,4 @@
-"""The checker interface, its result, and the function that runs several checkers."""
+"""The checkers of a run: delivery, order, charges, recovery, tracking; and what runs several."""
 
 from __future__ import annotations
 

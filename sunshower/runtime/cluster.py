@@ -117,7 +117,7 @@ class Run(ABC):
 
     def traces(self, root: str | None = None) -> Traces:
         """Return the recorded tuple trees of running workers, or the one with this root, the
-        latest first; see tuple_traces.py.
+        latest first; see trace_recorder.py.
 
         Which trees are recorded: `trace_share` in config.py. Raises ConfigError for a text that is
         no root, and ClusterError.
@@ -229,7 +229,7 @@ class Run(ABC):
 
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
         with positions and states. Raises LifecycleError, before any change, if the state of the
-        topology does not allow it or a state does not fit (upgrades.py). Raises it also if a
+        topology does not allow it or a state does not fit (plan_changes.py). Raises it also if a
         component has a state in memory, or if the new code does not open within `open_s`: then the
         old code continues. If the topology is drained or killed meanwhile, the error tells which
         code ran, if that is known.

@@ -235,7 +235,7 @@ def _largest(request: Resources, view: NodeView) -> str:
     if not (nodes := view.staying):
         return _ALL_DRAINED if view.nodes else "there is no node"
     names = request.amounts
-    if not names:  # a byte of memory: see worker_options.py
+    if not names:  # a byte of memory: see nodes.py
         return "others request all memory of the nodes"
 
     def lack(node: NodeState) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Stacks of a profile as texts, one form for all samplers: `loop;caller (file:line);callee (…)`.
+"""Stacks of a profile as texts, one form for all samplers, and how they divide a worker's time.
 
 The first part is the thread, the others are frames, from the outermost to the innermost. A frame
 has the function's qualified name, its file and its first line. Files are `sunshower/…` of this

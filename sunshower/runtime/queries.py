@@ -1,4 +1,4 @@
-"""Queries of a running component's keyed state: the tasks to ask, and their answers.
+"""Calls of clients to a running topology: queries of keyed states, and requests with answers.
 
 A query goes to the task that the records with this key go to. It is answered between two slices of
 work, from what the last batch has committed.

@@ -167,7 +167,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self.report()
 
     def send_beat(self) -> None:
-        """Send a heartbeat. Only while the cluster watches: see machines.py."""
+        """Send a heartbeat. Only while the cluster watches: see cluster.py."""
         sent_s = self.clock.now()
         self.tick(sent_s)
         hear = partial(self._beat_answered, self.life, sent_s)

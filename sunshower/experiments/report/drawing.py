@@ -1,4 +1,4 @@
-"""Draws charts with matplotlib, without a screen, in a palette for colour blindness."""
+"""Draws the charts of experiments with matplotlib, and writes their HTML reports."""
 
 from __future__ import annotations
 

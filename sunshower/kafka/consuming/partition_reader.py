@@ -1,6 +1,6 @@
 """The partitions one task reads: start positions, progress, commits and skipped offsets.
 
-Each position belongs to a topic with an id (topic_watch.py). If a topic is deleted and created
+Each position belongs to a topic with an id (subscription.py). If a topic is deleted and created
 again, the reader begins anew in it, as if nothing had been committed. Until that is noticed,
 messages of the new topic may have been read on from the old offset: with at-least-once they are
 read again. Where a message must not be processed twice (`_exact`), messages are held until an

@@ -33,7 +33,7 @@ class Raise:
 
     With `unavailable` it raises InjectedOutage, as if a dependency of the component were away.
 
-    In a spout the source raises when it is asked for the next record; task_faults.py says what that
+    In a spout the source raises when it is asked for the next record; TaskFaults says what that
     means for `next_tuple`.
     """
 

@@ -396,7 +396,7 @@ class Snapshot:
     stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
     silent: Mapping[int, float] = field(default_factory=dict)  # worker without heartbeats → seconds
     windows: Mapping[str, Mapping[str, Activity]] = field(default_factory=dict)  # name of a window
-    # (see time_windows.py) → component → what it did in this time; only in an overview
+    # (see TimeWindows) → component → what it did in this time; only in an overview
     unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
     # on one that is being drained, or leave it
     without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`

@@ -1,6 +1,6 @@
 """Records events of traced trees in one worker: the most recent trees, bounded in bytes.
 
-    Instrument ──events of traced roots──▶ TraceRecorder ──when a client asks──▶ tuple_traces.py
+    Instrument ──events of traced roots──▶ TraceRecorder ──when a client asks──▶ `assemble`
 
 The events are those of event_log.py. A root says whether it is traced (ids.py), so all workers
 record the same trees. Nothing is sent until a client asks: statistics travel four times a second,

@@ -4,7 +4,7 @@
        ▼                                                   │
     RUNNING ──raised, fewer than `task_errors_max` times──▶ WAITING   (a new task starts here)
        │  └───raised, `task_errors_max` times in a row────▶ QUARANTINED ──each 30 s──▶ tried again
-       └── paused (outage or doubt, see input_errors.py): it runs, one input at a time
+       └── paused (outage or doubt, see bolt_task.py): it runs, one input at a time
 
 An outage of a dependency is no error of the task: the task waits without limit, with a back-off of
 up to 10 s. A spout that has emitted before and raises anything else is in doubt: it waits for ten
@@ -56,7 +56,7 @@ class WaitKind(StrEnum):
 
     UNAVAILABLE = "unavailable"  # a dependency is unavailable; see outages.py
     DOUBT = "doubt"  # it has succeeded before, and now fails every input
-    FILLING = "filling"  # a table in memory is filled again; see table_refill.py
+    FILLING = "filling"  # a table in memory is filled again; see worker.py
 
 
 @dataclass(frozen=True)

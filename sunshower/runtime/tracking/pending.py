@@ -265,7 +265,7 @@ def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
 # ---- deadlines -----------------------------------------------------------------------------------
 # The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
 #
-# A tree has `message_timeout_s`; with a progress deadline (progress_deadlines.py), the acker is
+# A tree has `message_timeout_s`; with a progress deadline (ProgressDeadline), the acker is
 # asked first. Trees that a crash may have affected fail if they are still pending after a grace
 # period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
 # minutes must not count as a timeout.
@@ -287,7 +287,7 @@ def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
 #
 # So a tree without progress fails one round trip after its deadline. A lost question or answer
 # costs sweep_grace_s; only an answer, or emit + max, fails a tree. A sweep fails the trees of a
-# crashed shard (deadlines.py). Packets carry ages, not times, because the clocks of two machines
+# crashed shard (Deadlines). Packets carry ages, not times, because the clocks of two machines
 # differ. Storm only has resetTimeout, which here too gives a full timeout again, whatever the
 # maximum.
 

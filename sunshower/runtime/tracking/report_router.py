@@ -1,4 +1,4 @@
-"""Routes reports to acker tasks and verdicts to spout tasks, in this worker or another one."""
+"""Routes reports to acker tasks and verdicts to spout tasks, and detects packets that were lost."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ReportRouter:
 #
 # - At once: trees of frames and reports that were sent and not answered (`peer_died`, `lost`).
 # - After a grace period: trees of which the crashed worker may have held or sent a part (`sweep`).
-# - Trees that neither of these finds fail at their deadline (deadlines.py).
+# - Trees that neither of these finds fail at their deadline (pending.py).
 
 
 class LossDetector:

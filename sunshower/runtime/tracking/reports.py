@@ -48,9 +48,7 @@ class ShardReport:
     starts: list[tuple[U64, U64]] = field(default_factory=list)
     acks: list[tuple[U64, U64]] = field(default_factory=list)
     fails: FailedRoots = field(default_factory=FailedRoots)
-    asks: list[U64] = field(
-        default_factory=list
-    )  # request the ages of these; see progress_deadlines.py
+    asks: list[U64] = field(default_factory=list)  # request the ages of these; see pending.py
 
     def roots(self) -> list[U64]:
         """Return the roots of all starts and acks."""

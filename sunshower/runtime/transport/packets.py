@@ -70,7 +70,7 @@ class Content:
     verdicts: dict[int, Verdicts] = field(default_factory=dict)  # by spout task
     postponed: list[int] = field(default_factory=list)  # roots
     grants: list[Grant] = field(default_factory=list)
-    failed: list[U64] = field(default_factory=list)  # failed trees: see failed_trees.py
+    failed: list[U64] = field(default_factory=list)  # failed trees: see reports.py
     greets: bool = False  # send it even if empty: the header carries the sender's life
 
     def __bool__(self) -> bool:

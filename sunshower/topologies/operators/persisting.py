@@ -52,7 +52,7 @@ class Persist(Operator):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True
-    emits_updates = False  # instead of rows: see update_rows.py
+    emits_updates = False  # instead of rows: see updates.py
     shows = False  # whether readers of plain rows get what it emits as updates
 
     def __init__(self, slot: Slot) -> None:

@@ -41,7 +41,7 @@ class Operator:
     makes_tables = False
     #: Whether the rows that it emits have the values of the fields of those that they come from.
     keeps_values = False
-    #: Whether it reads updates of running totals, see update_rows.py, instead of their rows.
+    #: Whether it reads updates of running totals, see updates.py, instead of their rows.
     reads_updates = False
     #: Whether its rows replace nothing, though those that it reads may be running totals.
     ends_lineage = False

@@ -1,6 +1,6 @@
 """Totals of the last row of each group of other totals: what an aggregate of an aggregate keeps.
 
-A group has a slot for the value of each origin (see update_rows.py) that has rows in it. The slots
+A group has a slot for the value of each origin ("update rows" below) that has rows in it. The slots
 are the leaves of a tree of partly combined values:
 
     value of a group        combined from the highest node, stored under the key of the group

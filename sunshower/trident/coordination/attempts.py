@@ -52,7 +52,7 @@ class BatchCommand(NamedTuple):
     attempt: int
     epoch: int
     skip: bool  # the rows are dead letters, and the batch is empty for all other components
-    why: Any = None  # with `skip`: the last failure, see batch_letters.py
+    why: Any = None  # with `skip`: the last failure, see transactional_log.py
     current: int = 0  # the lowest txid that was not committed when this was emitted
     metadata: Any = None  # of the batch, from its spout's coordinator: plain values
     ended: bool = False  # as SourceTime

@@ -1,4 +1,4 @@
-"""The transactional log: JSON values by txid in a tree of nodes, for metadata and progress.
+"""The transactional log of a batch group in a tree of nodes: metadata, and committed progress.
 
     path/7  {"from": 10, "to": 20}
     path/8  {"from": 20, "to": 30}      previous(9) → this; cleanup_before(8) removes 7

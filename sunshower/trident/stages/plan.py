@@ -1,6 +1,6 @@
 """The plan of a batch group: stages, and the streams between them.
 
-`declaration/stage_builder.py` makes it, and `assemble.py` turns it into an ordinary spout and
+`declaration/stage_builder.py` makes it, and `stage_builder.py` turns it into an ordinary spout and
 ordinary bolts. Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
 """
 

@@ -1,4 +1,4 @@
-"""State factories: values that open a state in each task, in memory or in SQLite.
+"""State factories: open a state in each task, in any store, and move it to other tasks.
 
 stream.aggregate(…, state=SqliteState("counts.db"))
 dict(SqliteState("counts.db").items())       reads the state, also while the topology runs
@@ -82,7 +82,7 @@ _NOTHING = Attempt(0, 0, 0)
 #
 # An assignment gives each task a part of its own. When the number of tasks changes, the next one
 # begins behind the last: a part is never used again, so a late writer of it finds another mark. A
-# part goes through these phases, each with a mark of its own; see moves.py for who changes them.
+# part goes through these phases, each with a mark of its own; `Move` changes them.
 #
 #     filling    its values are being copied from the parts that were left
 #     in use     its task reads and writes it

@@ -13,7 +13,7 @@
     any status  ── an exception; a later attempt; `$success`; a lost order, or part ──▶ OVER
     EXPECTING, PROCESSING  ── a `$commit`, a late Count ──▶ OVER: part of the batch is lost
 
-What is late is decided in `phases.py`. The end of PROCESSING and of COMMITTING sends Counts to
+What is late is decided in `phases`. The end of PROCESSING and of COMMITTING sends Counts to
 later stages and acks the tuples that are held back, at least one Count among them. So no batch
 counts as processed too early. Tuples of a batch that is OVER, and of outdated attempts, are failed
 at once; Storm drops them, and their trees time out.
@@ -327,7 +327,7 @@ def _to_all(takers: Sequence[Take]) -> Take:
 #
 # Each sending task sends the number of its parts, once per attempt, after them: a part that has
 # not come before its Count is lost. The process phase needs the early senders, the commit phase
-# the late ones as well (see phases.py). A sender of both sends a number in each: first that of the
+# the late ones as well (see `phases`). A sender of both sends a number in each: first that of the
 # early parts, then that of all. Storm: org.apache.storm.trident.topology.TridentBoltExecutor
 # (checkFinish), which compares the sums when all tasks have reported. Here each sender is counted
 # separately, so that a surplus part cannot hide a missing one.

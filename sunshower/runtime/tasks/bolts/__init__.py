@@ -1,1 +1,6 @@
-"""Bolt tasks: automatic, manual and columnar bolts, dead letters."""
+"""Bolt tasks.
+
+Read `bolt_task` (from prepare() to the report on each input), then the levels: `automatic_bolt`
+(functions, process(), `@batch`), `manual_bolt` (execute(tuple, out)), `keyed_bolt`,
+`operator_bolt`. `anchoring` anchors single emits, `dead_letters` describes records that failed.
+"""

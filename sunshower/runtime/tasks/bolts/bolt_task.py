@@ -339,7 +339,7 @@ class BoltTask(Supervised):
         self.flush_s = 0.0  # duration of flush() in this slice
         self._state_count = StateCount()
         self._late_earlier = LateRecords()  # of former objects of the bolt
-        self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
+        self.on_trial = False  # trial object (task_scheduler.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
         self._first = 0  # index in this batch of the first record that is processed now
         self.note: Note | None = None  # called with the roots of each record before its execution
@@ -532,7 +532,7 @@ class BoltTask(Supervised):
 
     @property
     def _tried(self) -> Failure:
-        """The failure of an input that a trial object has processed; see bolt_renewal.py."""
+        """The failure of an input that a trial object has processed; see task_scheduler.py."""
         reason = "a new object of the bolt has tried it after an outage"
         place = (self.task.component, self.task.index, reason)
         return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)

@@ -1,6 +1,6 @@
 """Replays the failed messages of one spout task, or turns them into dead letters.
 
-failed ──▶ queued (retry_queue.py) ──▶ within the budget (replay_budget.py) ──▶ emitted again
+failed ──▶ queued (retry_queue.py) ──▶ within the budget (ReplayBudget) ──▶ emitted again
                               └──── attempts used up ──▶ emitted as a dead letter, or halt
 """
 

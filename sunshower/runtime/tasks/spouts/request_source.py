@@ -1,4 +1,4 @@
-"""Emits the requests of callers, each in a separate batch, and returns answers or failures.
+"""Requests of callers: the source that emits them, and the bolt that returns their answers.
 
 With separate batches no request fails with another one, and each row belongs to one request.
 """

@@ -1,7 +1,7 @@
 """The port between a spout task and the source of its records, of which there are four kinds.
 
     records_source.py      records(): an iterator; the number of a record is its position
-    tables_source.py       tables(): an iterator of Arrow tables; each row has a number
+    records_source.py       tables(): an iterator of Arrow tables; each row has a number
     log_source.py          poll(): a log with offsets; the spout numbers its records itself
     next_tuple_source.py   next_tuple(): Storm's; the spout chooses the message ids
 

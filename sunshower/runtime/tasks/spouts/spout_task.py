@@ -312,7 +312,7 @@ class SpoutTask(Supervised):
             )
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
-        """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
+        """An acker's answer: how long ago each tree made progress. See pending.py."""
         roots = self.deadlines.heard_of(roots, ages_s, now)
         self._time_out(roots, now, self.deadlines.missed("progress"))
 

@@ -1,4 +1,4 @@
-"""The base of windows whose rows are aggregated: panes, counts and sessions."""
+"""Windows whose rows are aggregated: panes of time or of a count, and sessions."""
 
 from __future__ import annotations
 
