@@ -3,9 +3,9 @@
 Its load is what was pushed and is not processed yet, wherever it is; its window is the load that
 the receiver allows ("credits" below). A task with a full channel does not run, so backpressure
 reaches the spouts, which stop emitting. A channel that closes a cycle has no window, because it
-would deadlock under full load. It has a hard limit instead, `window_records_max`: records beyond it are
-refused, and their trees fail with the cause OVERLOAD. So a bolt in a cycle that emits more than it
-takes in fails its own trees, and neither blocks nor grows without bound.
+would deadlock under full load. It has a hard limit instead, `window_records_max`: records beyond
+it are refused, and their trees fail with the cause OVERLOAD. So a bolt in a cycle that emits more
+than it takes in fails its own trees, and neither blocks nor grows without bound.
 """
 
 from __future__ import annotations
