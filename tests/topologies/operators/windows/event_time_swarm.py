@@ -37,6 +37,7 @@ DELAY_S = 5  # of producers: shorter than IDLE_S, in which a partition would be 
 SETTLES_S = 2.0  # as in groups of Kafka
 # An event of the simulator costs processor time, and simulated time does not. So a program is
 # short, with short times until a partition is idle, and polls and watermarks are rare.
+STATS_S = 1.0  # how often workers report statistics
 _TIMES: tuple[tuple[Any, str, float], ...] = (
     (watermarks, "IDLE_S", IDLE_S),
     (watermarks, "GAP_S", IDLE_S / 3),
@@ -44,7 +45,7 @@ _TIMES: tuple[tuple[Any, str, float], ...] = (
     (reached_times, "GAP_S", IDLE_S / 3),
     (spout_task, "_SHORTEST_S", 0.2),
     (channels, "_GRANT_S", 0.5),
-    (worker, "_REPORT_SOON_S", 1.0),
+    (worker, "_REPORT_SOON_S", STATS_S),
 )
 _NAMES = ("kill a worker", "kill the master", "kill a node", "pause a worker", "bad links")
 _FAULTS = {
@@ -341,6 +342,8 @@ def run_program(program: EventProgram) -> SimRun:
             run.activate()
         program.end()
         assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
+        world = run._env.world
+        world.run_until(world.now_s + 2 * STATS_S)  # the last statistics of all workers
     return run
 
 
