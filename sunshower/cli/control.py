@@ -179,7 +179,7 @@ def _send_as_job(
 ) -> NoReturn:
     """Send the folder of the file, and run this command there, with further options. The file is
     not loaded here. Raises typer.Exit."""
-    from sunshower.experiments.runner.run_request import split_target
+    from sunshower.experiments.runner.loading import split_target
 
     file, name = split_target(target)
     if not file.is_file():

@@ -129,7 +129,8 @@ def run(
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
     from sunshower.experiments.runner.experiment_runner import ExperimentRunner
-    from sunshower.experiments.runner.run_request import RunRequest, load_experiment
+    from sunshower.experiments.runner.loading import load_experiment
+    from sunshower.experiments.runner.run_request import RunRequest
 
     check_installed()
     screen = Screen()

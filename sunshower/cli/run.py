@@ -210,7 +210,7 @@ def describe(
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
     """Print each setting with its value, and where it comes from."""
     from sunshower.cli.formatting import Terminal, new_table
-    from sunshower.experiments.runner.run_request import split_target
+    from sunshower.experiments.runner.loading import split_target
 
     found = settings_of(split_target(target)[0].parent, given)
     usual, table = Config(), new_table("setting", "value", "from")
@@ -226,7 +226,7 @@ def load_graph(
 ) -> tuple[Graph, tuple[ModuleType, ...]]:
     """Load a topology with changed settings; returns its graph and the modules to ship: those below
     the folder of the file, and below `folder`."""
-    from sunshower.experiments.runner.run_request import load, split_target
+    from sunshower.experiments.runner.loading import load, split_target
 
     given = [*(settings or ()), *([f"workers={workers}"] if workers else ())]
     found = settings_of(split_target(target)[0].parent, given)

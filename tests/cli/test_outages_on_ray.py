@@ -20,7 +20,7 @@ from sunshower.cli.formatting import format_error
 from sunshower.cli.screen import Screen
 from sunshower.cli.session import TopologySession
 from sunshower.errors import TopologyFailed
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import Layout
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower

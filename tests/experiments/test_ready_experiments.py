@@ -14,7 +14,7 @@ import pytest
 
 from sunshower.experiments import Experiment, Outcome, Verdict, run_experiment
 from sunshower.experiments.experiment import combinations
-from sunshower.experiments.runner.run_request import load_experiment
+from sunshower.experiments.runner.loading import load_experiment
 from sunshower.simulation.cluster import SimCluster
 from tests import seeds
 from tests.conftest import Sunshower

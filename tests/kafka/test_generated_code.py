@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import pickled, ship
 from sunshower.clock import SystemClock
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]

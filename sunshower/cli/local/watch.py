@@ -16,7 +16,7 @@ from typing import Any
 from sunshower.cli.formatting import echo
 from sunshower.errors import LoadError
 from sunshower.experiments.runner.interrupts import Interrupts
-from sunshower.experiments.runner.run_request import split_target
+from sunshower.experiments.runner.loading import split_target
 
 _LOOK_S = 0.1  # how often files are looked at
 _END_S = 5.0  # how long a run may drain before the next signal

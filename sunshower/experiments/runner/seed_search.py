@@ -27,7 +27,7 @@ from sunshower.experiments.evidence.event_history import History, to_lines
 from sunshower.experiments.evidence.outcome import Finding, Verdict, gravest
 from sunshower.experiments.experiment import Prepared, carry_out, prepare
 from sunshower.experiments.runner.interrupts import Interrupts
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.experiments.swarm import Pace, Steps, pace_of, shrink, swarm
 from sunshower.runtime.garbage import collect_seldom
 from sunshower.simulation.cluster import SimCluster

@@ -13,7 +13,7 @@ import pytest
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.errors import LifecycleError
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.topologies.graph import Graph
 from tests.actors.modules.programs import PACKAGE, write
 from tests.guarantee.deaths import until

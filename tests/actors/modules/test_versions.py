@@ -12,7 +12,7 @@ import pytest
 from sunshower import run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import LifecycleError
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.topology import Topology
 from tests.actors.modules.programs import write

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import LoadError, TopologyError, UnknownField
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from tests.cli.conftest import Write
 
 ONE = """
