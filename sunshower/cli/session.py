@@ -209,7 +209,8 @@ def _debuggers_quit() -> Iterator[None]:
     """Let the command `q` of a debugger end the run: Python's BdbQuit is an Exception, and so would
     fail the record, which is then tried again."""
     before: Any = bdb.BdbQuit
-    bdb.BdbQuit = type("BdbQuit", (EndsProcess, KeyboardInterrupt), {})  # type: ignore[assignment, misc]
+    quits = type("BdbQuit", (EndsProcess, KeyboardInterrupt), {})
+    bdb.BdbQuit = quits  # type: ignore[assignment, misc]
     try:
         yield
     finally:
