@@ -94,7 +94,6 @@ def test_the_version_is_written_once() -> None:
 
 def test_the_folders_that_other_versions_leave_out_exist() -> None:
     assert all((ROOT / "tests" / name).is_dir() for name in other_versions.LEFT_OUT)
-    assert "make test-ci" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def test_commands_to_install_name_existing_extras() -> None:

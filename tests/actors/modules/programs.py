@@ -203,7 +203,7 @@ STALE = 'raise ImportError("this is a stale copy")\n'
 SUBMIT = """
 import sys
 from sunshower.actors.shipping import pickled, ship
-from sunshower.experiments.runner.run_request import load
+from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import make_plan
 loaded = load(sys.argv[1])
 ship(loaded.modules)

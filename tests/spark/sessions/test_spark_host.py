@@ -260,6 +260,7 @@ def test_an_error_that_waiting_cannot_repair_is_not_an_outage() -> None:
 def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    pytest.importorskip("pyspark")
     killed = threading.Event()
 
     class Hanging(DriverSession):
