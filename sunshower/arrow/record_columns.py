@@ -1,22 +1,7 @@
 """Converts record types to Arrow schemas, and records to tables and back.
 
-| annotation                  | Arrow                | comes back as            | in         |
-|-----------------------------|----------------------|--------------------------|------------|
-| int, float, bool, str, bytes| int64, double, …     | itself; NaN is not null  | both       |
-| Decimal                     | decimal128(38, 18)   | the same number          | both       |
-| date                        | date32               | itself                   | both       |
-| datetime, with a zone       | timestamp[us, UTC]   | the same moment, in UTC  | both       |
-| time, without a zone        | time64[us]           | itself                   | files      |
-| timedelta                   | duration[us]         | itself                   | files      |
-| UUID                        | uuid                 | itself                   | files      |
-| Enum                        | as its values        | the member               | both       |
-| list[T], tuple[T, ...]      | list                 | itself                   | both       |
-| dict[K, V]                  | map                  | itself                   | both       |
-| NamedTuple, dataclass       | struct               | itself                   | both       |
-| T or None                   | nullable             | None is null             | both       |
-
-"Both": Spark and files. Any other annotation raises RecordMismatch at declaration, with the name of
-the field.
+docs/CONNECTORS.md has the column of each annotation; Spark has no columns for `time`, `timedelta`
+and UUID. Any other annotation raises RecordMismatch at declaration, with the name of the field.
 """
 
 from __future__ import annotations

@@ -52,17 +52,11 @@ class HttpSink(Stateless, Bolt[Any, None]):
     """Sends each record to `url` with POST, as JSON, and acks it after an answer of 2xx.
 
     `value`: a field's name, or a function of the record; by default the record is an object, field
-    → value. With `records_max` above 1 a request has an array of up to so many records. `id`: the
-    same for the header `Idempotency-Key`, which is equal for each replay of a record. Each task has
-    `connections` requests on their way at a time, so their order is not that of the records.
-
-    Without an answer within `timeout_s` seconds, and after one that concerns each record (3xx, 5xx,
-    401 to 405, 407, 408, 410, 421, 425, 426, 429), the records fail with the cause
-    `unavailable`, and the task waits: until the time in the header Retry-After, at most five
-    minutes. Any other answer refuses the records: they fail, or of several each half is sent
-    again. Redirections are not followed.
-
-    Raises ConfigError when it is declared.
+    → value. `id`: the same for the header `Idempotency-Key`. With `records_max` above 1 a request
+    has an array of up to so many records. Each task has `connections` requests on their way at a
+    time. Without an answer within `timeout_s` seconds the records fail with the cause
+    `unavailable`; docs/CONNECTORS.md has what follows each answer. Raises ConfigError when it is
+    declared.
     """
 
     tick_s = 0.02  # settles requests while no tuples arrive
@@ -95,11 +89,9 @@ class HttpSink(Stateless, Bolt[Any, None]):
         self._reader = RecordParts(self._where)
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
         self._reader.check(schema, [self.value, *([] if self.id is None else [self.id])])
 
     def prepare(self, context: Context) -> None:
-        """Create the client; it connects with the first request."""
         import httpx2
 
         self._clock = context.clock
@@ -149,11 +141,9 @@ class HttpSink(Stateless, Bolt[Any, None]):
         """Settle requests that have an answer; `flush` does so after each tick."""
 
     def figures(self) -> dict[str, float]:
-        """The number of records on their way."""
         return {"on their way": sum(map(len, [*self._sent.values(), *self._waiting]))}
 
     def cleanup(self) -> None:
-        """Wait for the answers to requests, and close the connections."""
         self._threads.shutdown(cancel_futures=True)
         self._client.close()
 

@@ -328,19 +328,12 @@ def _listen(host: str, port: int) -> socket.socket:
 class HttpSource(Spout[Any]):
     """Records of `type` that clients POST to `path` as a JSON object, or as an array of several.
 
-    A request is answered when the tuple trees of its records have ended: with 200 if all of them
-    are complete; with 500 if the topology's code fails for one of them; with 503 and Retry-After
-    after any other failure, if `pending_max` records are not processed, or while the topology is
-    inactive or drains. Nothing is replayed: the client sends its request again. A process that dies
-    closes its connections. So a record is processed at least once, if its client repeats the
-    request until the answer is 200.
-
-    Task i listens on `port` + i of its machine. With a `token`, requests need the header
-    `Authorization: Bearer TOKEN`. A body may be compressed (`Content-Encoding: gzip` or `deflate`).
-    One above `body_bytes_max`, also after it was decompressed, is refused with 413, one that is no
-    record of the type with 400, any other encoding, or content-type but application/json, with 415.
-
-    Raises ConfigError and RecordMismatch when it is declared.
+    A request is answered when the tuple trees of its records have ended: at least once, if its
+    client repeats it until the answer is 200 (docs/CONNECTORS.md has the answers). Nothing is
+    replayed. Task i listens on `port` + i; with a `token`, requests need `Authorization: Bearer
+    TOKEN`. At most `pending_max` records are not settled, and a body has at most `body_bytes_max`
+    bytes, also after it was decompressed. Raises ConfigError and RecordMismatch when it is
+    declared.
     """
 
     replay = False
@@ -378,7 +371,6 @@ class HttpSource(Spout[Any]):
         self._endpoint = endpoint
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
-        """Emit a record, if one waits."""
         if (found := self._endpoint.take()) is not None:
             id, record = found
             out.emit(record, id)
@@ -400,14 +392,11 @@ class HttpSource(Spout[Any]):
         self._endpoint.accept(is_open=False)
 
     def drain(self) -> None:
-        """Answer requests with 503 from now on."""
         self._drains = True
         self._endpoint.accept(is_open=False)
 
     def figures(self) -> dict[str, float]:
-        """The number of records that are not settled."""
         return {"not settled": self._endpoint.pending}
 
     def close(self) -> None:
-        """Answer what is not settled with 503, and stop listening."""
         self._endpoint.close()

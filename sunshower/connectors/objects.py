@@ -492,14 +492,10 @@ class ObjectFiles:
     """What `stream.apply(ObjectFiles("s3://bucket/totals"))` writes: an object for each batch and
     task, of JSON lines or Parquet. `place` is a URL that pyarrow opens, or the path of a folder.
 
-    The name of an object is the number of the batch, and of the task. A batch that is repeated
-    replaces its objects, and removes those that it has no rows for: each row of a committed batch
-    is in one object. With the rules of an opaque state. The batches must begin with an empty
-    folder: a first attempt at a batch that finds an object of it raises StateMismatch.
-
-    The columns of Parquet are those of the annotations of the rows' record type, in each object the
-    same. `stream.apply` raises RecordMismatch for a type that has no column, or no text in JSON. A
-    value that its column cannot have fails its batch (Unserialisable).
+    A batch that is repeated replaces its objects. The batches must begin with an empty folder: else
+    a first attempt raises StateMismatch. `stream.apply` raises RecordMismatch for a type that has
+    no column, or no text in JSON; a value that its column cannot have fails its batch
+    (Unserialisable).
     """
 
     def __init__(
@@ -531,7 +527,6 @@ class _Writer(Operator):
         return []
 
     def process(self, batch: list[Any], source: int, rows: Rows, emit: Emit) -> None:
-        """Encode rows. Raises Unserialisable."""
         if rows:
             batch.append(self._writer.encode(rows))
 
@@ -583,20 +578,14 @@ class _Content(NamedTuple):
 
 class ObjectBatches(PartitionedSpout):
     """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`)
-    and Parquet (`.parquet`); other objects are left out. `place` is a URL that pyarrow opens, such
-    as `s3://bucket/orders`, or the path of a folder.
+    and Parquet (`.parquet`), in the order of their names, read by `shares` tasks at most. `place`
+    is a URL that pyarrow opens, such as `s3://bucket/orders`, or the path of a folder.
 
-    Objects are read whole, in the order of their names, by `shares` tasks at most. An object that
-    appears later is read if its name follows those that were read before: let names begin with a
-    date or a number. `ends`: read the objects that exist at the declaration, and then end.
-
-    Transactional: the position is in the store of the batches, and a batch that is repeated is read
-    again, or fails with IncompleteBatch if its objects were changed or removed. While the store is
-    away batches wait. An object that is no Parquet raises SourceError.
-
-    A record that cannot be read fails its batch: a line that is no JSON, a value that is not of its
-    field's type, a time with nanoseconds. `unreadable(record, reason)` makes a record of it
-    instead, or passes it over (None). Of an `ObjectRecord` it must always return the same.
+    `ends`: read the objects that exist at the declaration, and then end. `unreadable(record,
+    reason)` makes a record of an `ObjectRecord` that cannot be read, or passes it over (None), and
+    must always return the same; without it the batch fails. Transactional: a batch that is repeated
+    is read again, or fails with IncompleteBatch if its objects were changed or removed. An object
+    that is no Parquet raises SourceError.
     """
 
     @checked(place=PLACE, shares=COUNT, unreadable=_UNREADABLE)

@@ -409,19 +409,12 @@ _ID_BYTES = 5  # of Confluent's framing: a zero, and the id of the schema
 @dataclass(frozen=True)
 class Protobuf(Format):
     """Messages of a class that `protoc` has generated. With a record type, messages become records
-    by field name, as objects of JSON do; else they become dictionaries.
+    by field name, as objects of JSON do; else they become dictionaries. docs/CONNECTORS.md has the
+    value of each type.
 
-    A field without a value is None if its presence is tracked (a message, `optional`, `oneof`), and
-    its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta; with parts of
-    microseconds, the message cannot be read. An enum is its number, a wrapper its value, a Struct a
-    dictionary. Unknown fields are ignored; a message with a value that its field cannot have, such
-    as a text for a number or an unknown number of a closed enum, cannot be read.
-
-    `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
-    The registry is not asked, because `message` has the schema; a message of another type of the
-    same file is one that cannot be read. A message of another file may be read with wrong
-    values: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
-    but a generated class.
+    `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it,
+    which is not asked. `framed={7, 12}` reads messages with these ids only. Raises ConfigError for
+    anything but a generated class.
     """
 
     message: type[Any]

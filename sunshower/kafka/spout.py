@@ -200,7 +200,6 @@ class KafkaSpout(LogSpout[Any]):
                 self._undo.close()
 
     def figures(self) -> dict[str, float]:
-        """The progress of its partitions (see lag.py), and the messages it could not read."""
         odd = {
             "skipped": float(self.skipped_count),
             "unreadable": float(self.unreadable),

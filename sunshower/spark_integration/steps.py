@@ -186,7 +186,6 @@ class SparkOperator(Publishing):
         return BatchRows([[] for _ in self._columns])
 
     def process(self, batch: BatchRows, source: int, rows: Rows, emit: Emit) -> None:
-        """Keep rows, as records."""
         batch.records[source] += self._columns[source].schema.records(rows)
 
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
@@ -217,16 +216,13 @@ class SparkOperator(Publishing):
             emit(self._out.records(batch.submission.result))
 
     def give_up(self, batch: BatchRows) -> None:
-        """Cancel the job of an attempt that has failed."""
         if batch.submission is not None:
             batch.submission.cancel()
 
     def figures(self) -> dict[str, float]:
-        """Sums over the finished batches of this task."""
         return self._submissions.figures()
 
     def result(self) -> list[JobReport]:
-        """The reports of the last batches, oldest first."""
         return self._submissions.reports()
 
     def succeeded(self, txid: int) -> None:
@@ -240,7 +236,6 @@ class SparkOperator(Publishing):
             self._publish_error = error
 
     def cleanup(self) -> None:
-        """Publish the last batch, and close the gateway."""
         try:
             if self.counted is not None and self.publishes:
                 with suppress(Unavailable):  # the next start publishes the last batch

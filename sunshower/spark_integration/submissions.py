@@ -97,7 +97,6 @@ class Submissions:
         return list(self._reports)
 
     def close(self) -> None:
-        """Close the gateway."""
         self._gateway.close()
 
 

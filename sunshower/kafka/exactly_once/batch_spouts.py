@@ -434,7 +434,6 @@ class KafkaBatches(Partitioned):
         self._directory = self._consumer = None
 
     def figures(self) -> dict[str, float]:
-        """The progress of its partitions (see lag.py), and the messages it could not read."""
         standing = {
             one: PartitionStatus(
                 committed=self._committed.get(one),

@@ -1,9 +1,4 @@
-"""Exactly once without batches: stores offsets and results in the same transaction.
-
-    kept = OffsetsWithResults("counts.db", "words")    # or "postgresql://host/database"
-    KafkaSpout(…, fields=("topic", "topic_id", "partition", "offset", "value"),
-               options=KafkaOptions(store=kept))
-    kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
+"""Exactly once without batches: stores offsets and results in the same transaction (docs/KAFKA.md).
 
 The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
 the offsets of its messages in one transaction, and drops repeats by their offsets, also after a
@@ -106,7 +101,6 @@ class ResultsBolt(OnceBolt):
         self._records: list[Any] = []  # the records of this batch
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error for records without topic, partition and offset."""
         self._parts = self._parts or RecordParts("a bolt that keeps offsets with its results")
         self._parts.check(schema, FIELDS)
         has_topic_id = "topic_id" in schema.fields

@@ -53,7 +53,6 @@ class SendingBolt(Stateless, Bolt[Any, None]):
         self._composer = Composer(where, topic, value, key, headers, partition)
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
         self._composer.check(schema)
 
     def _finish(self, out: Collector[Any], tuple: Tuple[Any], error: KafkaError | None) -> None:
@@ -64,22 +63,18 @@ class SendingBolt(Stateless, Bolt[Any, None]):
 
 
 class KafkaBolt(SendingBolt):
-    """Writes each record as a message to `topic` (a name, or a function of the record).
+    """Writes each record as a message to `topic` (a name, or a function of the record), at least
+    once.
 
     `value` and `key` are a field's name, or a function of the record; without `value` the whole
     record is sent as a JSON object. `headers` are pairs, or a function of the record; `partition`
-    is a function. `settings` are passed to librdkafka: `bootstrap.servers`, `security.…`,
-    `linger.ms`, `compression.type`, and so on. By default the producer is idempotent.
+    is a function. `settings` are passed to librdkafka; by default the producer is idempotent.
 
-    A record is acked when all in-sync replicas have its message. If the message is refused, the
-    tuple fails with the cause; its tree does not time out during delivery. While all brokers are
-    down the task waits, and the client keeps its queue. A message that is not delivered within
-    `message.timeout.ms` (5 minutes), or is refused because of a right, a missing topic or the
-    client, fails the tuple with the cause `unavailable`, which is not charged as an attempt.
-    A full queue causes back-pressure.
-    Replayed records may be sent twice: at least once.
-
-    Raises UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError when it starts.
+    A record is acked when all in-sync replicas have its message. A message that is refused fails
+    its tuple with the cause; one that is not delivered within `message.timeout.ms` (5 minutes), or
+    is refused because of a right, a missing topic or the client, with the cause `unavailable`.
+    While all brokers are down the task waits. Raises UnknownTopic, NotAuthorised, KafkaUnreachable,
+    or ConfigError when it starts.
     """
 
     tick_s = 0.02  # polls for delivery reports while no tuples arrive
@@ -88,17 +83,14 @@ class KafkaBolt(SendingBolt):
     def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
         """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
 
-            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
-
         The value is the DeadLetter as JSON, the key its message id. Headers contain the cause, and
         for records from Kafka also `topic`, `partition`, `offset`, and `topic_id` if the brokers
         have one. A letter that is larger than the topic, or `message.max.bytes`, takes is clipped,
-        with a marker in each clipped text.
+        with a marker.
         """
         return _DeadLetterBolt(settings, topic, key="message_id", headers=_causes)
 
     def prepare(self, context: Context) -> None:
-        """Create the producer, and check the topic if it is fixed."""
         self._clock = context.clock
         self._collector: Collector[Any]  # the same object in each call
         self._open: dict[int, Tuple[Any]] = {}  # unsettled tuples, by number, the oldest first
@@ -148,7 +140,6 @@ class KafkaBolt(SendingBolt):
             self._send_waiting()
 
     def figures(self) -> dict[str, float]:
-        """The number of undelivered tuples, and how many of them did not fit into the queue."""
         return {"on their way": len(self._open), "without room": len(self._waiting)}
 
     def cleanup(self) -> None:

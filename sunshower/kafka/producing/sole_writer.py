@@ -22,16 +22,12 @@ _READ_APART_S = 5.0  # after a failed attempt to read the topic, before the next
 class SoleWriterBolt(KafkaBolt):
     """A KafkaBolt that sends each `id` once, also if its record is replayed after a crash.
 
-    Each message carries its id (a field's name, or a function of the record) in the header `id`.
-    At its start the bolt reads the last `memory` messages of each partition of the topic, so it
-    knows by their ids which messages of the previous process have arrived; it also remembers the
-    ids it sends. A record with a known id is acked and dropped. After a message that was not
-    confirmed, because of a timeout or a fatal error of the producer, it reads the topic again
-    before it sends the next one: the message may have arrived all the same.
-
-    This requires that nothing else writes to the topic, that `memory` exceeds the messages in
-    delivery (`spout_pending`) plus those that other tasks of the bolt write while one is down, and
-    that repeats reach the same task: group by the fields that the id is made of.
+    Each message carries its id (a field's name, or a function of the record) in the header `id`. At
+    its start, and after a message that was not confirmed, the bolt reads the last `memory` messages
+    of each partition of the topic, so it knows by their ids which messages have arrived. A record
+    with a known id is acked and dropped. Nothing else may write to the topic; `memory` must exceed
+    the messages in delivery (`spout_pending`) plus those that other tasks write while one is down;
+    group by the fields that the id is made of.
     """
 
     @checked(memory=COUNT)
@@ -48,12 +44,10 @@ class SoleWriterBolt(KafkaBolt):
         self._target, self._id, self._memory = topic, id, memory
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent, or those of the id."""
         super().check_input(schema)
         self._composer.parts.check(schema, [self._id])
 
     def prepare(self, context: Context) -> None:
-        """Read the ids that have arrived so far."""
         super().prepare(context)
         self.repeats = 0  # dropped records
         self._ids: dict[int, bytes] = {}  # of messages in delivery, by number
@@ -67,7 +61,6 @@ class SoleWriterBolt(KafkaBolt):
         )
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Send the record, unless its id is known."""
         if self._is_unconfirmed:
             self._read_again()
         id = self._id_of(tuple.record)
@@ -86,7 +79,6 @@ class SoleWriterBolt(KafkaBolt):
                 raise
 
     def figures(self) -> dict[str, float]:
-        """The figures of KafkaBolt, and the number of dropped records."""
         return super().figures() | {"repeats": self.repeats}
 
     def _compose(self, record: Any) -> Message:

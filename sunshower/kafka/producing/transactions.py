@@ -85,12 +85,10 @@ class TransactionalKafkaBolt(SendingBolt):
     """A KafkaBolt that writes each batch of records in a transaction, and acks it after the commit.
 
     `transactional_id` and the task's index form the id of the producer, also after a restart: use
-    another one for each bolt that writes to a Kafka. If a batch is refused, the bolt sends it
-    again, each message in a request of its own, because brokers refuse a request that is larger
-    than its topic takes as a whole. If that is refused, it sends the halves, and so on: a record
-    that cannot be sent fails alone, after a few transactions. Records not sent after 8 s of this
-    fail with the cause `unavailable`, and are emitted again. If no broker answers, the batch fails
-    with that cause, and the task waits.
+    another one for each bolt that writes to a Kafka. Of a refused batch each message is sent in a
+    request of its own, then the halves of the batch, and so on: a record that cannot be sent fails
+    alone. Records not sent after 8 s of this, or without an answer of a broker, fail with the cause
+    `unavailable`, and are emitted again.
     """
 
     def __init__(
@@ -106,7 +104,6 @@ class TransactionalKafkaBolt(SendingBolt):
         self.transactional_id = transactional_id
 
     def prepare(self, context: Context) -> None:
-        """Create the producer, which aborts an open transaction of the previous process."""
         self._collector: Collector[Any]  # the same object in each call
         self._batch: list[tuple[Tuple[Any], Message]] = []
         self._id = f"{self.transactional_id}-{context.index}"
@@ -124,7 +121,6 @@ class TransactionalKafkaBolt(SendingBolt):
         self._batch.append((tuple, self._composer.compose(tuple.record)))
 
     def flush(self) -> None:
-        """Send the batch, commit it, and settle its records."""
         batch, self._batch = self._batch, []
         if not batch:
             return

@@ -108,7 +108,6 @@ class LocalSession(DriverSession):
         return hand_over(session, table)
 
     def stop(self) -> None:
-        """End the session and its JVM, or what is left of them, so that another can be opened."""
         if self.owned and self.alive():
             with suppress(Exception):
                 self.spark.stop()

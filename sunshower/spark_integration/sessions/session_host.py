@@ -4,8 +4,7 @@
                                                 └─ timeout ─▶ SparkTimeout; Spark stops its tasks
                                                 └─ JVM dead ─▶ SparkLost; the next job starts Spark
 
-A slot is a thread. After a timeout its job may hang in user code for ever, so the thread is
-abandoned and a new slot replaces it.
+A slot is a thread. After a timeout its job may hang in user code, so a new slot replaces it.
 """
 
 from __future__ import annotations

@@ -135,12 +135,9 @@ class RayDPSession(DriverSession):
         threading.Thread(target=self._watch, args=(place,), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
-        """Convert a normalised table to a DataFrame that executors read from Ray's object store.
-
-        This takes half the time of the path through the driver. The object store keeps the bytes
-        while this DataFrame object exists, so it must outlive every job over what was derived from
-        it.
-        """
+        """Convert a normalised table to a DataFrame that executors read from Ray's object store, in
+        half the time of the path through the driver. The store keeps the bytes while this DataFrame
+        exists, so it must outlive every job over what was derived from it."""
         from raydp.spark import ray_dataset_to_spark_dataframe
 
         starts = range(0, max(table.num_rows, 1), _CHUNK_ROWS)
@@ -404,7 +401,6 @@ class GatewayActor:
             import pyspark.sql  # noqa: F401
 
     def start(self) -> None:
-        """Open the session in the background, if it is not open."""
         self._host.start()
 
     def ping(self) -> None:
@@ -440,7 +436,6 @@ class GatewayActor:
                     self._idle = self._timer()
 
     def stop(self) -> None:
-        """End the session and its JVMs."""
         self._host.stop()
 
     def _unpacked(self, request: JobRequest) -> SparkStep:

@@ -4,12 +4,9 @@
                              /staged/8/2.0-4f1c…/…     attempt 2 of batch 8, complete
                              /published/7              batch 7 and all before it are in the table
 
-    staged ──batch 8 is committed──▶ appended, or merged ──▶ published/8 ──▶ staged/8 is removed
-
-TABLE is the folder of the table. A batch is one commit of the table, which carries the txid: a
-second one changes nothing. The committed attempt is the highest staged one, as in
-`table_folder.py`. All names are created and listed, none is renamed, so any file system that Spark
-knows will do.
+A batch is one commit of the table, which carries the txid: a second one changes nothing. The
+committed attempt is the highest staged one, as in `table_folder.py`. All names are created and
+listed, none is renamed, so any file system that Spark knows will do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """A state that Spark keeps from batch to batch: `spark(…, state=spark_state("totals", Total))`.
 
-    batch 7, in its commit phase: reads FOLDER/txid=6 ──transform──▶ stages its own version
-    batch 7 is committed: its highest attempt becomes FOLDER/txid=7; txid=5 and older are removed
-
-Batches commit in the order of their txids, so batch 7 begins with what batch 6 has left, in each of
-its attempts. An attempt that is repeated never reads what a former one has staged: that is right
-also if it has other rows, as those of opaque spouts. The folder is a `TableFolder`.
+Each attempt of batch 7 begins with the version that batch 6 has left; the versions are a
+`TableFolder`, and docs/SPARK.md says why that is exactly once.
 """
 
 from __future__ import annotations
@@ -53,26 +49,22 @@ class SparkState:
 
     @property
     def folder(self) -> Path:
-        """Where its versions are."""
         return self.table.folder
 
     @property
     def columns(self) -> str:
-        """Names and types of its columns, which must stay the same."""
         return ", ".join(f"{one.name} {one.type}" for one in RecordColumns.of(self.of).arrow)
 
     def __str__(self) -> str:
         return f"spark_state({str(self.folder)!r})"
 
     def before(self, session: SparkSession, batch: BatchInfo) -> DataFrame:
-        """The state that the batch before this one has left."""
         schema = spark_schema(RecordColumns.of(self.of).arrow)
         if batch.state is None:
             return session.createDataFrame([], schema)
         return session.read.schema(schema).parquet(f"file:{batch.state}")
 
     def __call__(self, state: DataFrame, batch: BatchInfo) -> None:
-        """Stage the new state of an attempt. Raises ResultMismatch, WriteFailed."""
         from pyspark.sql import DataFrame
 
         if not isinstance(state, DataFrame):

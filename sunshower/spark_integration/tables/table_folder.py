@@ -7,13 +7,8 @@
     written ──add `_batch.json`──▶ staged ──batch 8 is committed──▶ renamed to txid=8
 
 `_batch.json` is written last, so a folder that has one is complete. The committed attempt of a
-batch is the highest staged one: attempts only grow, and none begins after the commit. The same
-holds for the runs of an attempt (2.1 after 2.0), which is submitted again when Spark dies. The
-rename is the commit of the table; after a crash the successor repeats it, and finds it done or does
-it. Readers such as Spark, pyarrow and pandas ignore names that begin with `_`.
-
-The versions of a step's state are such a folder too (`spark_state.py`): txid=7 is what batch 7 has
-left, and only the last two versions are kept.
+batch is the highest staged one, and of its runs (2.1 after 2.0) the last. The rename is the commit
+(decision 13); after a crash the successor repeats it. A state's versions are such a folder too.
 """
 
 from __future__ import annotations

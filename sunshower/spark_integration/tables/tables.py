@@ -57,7 +57,6 @@ class Table:
 
     @property
     def place(self) -> str:
-        """What identifies the table."""
         return str(self.folder)
 
     def __str__(self) -> str:
