@@ -24,7 +24,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
-from sunshower.spark_integration.tables.delta_table import delta
+from sunshower.spark_integration.tables.lake_table import delta
 from sunshower.spark_integration.tables.tables import table
 
 EXAMPLE = Path(__file__).parents[1] / "examples/kafka_to_spark"

@@ -16,10 +16,8 @@ from sunshower.kafka.options import (
     in_kafka,
 )
 from sunshower.kafka.partitions.ports import Partition, RebalanceListener
-from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt, SoleWriterBolt, TransactionalKafkaBolt
 from sunshower.kafka.producing.producer import Message, Producer
-from sunshower.kafka.producing.sole_writer import SoleWriterBolt
-from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.group import by_range_of_threads, round_robin_of_threads
 from sunshower.kafka.zookeeper.options import (

@@ -6,12 +6,10 @@ from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
-from sunshower.spark_integration.tables.delta_table import delta
-from sunshower.spark_integration.tables.iceberg_table import iceberg
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.spark_state import SparkState, spark_state
+from sunshower.spark_integration.tables.lake_table import delta, iceberg
 from sunshower.spark_integration.tables.table_folder import batches_in
-from sunshower.spark_integration.tables.tables import table
+from sunshower.spark_integration.tables.tables import SparkState, spark_state, table
 
 __all__ = [
     "BatchInfo",

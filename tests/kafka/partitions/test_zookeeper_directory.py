@@ -6,7 +6,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaError, KafkaUnreachable, StoreUnreachable, UnknownTopic
-from sunshower.kafka.partitions.broker_group import modulo
+from sunshower.kafka.options import modulo
 from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
 from sunshower.state.tree import MemoryForest, MemoryTree

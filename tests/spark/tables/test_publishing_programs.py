@@ -18,7 +18,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from sunshower.spark_integration.tables.delta_table import delta
+from sunshower.spark_integration.tables.lake_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
 from tests.spark.scripted import ScriptedPlace, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
