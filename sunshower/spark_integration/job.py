@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from sunshower.spark_integration.sessions.spark_port import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from sunshower.spark_integration.sessions.driver_session import DriverSession
 
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
@@ -94,28 +96,10 @@ def from_bytes(packed: bytes) -> pa.Table:
         return stream.read_all()
 
 
-class OpenSession(Protocol):
-    """An open session."""
-
-    spark: Any
-
-    def hand_over(self, session: Any, table: pa.Table) -> Any:
-        """Convert a normalised table to a DataFrame of `session`."""
-
-    def alive(self) -> bool:
-        """Whether the JVM runs."""
-
-    def kill(self) -> None:
-        """Kill the JVM, if this session started it, so that waiting calls raise."""
-
-    def stop(self) -> None:
-        """End the session and its JVM, or what is left of them, so that another can be opened."""
-
-
 class Runner:
     """Runs jobs in its own session, so that view names of different runners do not collide."""
 
-    def __init__(self, session: OpenSession) -> None:
+    def __init__(self, session: DriverSession) -> None:
         self.session = session
         self._session = session.spark.newSession()
         for name in TIMES:  # a new session has them only from a SparkContext that we have made

@@ -24,18 +24,16 @@ from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
     Publication,
-    Reads,
     SparkPlace,
     SparkStep,
     Static,
-    StepState,
     Transform,
     Writer,
 )
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.lake_table import LakeTable
 from sunshower.spark_integration.tables.table_folder import TableFolder
-from sunshower.spark_integration.tables.tables import Table, tables_in
+from sunshower.spark_integration.tables.tables import SparkState, Table, tables_in
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.declaration.streams import BatchStream
@@ -44,6 +42,8 @@ from sunshower.trident.states.marks import LastWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 
 _TRANSFORM = Instance((Callable,), "a function of (df, batch)")
 _TABLES = Instance((Mapping, NoneType), 'a table for each name, as in {"pages": "pages.parquet"}')
@@ -399,8 +399,8 @@ def spark(
     tables: Mapping[str, Static] | None = None,
     where: SparkPlace | None = None,
     timeout_s: float = 600.0,
-    reads: Reads | None = None,
-    state: StepState | None = None,
+    reads: KafkaRows | None = None,
+    state: SparkState | None = None,
 ) -> Spark:
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 

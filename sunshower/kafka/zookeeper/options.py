@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random, SystemRandom
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 from sunshower.arguments import COUNT
 from sunshower.errors import (
@@ -60,22 +60,10 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 # Source: `committedPath` and `commit` of org/apache/storm/kafka/PartitionManager.java
 
 
-class OffsetLayout(Protocol):
-    """The path and format of a stored offset. `keeps_writer` is that of the port `Offsets`."""
-
-    @property
-    def keeps_writer(self) -> bool: ...
-    @property
-    def has_topic_node(self) -> bool: ...  # the topic's id is a node of its own
-    def path(self, partition: Partition) -> str: ...
-    def value(self, partition: Partition, committed: Committed) -> bytes: ...
-    def read(self, partition: Partition, value: bytes) -> Committed:
-        """Raises BadOffset."""
-
-
 @dataclass(frozen=True)
 class PlainLayout:
-    """The layout of Kafka's old ZooKeeper consumer. It has no metadata."""
+    """The layout of Kafka's old ZooKeeper consumer. It has no metadata (`keeps_writer`, as of the port
+    `Offsets`), and the topic's id is a node of its own (`has_topic_node`)."""
 
     group: str
     keeps_writer: ClassVar[bool] = False
@@ -151,6 +139,9 @@ class StormLayout:
         fields = {"topologyId": writer} if writer else {}
         fields |= {name: more[name] for name in ("topicId", "leaderEpoch") if name in more}
         return Committed(offset, json.dumps(fields) if fields else "")
+
+
+OffsetLayout: TypeAlias = PlainLayout | StormLayout
 
 
 class StoredOffsets(Offsets):
@@ -488,7 +479,7 @@ class SqliteOffsets(SqliteFile):
     id: str
 
     def __call__(self, reader: ReaderContext) -> Offsets:
-        layout: OffsetLayout = StormLayout(
+        layout = StormLayout(
             "/offsets", self.id, reader.deployment, reader.context.topology, wildcard=True
         )
         with using(str(self.file)):

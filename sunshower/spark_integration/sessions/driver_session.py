@@ -32,6 +32,10 @@ class DriverSession:
         """Convert a normalised table to a DataFrame of `session`."""
         raise NotImplementedError
 
+    def stop(self) -> None:
+        """End the session and its JVM, or what is left of them, so that another can be opened."""
+        raise NotImplementedError
+
     def alive(self) -> bool:
         """Whether the JVM runs and its Spark context has not stopped."""
         try:

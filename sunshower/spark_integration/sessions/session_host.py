@@ -19,14 +19,17 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.spark_integration.error_report import error_text, spark_error
-from sunshower.spark_integration.job import OpenSession, Runner, job_metrics
+from sunshower.spark_integration.job import Runner, job_metrics
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
+
+if TYPE_CHECKING:
+    from sunshower.spark_integration.sessions.driver_session import DriverSession
 
 _START_S = 300.0  # the JVM starts in 10 s, on a busy machine or a cluster in a minute
 _JOB_BYTES = 2 << 20  # JVM memory that a job holds besides its rows
@@ -176,11 +179,11 @@ def _task(job: Job) -> tuple[str, str]:
 class SessionHost:
     """Runs jobs in one session, `slots` of them concurrently. Thread-safe."""
 
-    def __init__(self, open_session: Callable[[], OpenSession], slots: int) -> None:
+    def __init__(self, open_session: Callable[[], DriverSession], slots: int) -> None:
         self._open_session = open_session
         self._queue = JobQueue()
         self._lock = threading.Lock()  # guards the session
-        self._session: OpenSession | None = None
+        self._session: DriverSession | None = None
         self._stopped = False
         self._numbers = itertools.count()
         self._uncollected = 0  # estimated bytes of ended jobs since the last garbage collection
@@ -216,7 +219,7 @@ class SessionHost:
         if session is not None:
             session.stop()
 
-    def _opened(self) -> OpenSession:
+    def _opened(self) -> DriverSession:
         """The open session, or a new one. Raises SparkError."""
         try:
             with self._lock:
@@ -349,7 +352,7 @@ def _description(job: Job) -> str:
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
+def cancel(session: DriverSession, group: str, ended: threading.Event) -> None:
     """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
     cancels only what runs: the job may start tasks later, such as those of a query it still
     plans."""

@@ -60,22 +60,7 @@ _CHECK_S = 5.0  # interval of the checks in `_watch`
 _MISSED_MAX = 2  # failed checks in a row
 
 
-@dataclass(frozen=True)
-class RayDPSettings:
-    """The settings of RayDPSpark, which documents them."""
-
-    name: str | None = "spark"
-    executors: int = 1
-    cores: int = 1
-    memory: str = "1g"
-    driver_memory: str = "1g"
-    in_flight: int = 2
-    idle_s: float = 600.0
-    settings: Mapping[str, str] = field(default_factory=dict)
-    jars: Sequence[str] = ()
-
-
-def check_room(place: RayDPSettings, free: dict[str, float], total: dict[str, float]) -> None:
+def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
     """Raise SparkUnavailable if the executors cannot be placed: their jobs would hang. `free` and
     `total` are Ray's resources: CPU, and memory in bytes."""
     each = memory_bytes(place.memory)
@@ -105,7 +90,7 @@ def check_java(path: str) -> None:
 class RayDPSession(DriverSession):
     """A driver in this process and executors on the cluster. Raises SparkUnavailable."""
 
-    def __init__(self, place: RayDPSettings) -> None:
+    def __init__(self, place: RayDPSpark) -> None:
         ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
         check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
@@ -170,7 +155,7 @@ class RayDPSession(DriverSession):
         with suppress(Exception):
             ray.kill(ray.get_actor(self._master))
 
-    def _watch(self, place: RayDPSettings) -> None:
+    def _watch(self, place: RayDPSpark) -> None:
         """Kill the JVM when the session's masters or nodes are gone: its jobs would hang."""
         missed = 0
         while missed < _MISSED_MAX and not self._ended.wait(_CHECK_S):
@@ -178,7 +163,7 @@ class RayDPSession(DriverSession):
         if not self._ended.is_set():
             self._java.kill()
 
-    def _is_intact(self, least: RayDPSettings) -> bool:
+    def _is_intact(self, least: RayDPSpark) -> bool:
         """Whether both RayDP masters exist and the cluster has the resources of `least`."""
         try:
             check_room(least, total := ray.cluster_resources(), total)
@@ -226,7 +211,7 @@ _OTHER_CALLS = 4  # threads for all other calls
 
 
 @dataclass(frozen=True)
-class RayDPSpark(RayDPSettings):
+class RayDPSpark:
     """A session on this process's Ray cluster; it opens with the first batch.
 
     Bolts that give the same `name` share one session, whose JVM ends after `idle_s` without a job.
@@ -236,6 +221,16 @@ class RayDPSpark(RayDPSettings):
     driver additionally uses `driver_memory`. `in_flight` batches run concurrently. `jars` are paths
     on the driver's node, which sends them to the executors.
     """
+
+    name: str | None = "spark"
+    executors: int = 1
+    cores: int = 1
+    memory: str = "1g"
+    driver_memory: str = "1g"
+    in_flight: int = 2
+    idle_s: float = 600.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("executors", "cores", "in_flight"), COUNT)
