@@ -15,7 +15,7 @@ from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.spark import SparkBench
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
+from sunshower.kafka.exactly_once.batch_spouts import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 

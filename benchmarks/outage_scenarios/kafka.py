@@ -20,8 +20,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError
-from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.partitions.broker_offsets import lags
+from sunshower.kafka.partitions.ports import total
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout

@@ -2,9 +2,13 @@
 
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
+from sunshower.kafka.exactly_once.batch_spouts import (
+    BatchOptions,
+    KafkaOpaque,
+    KafkaRanges,
+    KafkaTransactional,
+)
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
 from sunshower.kafka.formats import Avro, Bytes, Json, MessagePack, Protobuf, Text
 from sunshower.kafka.options import (

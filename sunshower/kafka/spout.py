@@ -41,7 +41,6 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import (
     OFFSET_BITS,
@@ -53,7 +52,13 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.consuming.subscription import TopicSubscription, TopicWatch
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata, nowhere
-from sunshower.kafka.partitions.ports import Partition, RebalanceListener, RefreshedDirectory
+from sunshower.kafka.partitions.ports import (
+    Partition,
+    PartitionStatus,
+    RebalanceListener,
+    RefreshedDirectory,
+    figures,
+)
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable

@@ -8,8 +8,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.lake_table import delta, iceberg
-from sunshower.spark_integration.tables.table_folder import batches_in
-from sunshower.spark_integration.tables.tables import SparkState, spark_state, table
+from sunshower.spark_integration.tables.tables import SparkState, batches_in, spark_state, table
 
 __all__ = [
     "BatchInfo",

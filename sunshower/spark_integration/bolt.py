@@ -23,8 +23,7 @@ from sunshower.errors import (
 from sunshower.records import Schema
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
-from sunshower.spark_integration.steps import Spark
-from sunshower.spark_integration.submissions import Submission, Submissions
+from sunshower.spark_integration.steps import Spark, Submission, Submissions
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple

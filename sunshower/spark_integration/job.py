@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from sunshower.spark_integration.sessions.driver_session import DriverSession
+    from sunshower.spark_integration.sessions.session_host import DriverSession
 
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError, StaleGeneration
 from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer, targets
-from sunshower.kafka.consuming.lag import Lag
 from sunshower.kafka.partitions.broker_metadata import (
     KafkaDirectory,
     as_ours,
     client_errors,
     new_client,
 )
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.ports import Committed, Lag, Offsets, Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client

@@ -62,7 +62,7 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 
 @dataclass(frozen=True)
 class PlainLayout:
-    """The layout of Kafka's old ZooKeeper consumer. It has no metadata (`keeps_writer`, as of the port
+    """The layout of Kafka's old ZooKeeper consumer. It has no metadata (`keeps_writer`, as of port
     `Offsets`), and the topic's id is a node of its own (`has_topic_node`)."""
 
     group: str

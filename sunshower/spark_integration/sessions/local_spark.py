@@ -14,7 +14,6 @@ from sunshower.arguments import COUNT, check_all
 from sunshower.errors import ConfigError
 from sunshower.secret import protected, reveal
 from sunshower.spark_integration.job import hand_over
-from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
@@ -22,7 +21,12 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.session_host import Job, SessionHost
+from sunshower.spark_integration.sessions.session_host import (
+    DriverSession,
+    Job,
+    SessionHost,
+    end_java,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 
 

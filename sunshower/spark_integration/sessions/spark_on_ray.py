@@ -36,7 +36,6 @@ from sunshower.errors import (
 from sunshower.secret import protected, revealed
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.job import from_bytes, to_bytes
-from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
@@ -45,7 +44,14 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.session_host import Job, RunningJobs, SessionHost, after
+from sunshower.spark_integration.sessions.session_host import (
+    DriverSession,
+    Job,
+    RunningJobs,
+    SessionHost,
+    after,
+    end_java,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
 # ---- raydp session -------------------------------------------------------------------------------

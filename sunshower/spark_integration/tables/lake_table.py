@@ -32,8 +32,12 @@ from sunshower.errors import (
 )
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
-from sunshower.spark_integration.tables.table_folder import attempt_and_run
-from sunshower.spark_integration.tables.tables import NO_MARK, check_complete, files_of
+from sunshower.spark_integration.tables.tables import (
+    NO_MARK,
+    attempt_and_run,
+    check_complete,
+    files_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

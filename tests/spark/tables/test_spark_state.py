@@ -29,8 +29,12 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.steps import Spark, spark, spark_sql
-from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
-from sunshower.spark_integration.tables.tables import SparkState, spark_state
+from sunshower.spark_integration.tables.tables import (
+    SparkState,
+    TableFolder,
+    batches_in,
+    spark_state,
+)
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sunshower.errors import StateMismatch, WriteFailed
-from sunshower.spark_integration.tables import table_folder
-from sunshower.spark_integration.tables.table_folder import (
+from sunshower.spark_integration.tables import tables
+from sunshower.spark_integration.tables.tables import (
     TableBatch,
     TableFolder,
     batches_in,
@@ -143,7 +143,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[s
     for name in ("mkdir", "write_text", "unlink", "rename"):
         watched(Path, name)
     watched(os, "link")
-    watched(table_folder.shutil, "rmtree")  # type: ignore[attr-defined]
+    watched(tables.shutil, "rmtree")  # type: ignore[attr-defined]
     return calls
 
 

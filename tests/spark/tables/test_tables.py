@@ -29,8 +29,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.tables import tables
-from sunshower.spark_integration.tables.table_folder import batches_in
-from sunshower.spark_integration.tables.tables import Staged, Table, table
+from sunshower.spark_integration.tables.tables import Staged, Table, batches_in, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
