@@ -47,6 +47,7 @@ from sunshower.kafka.consuming.start_position import (
     find_start,
     ignored_position,
     report_ignored,
+    report_recreated,
     within,
     writer,
 )
@@ -60,13 +61,6 @@ if TYPE_CHECKING:
 _FIND_S, _FIND_MAX_S = 2.0, 10.0  # delay before a lookup that failed is retried; doubles each time
 _FINISH_S = 5.0  # the wait for a commit when partitions are revoked, or at the end
 
-
-# ---- committer -----------------------------------------------------------------------------------
-# Commits offsets in the background, one write at a time, so that no write blocks the spout.
-#
-# KafkaSpout.poll decides when, partition_progress.py up to which offset. The write itself is in
-# partitions/broker_offsets.py for Kafka's consumer groups, otherwise in
-# zookeeper/stored_offsets.py.
 
 _LOG = logging.getLogger("sunshower.kafka")
 
@@ -188,7 +182,9 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
         return (*name, place.topic_id) if place.topic_id else name
 
 
-# ---- partition reader ----------------------------------------------------------------------------
+# ---- committer -----------------------------------------------------------------------------------
+# Commits offsets in the background, one write at a time, so that no write blocks the spout.
+# KafkaSpout.poll decides when, partition_progress.py up to which offset; the stores write.
 
 
 class Committer:
@@ -517,11 +513,7 @@ class PartitionReader(RebalanceListener):
             first = self._consumer.retained(partition).earliest
             start = Start(start.offset, (first, start.offset)) if first < start.offset else start
         self.recreated += 1
-        _LOG.warning(
-            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-            "the new one is read from %d (first=%s)",
-            *(partition, former, start.offset, where),
-        )
+        report_recreated(partition, former, start.offset, where)
         return start
 
     # ---- topics that are created again ----------------------------------------------------------

@@ -1,16 +1,11 @@
-"""KafkaTransactional and KafkaOpaque: batch spouts that read Kafka for exactly-once processing.
+"""Batch spouts that read Kafka for exactly-once processing: KafkaTransactional, KafkaOpaque,
+KafkaRanges.
 
-transactional   a replayed batch is read again and has exactly the same records, or it fails
-                (IncompleteBatch): the brokers must retain them until the batch is committed
-opaque          a replayed batch is read from the same offset, and may have more or fewer records
-
-The batch group's store holds the progress of each partition, not a Kafka consumer group. A new
-topology starts where `first` says, as KafkaSpout does; partitions that are added later are read
-from their first offset. The spouts read only committed transactions. Offsets that the brokers
-deleted before they were read are skipped and logged. A topic that is deleted and created again is
-read as one that was never read: its id is compared with the stored one after each fetch, before any
-of the messages is emitted.
-Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
+The batch group's store holds the progress of each partition, not a Kafka consumer group. The spouts
+read only committed transactions; partitions that are added later are read from their first offset.
+A topic that is deleted and created again is read as one that was never read: its id is compared
+with the stored one after each fetch, before any of the messages is emitted. Storm:
+org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
 """
 
 from __future__ import annotations
@@ -52,6 +47,7 @@ from sunshower.kafka.consuming.start_position import (
     find_start,
     ignored_position,
     report_ignored,
+    report_recreated,
 )
 from sunshower.kafka.consuming.subscription import EVERY_S
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
@@ -636,11 +632,7 @@ class KafkaBatches(Partitioned):
         stamped = consumer.since(partition, where)
         at = find_start(where, None, self._topology, retained, stamped=stamped).offset
         self.recreated += 1
-        _LOG.warning(
-            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-            "the new one is read from %d (first=%s)",
-            *(partition, former.end, at, where),
-        )
+        report_recreated(partition, former.end, at, where)
         if where.from_end and retained.earliest < at:
             self._skip(partition, retained.earliest, at, "they are of a topic that is new")
         until = retained.latest if self.options.until_end else None

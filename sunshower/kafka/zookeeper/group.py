@@ -8,16 +8,10 @@
                       └──── members or partitions changed, or a claim waits ────┘
     session lost, or suspended for too long: this member owns nothing any more ──▶ OUT
 
-Each member decides by itself, from the members and partitions it sees, by a deterministic rule.
-Two members may see different states and disagree: then one finds the other's owner node, waits,
-and looks again. A member reads a partition only while its own owner node exists, so a partition
-has one reader, whatever the members see. A member withdraws a claim in one step with a check of
-its own member node: a session that ends meanwhile removes no claim of another member. Reading
-continues for partitions that keep their owner.
-
-To avoid a herd effect, each member watches one node, the list of members. It reads the list after
-a random delay that grows with the group, which merges changes and spreads requests, and it reads
-only the nodes of new members. Owner nodes are polled by those that wait for them, not watched.
+Each member decides by itself, from the members and partitions it sees, by a deterministic rule. It
+reads a partition only while its own owner node exists, so a partition has one reader, whatever the
+members see. A claim is withdrawn in one step with a check of its own member node: a session that
+ends meanwhile removes no claim of another member.
 """
 
 from __future__ import annotations
@@ -151,8 +145,6 @@ def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
     """Sort by name as Java does, by UTF-16 units: `c-10` comes before `c-2`."""
     return sorted(threads, key=lambda one: str(one).encode("utf-16-be", "surrogatepass"))
 
-
-# ---- group ---------------------------------------------------------------------------------------
 
 Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
 

@@ -83,12 +83,9 @@ class PlainLayout:
 
 @dataclass(frozen=True)
 class StormLayout:
-    """The layout of Storm's spout, so that its deployments can be migrated.
-
-    `root` and `id` are SpoutConfig's zkRoot and id; `wildcard` is kafka.topic.wildcard.match,
-    which adds the topic to the path. `topology` is the id of this deployment, `name` its
-    user-visible name. `leader` returns a partition's broker, which is recorded but never read.
-    """
+    """The layout of Storm's spout; see StormOffsets. `topology` is the id of this deployment,
+    `name` its user-visible name. `leader` returns a partition's broker, which is recorded but never
+    read."""
 
     root: str
     id: str
@@ -235,11 +232,8 @@ def _bad(path: str, value: bytes, wanted: str) -> BadOffset:
 
 
 class ZooKeeperDirectory:
-    """Implements the port `Directory`. It owns the tree: closing this closes that.
-
-    `root` is Kafka's node, as in the brokers' `zookeeper.connect`. For brokers with several
-    listeners, `listener` selects the address.
-    """
+    """Implements the port `Directory`. It owns the tree: closing this closes that. See
+    ZooKeeperBrokers."""
 
     def __init__(self, tree: Tree, *, root: str = "", listener: str = "PLAINTEXT") -> None:
         self._tree = tree

@@ -1,10 +1,6 @@
 """The port of Spark: the interfaces that run transforms, and the values they exchange.
 
-    place.open() ──▶ Gateway ──submit(step, tables, batch)──▶ Ticket: done? result
-                        └── close
-
-Implementations: `local_spark.py` (a session in this process) and `spark_on_ray.py` (one on the Ray
-cluster).
+place.open() ──▶ Gateway ──submit(step, tables, batch)──▶ Ticket: done? result
 """
 
 from __future__ import annotations
