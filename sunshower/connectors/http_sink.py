@@ -175,7 +175,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
             self._sent[self._threads.submit(self._post, items)] = items
 
     def _settle_answered(self) -> None:
-        for future in [one for one in self._sent if one.done()]:
+        for future in [request for request in self._sent if request.done()]:
             items, error = self._sent.pop(future), future.result()
             self._note(error)
             if error is None:
@@ -249,7 +249,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
 
 def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str | Secret]:
     """The headers by their names in lower case; those that hold a secret are a Secret."""
-    found: dict[str, str | Secret] = {}
+    protected_headers: dict[str, str | Secret] = {}
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)
         text = reveal(value)
@@ -259,8 +259,10 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
                 "digits and hyphens, a value printable ASCII without spaces or newlines at its ends"
             )
         hides = name.lower() in _SECRET_HEADERS or is_secret(name)
-        found[name.lower()] = Secret(value) if hides and isinstance(value, str) else value
-    return found
+        protected_headers[name.lower()] = (
+            Secret(value) if hides and isinstance(value, str) else value
+        )
+    return protected_headers
 
 
 def _is_url(text: str) -> bool:

@@ -178,7 +178,7 @@ class HttpEndpoint:
             given.encode(), f"Bearer {self._token}".encode()
         ):
             return HttpAnswer(401, "the header Authorization lacks the token")
-        if self._token is None and any(one in request.headers for one in _OF_BROWSERS):
+        if self._token is None and any(header in request.headers for header in _OF_BROWSERS):
             return HttpAnswer(403, "a page in a browser needs a token")
         if not self._is_open:
             return _ENDS
@@ -193,8 +193,8 @@ class HttpEndpoint:
             body = await asyncio.wait_for(self._body(request, encoding), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
-            found = self._read(body)
-            records = found if type(found) is list else [found]
+            read = self._read(body)
+            records = read if type(read) is list else [read]
         except TimeoutError:
             return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
         except ClientDisconnect:
@@ -235,7 +235,7 @@ class HttpEndpoint:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
             self._posted[number] = _Posted(records, set_answer)
-            self._waiting += [(number, index, one) for index, one in enumerate(records)]
+            self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
         await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +251,7 @@ class HttpEndpoint:
             posted = self._posted.get(number)
             if posted is None or posted.is_taken:
                 return
-            self._waiting = deque(one for one in self._waiting if one[0] != number)
+            self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
             self._pending -= posted.left
             del self._posted[number]
 
@@ -371,8 +371,8 @@ class HttpSource(Spout[Any]):
         self._endpoint = endpoint
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
-        if (found := self._endpoint.take()) is not None:
-            id, record = found
+        if (taken := self._endpoint.take()) is not None:
+            id, record = taken
             out.emit(record, id)
 
     def ack(self, message_id: Any) -> None:

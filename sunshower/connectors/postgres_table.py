@@ -471,8 +471,8 @@ def _of_real(value: int | Decimal) -> int | Decimal:
 
 
 def _as_real(value: float) -> float:
-    found: float = struct.unpack("f", struct.pack("f", value))[0]
-    return found
+    single: float = struct.unpack("f", struct.pack("f", value))[0]
+    return single
 
 
 def _timestamp(value: Any, modifier: int) -> str | None:

@@ -433,8 +433,8 @@ class Protobuf(Format):
         if isinstance(self.framed, bool):
             return
         _IDS.check("Protobuf: framed", self.framed or None)
-        for one in self.framed:
-            _ID.check("Protobuf: an id in framed", one)
+        for id in self.framed:
+            _ID.check("Protobuf: an id in framed", id)
         object.__setattr__(self, "framed", frozenset(self.framed))
 
     def decoder(self, topic: str, part: str) -> Decode:
@@ -497,7 +497,9 @@ def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
     if kind is not None and kind.GetOptions().map_entry:
         value = kind.fields_by_name["value"].message_type
         of_value = _same if value is None else _converter(value, known)
-        return lambda message: {key: of_value(one) for key, one in get(message).items()}
+        return lambda message: {
+            key: of_value(value_of_key) for key, value_of_key in get(message).items()
+        }
     convert = None if kind is None else _converter(kind, known)
     if _is_repeated(field):
         return lambda message: [*(map(convert, get(message)) if convert else get(message))]
@@ -536,7 +538,7 @@ def _path(descriptor: Any) -> list[int]:
     while descriptor is not None:
         around = descriptor.containing_type
         types = around.nested_types if around else descriptor.file.message_types_by_name.values()
-        path.insert(0, [one.full_name for one in types].index(descriptor.full_name))
+        path.insert(0, [kind.full_name for kind in types].index(descriptor.full_name))
         descriptor = around
     return path
 
@@ -549,12 +551,12 @@ def _payload(data: bytes, path: list[int], ids: frozenset[int] | None) -> bytes:
     if ids is not None and schema not in ids:
         raise ValueError(f"its schema has the id {schema}; expected: {sorted(ids)}")
     count, at = _varint(data, _ID_BYTES)
-    found = [] if count else [0]
+    indexes = [] if count else [0]
     for _ in range(count):
         index, at = _varint(data, at)
-        found.append(index)
-    if found != path:
-        raise ValueError(f"it is message type {found} of its file, and {path} was expected")
+        indexes.append(index)
+    if indexes != path:
+        raise ValueError(f"it is message type {indexes} of its file, and {path} was expected")
     return data[at:]
 
 

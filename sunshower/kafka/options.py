@@ -175,14 +175,14 @@ class ByIndex:
         now_s = self._clock.now()
         if now_s < self._look_s:
             return
-        found = self._subscription.found(self._directory)
-        mine = frozenset(modulo(found, self._tasks, self._index))
-        if len(found) < self._tasks and not self._warned:
+        partitions = self._subscription.found(self._directory)
+        mine = frozenset(modulo(partitions, self._tasks, self._index))
+        if len(partitions) < self._tasks and not self._warned:
             self._warned = True
             _LOG.warning(
                 "%d tasks share the %d partitions of %s: some have nothing to do",
                 self._tasks,
-                len(found),
+                len(partitions),
                 self._subscription.name,
             )
         if mine != self._held:

@@ -92,7 +92,7 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         RecordColumns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
-        self.step.check_inputs([RecordColumns.of(one.type) for one in self._schemas])
+        self.step.check_inputs([RecordColumns.of(schema.type) for schema in self._schemas])
 
     def prepare(self, context: Context) -> None:
         self._clock = context.clock
@@ -183,7 +183,7 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         records: list[list[Any]] = [[] for _ in self._columns]
         for tuple in tuples:
             records[self._index[type(tuple.record)]].append(tuple.record)
-        return [one.table(found) for one, found in zip(self._columns, records, strict=True)]
+        return [columns.table(rows) for columns, rows in zip(self._columns, records, strict=True)]
 
     def _check_serialisable(self, tuple: Tuple[Any]) -> bool:
         """Fail a tuple whose record Spark cannot represent."""

@@ -83,14 +83,14 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
         why = _without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
     text = error_text(error)
-    if found := _GONE.search(text):
+    if match := _GONE.search(text):
         return RangeGone(
-            f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
+            f"{what} was to read what Kafka has removed: {match[0].rstrip('. ')}. Retention was "
             "faster than Spark, or the topic was created again: keep records until their batches "
             "are committed"
         )
-    if found := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
-        trace, _, raised = found[0].strip().rpartition("\n")
+    if match := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
+        trace, _, raised = match[0].strip().rpartition("\n")
         return TransformFailed(f"{what} failed in a function of its own: {raised}\n{trace}")
     frames = [
         frame
@@ -106,7 +106,7 @@ def _without_java(text: str) -> str:
     """The message of a Java error without its Java stack."""
     if "\n\tat " not in text:
         return text.strip()
-    causes = [one or other for one, other in _CAUSE.findall(text)]
+    causes = [cause or other for cause, other in _CAUSE.findall(text)]
     return (causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]).strip()
 
 

@@ -131,13 +131,13 @@ class Runner:
         self._check_not_over(step, batch)
         if step.state is None:
             return self._finish(step, step.transform(*frames, batch), batch)
-        made = step.transform(*frames, step.state.before(self._session, batch), batch)
-        if not (isinstance(made, tuple) and len(made) == 2):
+        returned = step.transform(*frames, step.state.before(self._session, batch), batch)
+        if not (isinstance(returned, tuple) and len(returned) == 2):
             raise ResultMismatch(
-                f"{step} has a state and returned {type(made).__name__}; it must return "
+                f"{step} has a state and returned {type(returned).__name__}; it must return "
                 "(result, state)"
             )
-        result, state = made
+        result, state = returned
         self._write(step, step.state, batch, step.state, state)
         return self._finish(step, result, batch)
 
@@ -203,13 +203,13 @@ class Runner:
         """The static tables of a step, created once per session and kept for the 16 last steps."""
         if not step.tables:
             return {}
-        kept = self._static.pop(id(step), None)
-        if kept is None:
-            kept = step, {name: self._static_frame(table) for name, table in step.tables.items()}
-        self._static[id(step)] = kept
+        cached = self._static.pop(id(step), None)
+        if cached is None:
+            cached = step, {name: self._static_frame(table) for name, table in step.tables.items()}
+        self._static[id(step)] = cached
         if len(self._static) > _STEPS_MAX:
             del self._static[next(iter(self._static))]
-        return {**kept[1]}
+        return {**cached[1]}
 
     def _static_frame(self, table: Static) -> Any:
         if isinstance(table, (str, PurePath)):
@@ -229,15 +229,15 @@ def job_metrics(context: Any, group: str) -> dict[str, Any]:
     """Job ids, spilled bytes and UI address of a finished job group. They come from Spark's status
     store, which exists without the UI too. What cannot be read is left out: it does not fail the
     batch."""
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     with suppress(Exception):
-        found["ui"] = context.uiWebUrl
-        found["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
+        metrics["ui"] = context.uiWebUrl
+        metrics["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
         spark = context._jsc.sc()
         spark.listenerBus().waitUntilEmpty(_BUS_MS)
         store = spark.statusStore()
-        found["spilled_bytes"] = sum(_spilled(store, job) for job in found["jobs"])
-    return found
+        metrics["spilled_bytes"] = sum(_spilled(store, job) for job in metrics["jobs"])
+    return metrics
 
 
 def files_written(session: Any, jobs: Collection[int]) -> int | None:
@@ -248,24 +248,26 @@ def files_written(session: Any, jobs: Collection[int]) -> int | None:
         store = session._jsparkSession.sharedState().statusStore()
         first = max(store.executionsCount() - _LOOKED_AT, 0)
         done = list(_items(store.executionsList(first, _LOOKED_AT)))
-        for one in reversed(done):
-            if any(one.jobs().contains(job) for job in jobs):
-                values = store.executionMetrics(one.executionId())
-                known = [values.get(id) for id in {*_counters(one)}]  # adaptive plans repeat them
+        for execution in reversed(done):
+            if any(execution.jobs().contains(job) for job in jobs):
+                values = store.executionMetrics(execution.executionId())
+                known = [
+                    values.get(id) for id in {*_counters(execution)}
+                ]  # adaptive plans repeat them
                 counts = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
                 return sum(counts) if counts else None
     return None
 
 
 def _counters(execution: Any) -> Iterator[int]:
-    for one in _items(execution.metrics()):
-        if one.name() == "number of written files":
-            yield one.accumulatorId()
+    for metric in _items(execution.metrics()):
+        if metric.name() == "number of written files":
+            yield metric.accumulatorId()
 
 
 def _spilled(store: Any, job: int) -> int:
     stages = list(_items(store.job(job).stageIds()))
-    return sum(int(store.lastStageAttempt(one).diskBytesSpilled()) for one in stages)
+    return sum(int(store.lastStageAttempt(stage).diskBytesSpilled()) for stage in stages)
 
 
 def _items(sequence: Any) -> Iterator[Any]:

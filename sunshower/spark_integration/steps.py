@@ -126,23 +126,23 @@ class Submissions:
         """Sums over all batches that have ended, the seconds of the last one, and of each open
         batch ID `spark batch ID/phase` (0: waits to be submitted, 1: at Spark, 2: publishes),
         `/attempt`, `/rows` and `/age seconds`."""
-        found = {f"spark {name}": amount for name, amount in self._sums.items()}
-        found |= {"spark failed": self._failed, "spark lost": self._lost}
+        figures = {f"spark {name}": amount for name, amount in self._sums.items()}
+        figures |= {"spark failed": self._failed, "spark lost": self._lost}
         now = self._clock.now()
         for submission, since_s in islice(self._open.items(), _OPEN_SHOWN_MAX):
             batch = submission.batch
             name = f"spark batch {batch.id}"
-            found[f"{name}/phase"] = submission.phase
-            found[f"{name}/attempt"] = max(batch.attempt, 1) + batch.run
-            found[f"{name}/rows"] = batch.rows
-            found[f"{name}/age seconds"] = now - since_s
+            figures[f"{name}/phase"] = submission.phase
+            figures[f"{name}/attempt"] = max(batch.attempt, 1) + batch.run
+            figures[f"{name}/rows"] = batch.rows
+            figures[f"{name}/age seconds"] = now - since_s
         if self._reports:
             last = self._reports[-1]
-            found["spark wait seconds"] = last.wait_s
-            found["spark hand-over seconds"] = last.hand_over_s
-            found["spark job seconds"] = last.job_s
-            found["spark mean job seconds"] = self._job_s / self._sums["batches"]
-        return found
+            figures["spark wait seconds"] = last.wait_s
+            figures["spark hand-over seconds"] = last.hand_over_s
+            figures["spark job seconds"] = last.job_s
+            figures["spark mean job seconds"] = self._job_s / self._sums["batches"]
+        return figures
 
     def reports(self) -> list[JobReport]:
         """The reports of the last batches, oldest first."""
@@ -298,7 +298,7 @@ class SparkOperator(Publishing):
         self._step, self._place, self._columns = step, place, inputs
         self._out = None if step.out is None else RecordColumns.of(step.out)
         tables = tables_in(step)
-        self._tables = [one for one in tables if isinstance(one, Table)]
+        self._tables = [writer for writer in tables if isinstance(writer, Table)]
         self._by_spark = len(self._tables) < len(tables)
         self.publishes = bool(tables) or step.state is not None
         self.commits = len(tables) < len(step.writers) or step.state is not None
@@ -355,8 +355,8 @@ class SparkOperator(Publishing):
             rows = sum(map(len, batch.records))
             info = BatchInfo(str(attempt.txid), rows, attempt=attempt.attempt, txid=attempt.txid)
             if self._state is not None:
-                found = self._state.version_before(attempt.txid)
-                info = replace(info, state=None if found is None else str(found))
+                version = self._state.version_before(attempt.txid)
+                info = replace(info, state=None if version is None else str(version))
             batch.submission = self._submissions.add(tables, info)
         return batch.submission.poll()
 
@@ -429,7 +429,10 @@ def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
     """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
     case)."""
     used: dict[str, str] = {}
-    for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
+    for kind, name in (
+        *(("input", name) for name in inputs),
+        *(("table", name) for name in tables),
+    ):
         if not (name.isidentifier() and name.isascii()):
             raise TopologyError(
                 f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
@@ -488,10 +491,10 @@ class Spark:
         """Implements `stream.apply(spark(…))`: one job per batch, in one task. The streams of
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
-        operator = self.operator([one.schema for one in (stream, *others)])
+        operator = self.operator([source.schema for source in (stream, *others)])
         stage = stream.stage
-        for one in tables_in(self.step):
-            stage.group.program.keep_folder(one.place, stage.where(f"spark({self.step})"))
+        for writer in tables_in(self.step):
+            stage.group.program.keep_folder(writer.place, stage.where(f"spark({self.step})"))
         if (state := self.step.state) is not None:
             stage.group.program.keep_folder(str(state.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
@@ -541,7 +544,7 @@ class Spark:
 
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     """View names of a query's inputs: their record types, or `batch` for a single one."""
-    return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
+    return tuple(columns.kind.path for columns in inputs) if len(inputs) > 1 else (INPUT,)
 
 
 @checked(TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, state=None)
@@ -568,7 +571,7 @@ def spark(
     """
     if state is not None and not callable(getattr(state, "before", None)):
         raise TopologyError(f"spark(…, state={state!r}): give spark_state(folder, Record)")
-    static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
+    static = {name: _static_table(table, name) for name, table in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads, state=state)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
@@ -581,9 +584,9 @@ def spark_sql(query: str, **more: Any) -> Spark:
     named after their record types. It has no state. Raises like `spark`."""
     if more.get("state") is not None:
         raise TopologyError("spark_sql: a query has no state; take spark(…, state=…)")
-    found = spark(SqlQuery(query), **more)
-    check_views((INPUT,), [*found.step.tables])
-    return found
+    step = spark(SqlQuery(query), **more)
+    check_views((INPUT,), [*step.step.tables])
+    return step
 
 
 def _static_table(table: Static, name: str) -> Static:
@@ -605,8 +608,8 @@ def _static_table(table: Static, name: str) -> Static:
 
 def _absolute(path: str | PurePath) -> str:
     """The absolute path: workers and the JVM have other working directories."""
-    found = str(path)
-    return found if _SCHEME.match(found) else str(Path(found).absolute())
+    text = str(path)
+    return text if _SCHEME.match(text) else str(Path(text).absolute())
 
 
 @checked(TopologyError)

@@ -142,16 +142,16 @@ def report_ignored(where: Where, ignored: Sequence[IgnoredPosition]) -> None:
     if not ignored:
         return
     shown = [
-        f"{one.partition} begins at offset {one.start}, and the stored position is {one.stored}"
-        for one in ignored[:_SHOWN_MAX]
+        f"{at.partition} begins at offset {at.start}, and the stored position is {at.stored}"
+        for at in ignored[:_SHOWN_MAX]
     ]
     if len(ignored) > _SHOWN_MAX:
         shown.append(f"and {len(ignored) - _SHOWN_MAX} more partitions")
     effects = []
-    if any(one.start < one.stored for one in ignored):
+    if any(position.start < position.stored for position in ignored):
         effects.append("messages before the stored position are processed again, and results that "
                        "are stored count them twice")  # fmt: skip
-    if any(one.start > one.stored for one in ignored):
+    if any(position.start > position.stored for position in ignored):
         effects.append("messages between the two are not processed")
     continuing = StartPosition.UNCOMMITTED_EARLIEST
     if where.from_end:

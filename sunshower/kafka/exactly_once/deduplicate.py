@@ -61,9 +61,9 @@ class OnceBolt(Bolt[Any, None]):
         if key in self._fresh or self.is_stored(key):
             self.repeats += 1
             return None
-        made = self.accept(record)
+        output = self.accept(record)
         self._fresh[key] = None
-        return made
+        return output
 
     def flush(self) -> None:
         """Store the batch; if that fails, undo it."""

@@ -93,8 +93,8 @@ class ResultsBolt(OnceBolt):
     """The bolt that OffsetsWithResults.bolt returns. Its keys are topic, id of the topic (if
     records have it), partition and offset."""
 
-    def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
-        self._kept, self._write, self._setup = kept, write, setup
+    def __init__(self, options: OffsetsWithResults, write: Write, setup: str) -> None:
+        self._kept, self._write, self._setup = options, write, setup
         self._parts: RecordParts | None = None  # None until an input is declared
         self._has_topic_id: bool | None = None  # of its inputs
         self._done: dict[Source, tuple[Intervals, Read]] = {}
@@ -187,7 +187,7 @@ class _ResultOffsets(Offsets):
         self._lock = threading.Lock()  # the commit thread writes
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        found = {}
+        committed = {}
         ids = self._ask({partition.topic for partition in partitions})
         with using("offsets with results"), self._lock:
             for partition in partitions:
@@ -195,8 +195,8 @@ class _ResultOffsets(Offsets):
                 settled = self._settled(partition, id)
                 if settled is not None:
                     metadata = json.dumps({"topicId": id}) if id else ""
-                    found[partition] = Committed(settled, metadata)
-        return found
+                    committed[partition] = Committed(settled, metadata)
+        return committed
 
     def _settled(self, partition: Partition, id: str) -> int | None:
         """The stored offset of the topic with this id. Raises BadOffset if results of a former

@@ -48,10 +48,10 @@ class Committed(NamedTuple):
         """The metadata, if they are a JSON object, as Storm's and ours are: the writer's
         "topologyId", and the "topicId" of the topic that the offset belongs to."""
         try:
-            found = json.loads(self.metadata)
+            fields = json.loads(self.metadata)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return fields if isinstance(fields, dict) else {}
 
     @property
     def topic_id(self) -> str:
@@ -238,8 +238,8 @@ class RefreshedDirectory:
         recent = asked_s is not None and now_s - asked_s < self._every_s
         if question not in self._answers or not (recent or now_s < self._away_until_s):
             self._ask(question, ask, now_s)
-        found: _T = self._answers[question]
-        return found
+        answer: _T = self._answers[question]
+        return answer
 
     def _ask(self, question: Hashable, ask: Callable[[], object], now_s: float) -> None:
         try:
@@ -310,19 +310,19 @@ def figures(
     lags is NaN unless `is_known`: where the partitions end has been told."""
     all_of = standings.values()
     sums: dict[str, float] = {
-        "lag": sum(one.lag for one in all_of) if is_known else nan,
-        "holes": sum(one.holes for one in all_of),
-        "waiting": sum(one.waiting for one in all_of),
-        "paused": sum(one.paused for one in all_of),
+        "lag": sum(status.lag for status in all_of) if is_known else nan,
+        "holes": sum(status.holes for status in all_of),
+        "waiting": sum(status.waiting for status in all_of),
+        "paused": sum(status.paused for status in all_of),
     }
     return sums | {
         f"{partition}/{name}": float(value)
-        for partition, one in sorted(standings.items())
-        for name, value in (*vars(one).items(), ("lag", one.lag))
+        for partition, status in sorted(standings.items())
+        for name, value in (*vars(status).items(), ("lag", status.lag))
         if value is not None
     }
 
 
 def total(lags: Iterable[Lag]) -> int:
     """The lag over all partitions."""
-    return sum(one.lag for one in lags)
+    return sum(lag.lag for lag in lags)

@@ -448,8 +448,8 @@ class TransactionalKafkaBolt(SendingBolt):
         )
 
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
-        for one, _ in batch:
-            self._finish(self._collector, one, error)
+        for tuple, _ in batch:
+            self._finish(self._collector, tuple, error)
 
 
 # ---- sole writer ---------------------------------------------------------------------------------

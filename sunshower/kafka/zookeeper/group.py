@@ -79,9 +79,9 @@ def by_range_of_threads(partitions: Iterable[Partition], streams: Streams) -> Th
     more, in every topic."""
     readers = threads_by_topic(streams)
     assigned: dict[StreamThread, list[Partition]] = {
-        thread: [] for thread in _in_order({one for some in readers.values() for one in some})
+        thread: [] for thread in _in_order({thread for some in readers.values() for thread in some})
     }
-    for topic, group in groupby(sorted(partitions), key=lambda one: one.topic):
+    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
         if threads := readers.get(topic):
             run = [*group]
             each, more = divmod(len(run), len(threads))
@@ -110,7 +110,9 @@ def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) ->
         )
     readers = next(iter(threads.values()), [])
     assigned: dict[StreamThread, list[Partition]] = {thread: [] for thread in readers}
-    dealt = sorted((one for one in partitions if one.topic in threads), key=_by_hash)
+    dealt = sorted(
+        (partition for partition in partitions if partition.topic in threads), key=_by_hash
+    )
     for partition, thread in zip(dealt, cycle(readers), strict=False):
         assigned[thread].append(partition)
     return {thread: tuple(taken) for thread, taken in assigned.items()}
@@ -118,13 +120,13 @@ def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) ->
 
 def threads_by_topic(streams: Streams) -> dict[str, list[StreamThread]]:
     """The threads that read each topic, in Java's order."""
-    found: dict[str, list[StreamThread]] = {}
+    threads: dict[str, list[StreamThread]] = {}
     for member, topics in streams.items():
         for topic, count in topics.items():
-            found.setdefault(topic, []).extend(
+            threads.setdefault(topic, []).extend(
                 StreamThread(member, number) for number in range(count)
             )
-    return {topic: _in_order(some) for topic, some in found.items()}
+    return {topic: _in_order(some) for topic, some in threads.items()}
 
 
 def java_hash(text: str) -> int:
@@ -143,7 +145,7 @@ def _by_hash(partition: Partition) -> tuple[int, Partition]:
 
 def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
     """Sort by name as Java does, by UTF-16 units: `c-10` comes before `c-2`."""
-    return sorted(threads, key=lambda one: str(one).encode("utf-16-be", "surrogatepass"))
+    return sorted(threads, key=lambda thread: str(thread).encode("utf-16-be", "surrogatepass"))
 
 
 Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
@@ -212,10 +214,10 @@ class Member:
     def read(value: bytes, path: str) -> Member:
         """Parse a member's node. Raises KafkaError."""
         try:
-            found = json.loads(value)
+            content = json.loads(value)
         except ValueError:
-            found = None
-        match found:
+            content = None
+        match content:
             case {"subscription": dict(streams), **more} if all(
                 isinstance(count, int) and count > 0 for count in streams.values()
             ):
@@ -394,7 +396,11 @@ class ZooKeeperGroup:
                 self._end_session(owner)
         if self._name in self._members:  # else the members were not read since joining
             self._decide()
-            gone = {one for one in self._held if self._mine.get(one) != self._nodes[one]}
+            gone = {
+                partition
+                for partition in self._held
+                if self._mine.get(partition) != self._nodes[partition]
+            }
             self._revoke(owner, gone, lost=False)
             self._release()
             if now_s >= self._claim_s:
@@ -471,13 +477,13 @@ class ZooKeeperGroup:
 
     def _read_members(self, now_s: float) -> None:
         path = f"{self._home}/ids"
-        found: dict[str, Member] = {}
+        members: dict[str, Member] = {}
         for name in self._tree.children(path):
             if name in self._members:
-                found[name] = self._members[name]  # a member's node never changes
+                members[name] = self._members[name]  # a member's node never changes
             elif node := self._tree.get(f"{path}/{name}"):
-                found[name] = Member.read(node.value, f"{path}/{name}")
-        self._members = found
+                members[name] = Member.read(node.value, f"{path}/{name}")
+        self._members = members
         self._look_s = now_s + self._timeouts.look_every_s + self._delay_s()
 
     # ---- assignment -----------------------------------------------------------------------------
@@ -491,7 +497,7 @@ class ZooKeeperGroup:
         seen = [self._members, topics, *by_topic]
         known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
         if self._decided is None or not known:
-            partitions = sorted(one for some in by_topic for one in some)
+            partitions = sorted(partition for some in by_topic for partition in some)
             view = _View(self._members, tuple(partitions))
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
@@ -512,7 +518,7 @@ class ZooKeeperGroup:
         mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
         for thread in (thread for thread, some in mine.items() if not some):
             _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)
-        return {one: thread for thread, some in mine.items() for one in some}
+        return {partition: thread for thread, some in mine.items() for partition in some}
 
     def _release(self) -> None:
         """Withdraw owner nodes of partitions assigned to others, or to another thread of ours."""

@@ -300,8 +300,8 @@ class RunningJobs:
             self._jobs[number] = job, life
             over = self._of_former_lives(job, life) if job.batch.task else []
             over += [job] if number in self._early else []
-        for one in over:
-            one.cancel()
+        for former in over:
+            former.cancel()
 
     def remove(self, number: str) -> None:
         """Forget a finished job."""
@@ -321,8 +321,8 @@ class RunningJobs:
         lives = self._lives.setdefault(_task(job), [])
         if life not in lives:
             lives.append(life)
-        there = self._jobs.values()
-        return [one for one, its in there if its in lives[:-1] and _task(one) == _task(job)]
+        jobs = self._jobs.values()
+        return [other for other, its in jobs if its in lives[:-1] and _task(other) == _task(job)]
 
 
 def _task(job: Job) -> tuple[str, str]:

@@ -132,9 +132,9 @@ class RayDPSession(DriverSession):
         from raydp.spark import ray_dataset_to_spark_dataframe
 
         starts = range(0, max(table.num_rows, 1), _CHUNK_ROWS)
-        kept = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
-        frame = ray_dataset_to_spark_dataframe(session, table.schema, kept)
-        frame.sunshower_kept = kept
+        chunks = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
+        frame = ray_dataset_to_spark_dataframe(session, table.schema, chunks)
+        frame.sunshower_kept = chunks
         return frame
 
     def stop(self) -> None:
@@ -177,7 +177,7 @@ class RayDPSession(DriverSession):
         except Exception:  # Ray's head may be unreachable for a moment
             return False
         java = {"name": _JAVA_MASTER, "namespace": self._name}
-        return java in actors and self._master in (one["name"] for one in actors)
+        return java in actors and self._master in (actor["name"] for actor in actors)
 
 
 def _give_masters_namespaces() -> None:
@@ -264,8 +264,10 @@ class RayGateway:
                 "RayDPSpark is for topologies that run on Ray, and there is no Ray in this "
                 "process: use LocalSpark(…)"
             )
-        found = prepare("raydp", "pyspark")
-        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # on the actor's node
+        variables = prepare("raydp", "pyspark")
+        variables["PATH"] = (
+            f"{variables['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # on the actor's node
+        )
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
         self._place, self._private = place, place.name is None
         self._life = uuid.uuid4().hex
@@ -277,7 +279,7 @@ class RayGateway:
                 max_restarts=-1,
                 max_concurrency=_OTHER_CALLS,
                 namespace=_NAMESPACE,
-                runtime_env={"env_vars": found},
+                runtime_env={"env_vars": variables},
                 **({} if self._private else shared),
             )
             .remote,
@@ -356,7 +358,7 @@ class RayTicket:
 
 def _error_name(error: SparkError) -> str:
     """The name of the error's class, or of its nearest base class in `errors`."""
-    return next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+    return next(base.__name__ for base in type(error).__mro__ if base.__module__ == errors.__name__)
 
 
 def _end(actor: Any) -> None:

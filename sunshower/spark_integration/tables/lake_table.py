@@ -73,10 +73,10 @@ class HadoopFolder:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if it does not exist."""
-        found = self._of(f"{self.path}/{folder}" if folder else self.path)
-        if not self._files.exists(found):
+        path = self._of(f"{self.path}/{folder}" if folder else self.path)
+        if not self._files.exists(path):
             return []
-        return sorted(str(one.getPath().getName()) for one in self._files.listStatus(found))
+        return sorted(str(entry.getPath().getName()) for entry in self._files.listStatus(path))
 
     def create(self, name: str) -> None:
         """Create an empty file, in place of one of that name."""
@@ -164,8 +164,8 @@ class LakeTable(ABC):
         staged = f"staged/{batch.txid}/{batch.attempt}.{batch.run}-{uuid.uuid4().hex[:8]}"
         where = f"{folder.path}/{staged}"
         saved = files_of(session, lambda: result.write.options(**NO_MARK).parquet(where))
-        there = [name for name in folder.names(staged) if name.endswith(".parquet")]
-        check_complete(str(self), batch.txid, len(there), saved.files)
+        files = [name for name in folder.names(staged) if name.endswith(".parquet")]
+        check_complete(str(self), batch.txid, len(files), saved.files)
         self._check_keys(session.read.parquet(where), batch)
         folder.create(f"{staged}/{_COMPLETE}")
 
@@ -253,7 +253,7 @@ class LakeTable(ABC):
 
     def _check_columns(self, session: SparkSession, result: StructType) -> None:
         """Raise ResultMismatch for a result that cannot be added to the table later."""
-        ours = {one.name.casefold(): one for one in self._kept(session, result)}
+        ours = {column.name.casefold(): column for column in self._kept(session, result)}
         if missing := [key for key in self.keys if key.casefold() not in ours]:
             raise ResultMismatch(
                 f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
@@ -263,15 +263,15 @@ class LakeTable(ABC):
         if schema is None:
             self._check_new(session, result)
             return
-        there = {one.name.casefold(): one for one in schema}
-        for name in sorted(there.keys() ^ ours.keys()):
-            where = "of the table and not of the result" if name in there else "not of the table"
+        existing = {column.name.casefold(): column for column in schema}
+        for name in sorted(existing.keys() ^ ours.keys()):
+            where = "of the table and not of the result" if name in existing else "not of the table"
             raise ResultMismatch(f"{self}: the column {name!r} is {where}")
-        for name, one in ours.items():
-            if one.dataType.simpleString() != there[name].dataType.simpleString():
+        for name, column in ours.items():
+            if column.dataType.simpleString() != existing[name].dataType.simpleString():
                 raise ResultMismatch(
-                    f"{self}: the column {one.name!r} is {one.dataType.simpleString()}, and in the "
-                    f"table {there[name].dataType.simpleString()}: cast it"
+                    f"{self}: the column {column.name!r} is {column.dataType.simpleString()}, and "
+                    f"in the table {existing[name].dataType.simpleString()}: cast it"
                 )
 
     def _check_keys(self, rows: DataFrame, batch: BatchInfo) -> None:
@@ -280,10 +280,10 @@ class LakeTable(ABC):
             return
         twice = rows.groupBy(*map(quoted, self.keys)).count().where("count > 1").head()
         if twice is not None:
-            found = {key: twice[place] for place, key in enumerate(self.keys)}
+            values = {key: twice[place] for place, key in enumerate(self.keys)}
             raise ResultMismatch(
-                f"{self}: {twice['count']} rows of batch {batch.txid} have the keys {found}: which "
-                "of them is to stay? Aggregate them, or give more keys"
+                f"{self}: {twice['count']} rows of batch {batch.txid} have the keys {values}, and "
+                "a MERGE needs one: aggregate them first, or give more key columns"
             )
 
     @contextmanager
@@ -292,9 +292,9 @@ class LakeTable(ABC):
         try:
             yield
         except Exception as error:
-            if found := self._passing.search(error_text(error)):
+            if match := self._passing.search(error_text(error)):
                 raise SparkUnavailable(
-                    f"{self}: batch {txid} waits, {self._waits} ({found[0]})"
+                    f"{self}: batch {txid} waits, {self._waits} ({match[0]})"
                 ) from error
             raise
 
@@ -464,12 +464,12 @@ def delta(path: str | PurePath, *, keys: Sequence[str] = ()) -> Delta:
     object store (`s3a://bucket/totals`). For Trident programs with transactional and opaque spouts;
     Spark needs `jars=spark_delta()`. Raises ConfigError.
     """
-    found = str(path)
-    if PATTERN.search(found):
-        raise ConfigError(f"delta({found!r}): Spark takes * ? {{ }} [ ] in a path for a pattern")
-    if not _SCHEME.match(found):
-        found = f"file:{Path(found).absolute()}"  # workers have another working directory
-    return Delta(found.rstrip("/"), keys)
+    text = str(path)
+    if PATTERN.search(text):
+        raise ConfigError(f"delta({text!r}): Spark takes * ? {{ }} [ ] in a path for a pattern")
+    if not _SCHEME.match(text):
+        text = f"file:{Path(text).absolute()}"  # workers have another working directory
+    return Delta(text.rstrip("/"), keys)
 
 
 @dataclass(frozen=True)
@@ -648,10 +648,10 @@ class Iceberg(LakeTable):
         return spark.Spark3Util.loadIcebergTable(session._jsparkSession, self._name)
 
     def _folder(self, session: SparkSession) -> str:
-        found = str(self._table(session).location())
-        if PATTERN.search(found):
-            raise WriteFailed(f"{self} is in {found}: Spark takes * ? {{ }} [ ] for a pattern")
-        return found
+        location = str(self._table(session).location())
+        if PATTERN.search(location):
+            raise WriteFailed(f"{self} is in {location}: Spark takes * ? {{ }} [ ] for a pattern")
+        return location
 
     def _schema(self, session: SparkSession) -> StructType | None:
         session.catalog.refreshTable(self._name)
@@ -690,7 +690,10 @@ class Iceberg(LakeTable):
         if int(base.properties().get(noted) or 0) >= txid:
             return
         newest_first = reversed(base.snapshots())
-        ours = next((one for one in newest_first if one.summary().get(_STAGED) == staged), None)
+        ours = next(
+            (snapshot for snapshot in newest_first if snapshot.summary().get(_STAGED) == staged),
+            None,
+        )
         if ours is None:
             raise WriteFailed(
                 f"{self}: Spark has not staged batch {txid}: is {_STAGING} of the table no longer "

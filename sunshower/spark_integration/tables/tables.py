@@ -80,8 +80,8 @@ def batches_in(folder: str | PurePath) -> list[TableBatch]:
     """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable,
     WriteFailed."""
     with _convert_errors(Path(folder)):
-        found = [_record(_published(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
-    return [one for one in found if one is not None]
+        records = [_record(_published(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
+    return [record for record in records if record is not None]
 
 
 def staging(folder: Path, txid: int, attempt: int, run: int = 0) -> Path:
@@ -128,18 +128,20 @@ class TableFolder:
         self.publish(txid - 1)
         if txid == self._first:
             return None
-        found = _published(self._folder, txid - 1)
-        if not (found / _RECORD).exists():
+        version = _published(self._folder, txid - 1)
+        if not (version / _RECORD).exists():
             raise self._missing(txid - 1)
-        return found
+        return version
 
     def last_attempt(self) -> Attempt | None:
         """The last attempt that is published or staged; of coordinator 0, since none is stored."""
         txids = _txids(self._folder / _PRIVATE / "staged")
         whole = [staged for txid in txids if (staged := self._staged(txid)) is not None]
         whole += [_published(self._folder, txid) for txid in _txids(self._folder, _NAME)[-1:]]
-        found = [Attempt(one.txid, one.attempt, 0) for one in map(_record, whole) if one]
-        return max(found, default=None)
+        attempts = [
+            Attempt(record.txid, record.attempt, 0) for record in map(_record, whole) if record
+        ]
+        return max(attempts, default=None)
 
     def publish(self, last: int) -> None:
         """Publish the batches up to `last`, which are committed. Raises StateMismatch for one that
@@ -198,21 +200,23 @@ class TableFolder:
             self._check_empty()
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path, {**owner, "first": current, "version": versions.TABLE})
-        found = _read(path)
+        table = _read(path)
         way_out = "use the release that wrote it, or give the table another folder"
-        versions.check(str(self._folder), found.get("version", 1), versions.TABLE, way_out)
+        versions.check(str(self._folder), table.get("version", 1), versions.TABLE, way_out)
         for what, ours in owner.items():
-            if found.get(what) != ours:
+            if table.get(what) != ours:
                 raise StateMismatch(
-                    f"{self._folder} is the table of {what} {found.get(what)!r}, and this is "
+                    f"{self._folder} is the table of {what} {table.get(what)!r}, and this is "
                     f"{ours!r}: set that back (batches: the spout's id, and its store), give the "
                     "table another folder, or remove this one as a whole to start over"
                 )
-        return int(found["first"])
+        return int(table["first"])
 
     def _check_empty(self) -> None:
-        there = sorted(self._folder.iterdir()) if self._folder.exists() else []
-        if foreign := [one.name for one in there if not one.name.startswith((".", _PRIVATE))]:
+        entries = sorted(self._folder.iterdir()) if self._folder.exists() else []
+        if foreign := [
+            entry.name for entry in entries if not entry.name.startswith((".", _PRIVATE))
+        ]:
             raise StateMismatch(
                 f"{self._folder} has {foreign[0]!r} in it, and is no table of batches: give the "
                 "table a folder of its own"
@@ -230,7 +234,7 @@ def _published(folder: Path, txid: int) -> Path:
 
 def _txids(folder: Path, before: str = "") -> list[int]:
     """The txids in the names of the entries, lowest first."""
-    names = [one.name for one in folder.iterdir()] if folder.exists() else []
+    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     numbers = [name.removeprefix(before) for name in names if name.startswith(before)]
     return sorted(int(number) for number in numbers if number.isdecimal())
 
@@ -238,8 +242,8 @@ def _txids(folder: Path, before: str = "") -> list[int]:
 def _record(folder: Path) -> TableBatch | None:
     """The record of a batch; None if it was removed meanwhile."""
     try:
-        found = _read(folder / _RECORD)
-        return TableBatch(**{**found, "jobs": tuple(found["jobs"])})
+        record = _read(folder / _RECORD)
+        return TableBatch(**{**record, "jobs": tuple(record["jobs"])})
     except FileNotFoundError:
         return None
     except (TypeError, KeyError) as error:
@@ -248,15 +252,15 @@ def _record(folder: Path) -> TableBatch | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise StateMismatch(
             f"{path} is incomplete or damaged (no JSON object): restore it, or remove the whole "
             "table"
         )
-    return found
+    return content
 
 
 def _create(path: Path, values: dict[str, Any]) -> None:
@@ -370,14 +374,14 @@ def files_of(session: SparkSession, write: Callable[[], object]) -> Staged:
     )
 
 
-def check_complete(table: str, txid: int, found: int, written: int | None) -> None:
+def check_complete(table: str, txid: int, present: int, written: int | None) -> None:
     """Raise WriteFailed if files of a batch are missing. `written`: how many Spark reports; None:
     unknown, but Spark writes one file even for no rows."""
-    if found < (written or 1):
+    if present < (written or 1):
         raise WriteFailed(
-            f"{table}: Spark has written {written or 'the'} files of batch {txid}, and {found} of "
-            "them are here: its executors must write to the same folder, on a file system that all "
-            "share"
+            f"{table}: Spark has written {written or 'the'} files of batch {txid}, and {present} "
+            "of them are here: its executors must write to the same folder, on a file system that "
+            "all share"
         )
 
 
@@ -389,7 +393,7 @@ def _jobs(context: Any) -> set[int]:
 
 def tables_in(step: SparkStep) -> list[Table | PublishingWriter]:
     """The writers of a step that show committed batches alone."""
-    return [one for one in step.writers if isinstance(one, Table | PublishingWriter)]
+    return [writer for writer in step.writers if isinstance(writer, Table | PublishingWriter)]
 
 
 # ---- spark state ---------------------------------------------------------------------------------
@@ -431,7 +435,9 @@ class SparkState:
 
     @property
     def columns(self) -> str:
-        return ", ".join(f"{one.name} {one.type}" for one in RecordColumns.of(self.of).arrow)
+        return ", ".join(
+            f"{column.name} {column.type}" for column in RecordColumns.of(self.of).arrow
+        )
 
     def __str__(self) -> str:
         return f"spark_state({str(self.folder)!r})"
