@@ -76,7 +76,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
         check_packages("http", "which HttpSink needs", "httpx2")
         self.url = address(url)
         if not _is_url(reveal(url)):
-            raise ConfigError(f'HttpSink: {self.url} is no URL, such as "https://host/orders"')
+            raise ConfigError(f'HttpSink: {self.url} is not a URL, such as "https://host/orders"')
         self._where = f"HttpSink({self.url})"
         self.value, self.id = value, id
         self.records_max, self.connections, self.timeout_s = records_max, connections, timeout_s

@@ -306,7 +306,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM
         )[0]
     except OSError as error:
-        raise ConfigError(f"HttpSource: {host!r} is no host to listen at: {error}") from error
+        raise ConfigError(f"HttpSource: {host!r} is not a host to listen at: {error}") from error
     # With its protocol: asyncio sets TCP_NODELAY for it, without which an answer takes 40 ms more.
     listener = socket.socket(family, kind, protocol)
     try:

@@ -441,7 +441,7 @@ class ObjectFolder:
                 client, root = FileSystem.from_uri(reveal(self._place))
             except (ArrowInvalid, TypeError) as error:
                 raise ConfigError(
-                    f'{self} is no folder that pyarrow opens, such as "s3://bucket/orders": '
+                    f'{self} is not a folder that pyarrow opens, such as "s3://bucket/orders": '
                     f"{without_secrets(str(error))}"
                 ) from None
             self._client = client, root.rstrip("/")
@@ -587,7 +587,7 @@ class ObjectBatches(PartitionedSpout):
     reason)` makes a record of an `ObjectRecord` that cannot be read, or passes it over (None), and
     must always return the same; without it the batch fails. Transactional: a batch that is repeated
     is read again, or fails with IncompleteBatch if its objects were changed or removed. An object
-    that is no Parquet raises SourceError.
+    that is not Parquet raises SourceError.
     """
 
     @checked(place=PLACE, shares=COUNT, unreadable=_UNREADABLE)

@@ -519,7 +519,7 @@ def _micros(microseconds: int, digits: int) -> str | None:
 
 
 def _text(value: Any, _: int) -> str | None:
-    return None if isinstance(value, _WITH_TEXT) else "is no text: give its text in `columns`"
+    return None if isinstance(value, _WITH_TEXT) else "is not text: give its text in `columns`"
 
 
 def _bytes(value: Any, _: int) -> str | None:
@@ -531,7 +531,7 @@ def _name(bytes_max: int) -> Callable[[Any, int], str | None]:
     def check(value: Any, _: int) -> str | None:
         if isinstance(value, str) and len(utf8(value)) > bytes_max:
             return f"would be cut after {bytes_max} bytes: use text"
-        return None if isinstance(value, str) else _text(value, -1) or "is no text: use text"
+        return None if isinstance(value, str) else _text(value, -1) or "is not text: use text"
 
     return check
 
@@ -548,10 +548,10 @@ _OFFSET_LOST = (
     "value.astimezone(UTC).replace(tzinfo=None)"
 )
 _NO_ZONE = (
-    "has no time zone, so it is no moment: use a column without time zone, or give it one in "
+    "has no time zone, so it is not a moment: use a column without time zone, or give it one in "
     "`columns`, such as value.replace(tzinfo=UTC)"
 )
-_NOT_A_TIME = "is no time of a day: give its `.time()` or `.timetz()` in `columns`"
+_NOT_A_TIME = "is not a time of day: give its `.time()` or `.timetz()` in `columns`"
 _CHECKS: dict[int, Callable[[Any, int], str | None]] = {
     **dict.fromkeys((20, 21, 23), _integer),  # bigint, smallint, integer
     **dict.fromkeys((25, 1042, 1043), _text),  # text, char, varchar

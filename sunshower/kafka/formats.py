@@ -70,7 +70,7 @@ def format_of(part: str, given: object) -> Format:
         return given
     shown = getattr(given, "__name__", repr(given))
     raise ConfigError(
-        f"{part}={shown} is no format; give one such as {part}=Text(), or Json(Sale) for records"
+        f"{part}={shown} is not a format; give one such as {part}=Text(), or Json(Sale) for records"
     )
 
 
@@ -521,8 +521,8 @@ def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:
     member of its closed enum."""
     for sent in unknown:
         if sent.field_number in fields:
-            value = describe(sent.data, _SHOWN_BYTES)
-            raise ValueError(f"{fields[sent.field_number]}: {value} is no value of its type")
+            field, value = fields[sent.field_number], describe(sent.data, _SHOWN_BYTES)
+            raise ValueError(f"{field}: {value} is not a valid value of its type")
 
 
 def _whole(message: Any) -> Any:

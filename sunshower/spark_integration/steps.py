@@ -435,8 +435,8 @@ def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
     ):
         if not (name.isidentifier() and name.isascii()):
             raise TopologyError(
-                f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
-                "take letters, digits and _"
+                f"spark_sql: the {kind} {name!r} is to be a view, and that is not a valid name for "
+                "one: take letters, digits and _"
             )
         if other := used.get(name.casefold()):
             raise TopologyError(

@@ -241,7 +241,7 @@ def compiled(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text!r} is no pattern of topics: {error}") from error
+        raise ConfigError(f"{text!r} is not a valid pattern of topics: {error}") from error
 
 
 # ---- group ---------------------------------------------------------------------------------------

@@ -338,7 +338,7 @@ class ZooKeeperDirectory:
         except ValueError:
             content = None
         if not isinstance(content, dict):
-            raise KafkaError(f"{path} in ZooKeeper is no JSON object: {node.value[:80]!r}")
+            raise KafkaError(f"{path} in ZooKeeper is not a JSON object: {node.value[:80]!r}")
         return content
 
 

@@ -256,7 +256,7 @@ class LakeTable(ABC):
         ours = {column.name.casefold(): column for column in self._kept(session, result)}
         if missing := [key for key in self.keys if key.casefold() not in ours]:
             raise ResultMismatch(
-                f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
+                f"{self}: {missing[0]!r} is one of the keys and not a column of the result; its "
                 f"columns are: {', '.join(result.names)}"
             )
         schema = self._schema(session)

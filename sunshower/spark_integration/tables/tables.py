@@ -218,7 +218,7 @@ class TableFolder:
             entry.name for entry in entries if not entry.name.startswith((".", _PRIVATE))
         ]:
             raise StateMismatch(
-                f"{self._folder} has {foreign[0]!r} in it, and is no table of batches: give the "
+                f"{self._folder} has {foreign[0]!r} in it, and is not a table of batches: give the "
                 "table a folder of its own"
             )
 
@@ -247,7 +247,7 @@ def _record(folder: Path) -> TableBatch | None:
     except FileNotFoundError:
         return None
     except (TypeError, KeyError) as error:
-        raise StateMismatch(f"{folder / _RECORD} is no record of a batch: {error}") from None
+        raise StateMismatch(f"{folder / _RECORD} is not the record of a batch: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_a_value_that_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
     part, given = next(iter(wrong.items()))
     shown = getattr(given, "__name__", "'json'")
     with pytest.raises(
-        ConfigError, match=rf"{part}={shown} is no format; give one such as {part}="
+        ConfigError, match=rf"{part}={shown} is not a format; give one such as {part}="
     ):
         KafkaSpout(BASE, topics=["a"], **wrong)
 

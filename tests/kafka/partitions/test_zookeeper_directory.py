@@ -106,7 +106,7 @@ def test_a_node_without_valid_partitions_is_an_error_with_its_path(
 
 def test_a_node_without_json_is_an_error_with_its_path(tree: MemoryTree) -> None:
     tree.create("/brokers/topics/t", b"{broken")
-    with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is no JSON object: b'{broken'"):
+    with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is not a JSON object: b'{broken'"):
         ZooKeeperDirectory(tree).partitions("t")
 
 
