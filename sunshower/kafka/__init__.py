@@ -1,9 +1,9 @@
 """Reads from Kafka and writes to it.
 
 `spout` joins the parts of a reader: `options` chooses how tasks share partitions and where offsets
-are stored, `consuming` reads, decodes and tracks messages, `partitions` lists partitions and commits
-offsets. `exactly_once/batch_spouts` does the same for batches. `producing` sends, `formats` decodes
-keys and values, `zookeeper` has the options of Storm's spout. Read `spout`, then
+are stored, `consuming` reads, decodes and tracks messages, `partitions` lists partitions and
+commits offsets. `exactly_once/batch_spouts` does the same for batches. `producing` sends, `formats`
+decodes keys and values, `zookeeper` has the options of Storm's spout. Read `spout`, then
 `consuming/partition_reader`, `consuming/partition_progress` and `consuming/start_position`.
 """
 
