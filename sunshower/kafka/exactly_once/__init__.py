@@ -1,1 +1,2 @@
-"""Each Kafka record counted once: batch spouts, deduplication, offsets stored with results."""
+"""Exactly-once processing: `batch_spouts` for programs of batches; `deduplicate` by keys, and
+`offsets_with_results` in one transaction, for ordinary bolts."""
