@@ -1,1 +1,2 @@
-"""Records as Arrow tables: the types of their columns, and conversions of their values."""
+"""Records as Arrow tables, for Spark and Parquet: `record_columns` has the column of each
+annotation, and converts both ways."""

@@ -1,4 +1,5 @@
-"""Connectors besides Kafka: HTTP, PostgreSQL tables, objects in S3."""
+"""Connectors besides Kafka: `http_source` and `http_sink` (requests), `postgres_table` (rows),
+`objects` (batches from and to objects in S3, or files). Each can be read alone."""
 
 from typing import TYPE_CHECKING
 
