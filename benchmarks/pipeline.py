@@ -145,6 +145,6 @@ def _sample(folder: Path, server: Kafka) -> Sample:
     shown = [target / f"txid={number}" for number in (first, last)]
     if log := sorted(target.glob("_delta_log/*.json")):
         shown = [log[0], log[-1]]
-    begun_s, ended_s = (one.stat().st_ctime for one in shown)
+    begun_s, ended_s = (file.stat().st_ctime for file in shown)
     done = sum(row["batch"] != first for row in rows)
     return Sample(done / (ended_s - begun_s) / THOUSAND)

@@ -277,12 +277,12 @@ class NestedRecords(FieldKind):
     def decode(self, array: pa.Array) -> list[Any]:
         present = array.drop_null() if array.null_count else array
         columns = zip(self.fields, present.flatten(), strict=True)
-        found = self.schema.build(
+        built = self.schema.build(
             zip(*(kind.values(column) for kind, column in columns), strict=True)
         )
         if not array.null_count:
-            return found
-        records = iter(found)
+            return built
+        records = iter(built)
         return [next(records) if valid else None for valid in array.is_valid().to_pylist()]
 
 

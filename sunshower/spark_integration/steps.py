@@ -40,6 +40,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     Transform,
     Writer,
 )
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.lake_table import LakeTable
 from sunshower.spark_integration.tables.tables import SparkState, Table, TableFolder, tables_in
 from sunshower.topologies.components import Context
@@ -50,8 +51,6 @@ from sunshower.trident.states.marks import LastWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 
 _TRANSFORM = Instance((Callable,), "a function of (df, batch)")
 _TABLES = Instance((Mapping, NoneType), 'a table for each name, as in {"pages": "pages.parquet"}')
@@ -547,7 +546,9 @@ def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     return tuple(columns.kind.path for columns in inputs) if len(inputs) > 1 else (INPUT,)
 
 
-@checked(TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, state=None)
+@checked(
+    TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, reads=None, state=None
+)
 def spark(
     transform: Transform,
     *,

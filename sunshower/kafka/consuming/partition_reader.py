@@ -248,7 +248,7 @@ class Committer:
         self.kept.pop(partition, None)
         if self._underway is not None:  # a thread may read what it writes
             write, new = self._underway
-            self._underway = write, {one: new[one] for one in new if one != partition}
+            self._underway = write, {other: new[other] for other in new if other != partition}
 
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""

@@ -914,13 +914,19 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         begins = {partition: extent.at(extent.first) for partition, extent in extents.items()}
         is_any = any(extent.first < extent.end for extent in extents.values())
         present, unread = self._of_present_topics(begins, now=is_any)
-        for one, begin in present.items():
-            if one not in unread:
-                extents[one] = replace(extents[one], topic_id=begin.topic_id)
-            elif begin.topic_id != extents[one].topic_id:  # the topic was created again
-                extents[one] = begin
+        for present_partition, begin in present.items():
+            if present_partition not in unread:
+                extents[present_partition] = replace(
+                    extents[present_partition], topic_id=begin.topic_id
+                )
+            elif (
+                begin.topic_id != extents[present_partition].topic_id
+            ):  # the topic was created again
+                extents[present_partition] = begin
             else:
-                extents[one] = replace(extents[one], end=extents[one].first)
+                extents[present_partition] = replace(
+                    extents[present_partition], end=extents[present_partition].first
+                )
         for partition, extent in sorted(extents.items()):
             self._emit_range(partition, extent, room)
         return {partition_name(partition): extent.kept() for partition, extent in extents.items()}
