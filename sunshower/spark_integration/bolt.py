@@ -21,7 +21,7 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.spark_integration.error_report import error_text
+from sunshower.spark_integration.job import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
 from sunshower.spark_integration.steps import Spark, Submission, Submissions
 from sunshower.spark_integration.tables.tables import tables_in

@@ -28,8 +28,13 @@ import pyarrow as pa
 
 from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.secret import protected
-from sunshower.spark_integration.error_report import error_text, spark_error
-from sunshower.spark_integration.job import Runner, collect_rows, job_metrics
+from sunshower.spark_integration.job import (
+    Runner,
+    collect_rows,
+    error_text,
+    job_metrics,
+    spark_error,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
 
 _START_S = 300.0  # the JVM starts in 10 s, on a busy machine or a cluster in a minute

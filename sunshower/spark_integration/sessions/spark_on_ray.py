@@ -34,8 +34,7 @@ from sunshower.errors import (
     TransformFailed,
 )
 from sunshower.secret import protected, revealed
-from sunshower.spark_integration.error_report import error_text
-from sunshower.spark_integration.job import from_bytes, to_bytes
+from sunshower.spark_integration.job import error_text, from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,

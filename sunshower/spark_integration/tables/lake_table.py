@@ -30,7 +30,7 @@ from sunshower.errors import (
     SparkUnavailable,
     WriteFailed,
 )
-from sunshower.spark_integration.error_report import error_text
+from sunshower.spark_integration.job import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
 from sunshower.spark_integration.tables.tables import (
     NO_MARK,
