@@ -226,8 +226,8 @@ class Deduplicated(OnceBolt):
             layout, *stored = _codec.decode(value)
             if type(layout) is not int:
                 raise ValueError(f"it is {value!r:.100}")
-            way_out = "use the release that wrote it, or give another `path`"
-            versions.check(self._node, layout, versions.KEYS, way_out)
+            remedy = "use the release that wrote it, or give another `path`"
+            versions.check(self._node, layout, versions.KEYS, remedy)
             keys, results = stored
             if type(keys) is not list:
                 raise ValueError(f"it is {value!r:.100}")

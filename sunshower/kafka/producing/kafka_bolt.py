@@ -391,7 +391,7 @@ class TransactionalKafkaBolt(SendingBolt):
             error = self._send(part)
             if error is None:
                 self._settle(part, None)
-            elif self._is_hopeless(error):
+            elif self._fails_all(error):
                 self._settle(sum(parts, part), error)
                 return
             elif len(part) == 1:
@@ -441,7 +441,7 @@ class TransactionalKafkaBolt(SendingBolt):
             self._producer = Transactions({**self.settings, **single}, self._id)
             self._failed, self._is_there = False, True
 
-    def _is_hopeless(self, error: KafkaError) -> bool:
+    def _fails_all(self, error: KafkaError) -> bool:
         """Whether the error does not depend on the records, so that no other part can succeed."""
         return (
             not self._is_there or self._producer.fatal is not None or isinstance(error, Unavailable)

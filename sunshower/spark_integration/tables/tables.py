@@ -201,8 +201,8 @@ class TableFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path, {**owner, "first": current, "version": versions.TABLE})
         table = _read(path)
-        way_out = "use the release that wrote it, or give the table another folder"
-        versions.check(str(self._folder), table.get("version", 1), versions.TABLE, way_out)
+        remedy = "use the release that wrote it, or give the table another folder"
+        versions.check(str(self._folder), table.get("version", 1), versions.TABLE, remedy)
         for what, ours in owner.items():
             if table.get(what) != ours:
                 raise StateMismatch(
