@@ -59,7 +59,7 @@ class FieldKind:
                         f"{self.path} is None: annotate it as `… | None`, or fill it"
                     )
             elif not issubclass(kind, self.takes) or issubclass(kind, self.refuses):
-                wanted = " or ".join(class_.__name__ for class_ in self.takes)
+                wanted = " or ".join(accepted.__name__ for accepted in self.takes)
                 raise Unserialisable(f"{self.path} is a {kind.__name__}, and {wanted} is declared")
         try:
             return self.encode(values)

@@ -193,8 +193,8 @@ class HttpEndpoint:
             body = await asyncio.wait_for(self._body(request, encoding), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
-            read = self._read(body)
-            records = read if type(read) is list else [read]
+            decoded = self._read(body)
+            records = decoded if type(decoded) is list else [decoded]
         except TimeoutError:
             return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
         except ClientDisconnect:

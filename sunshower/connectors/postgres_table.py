@@ -471,8 +471,8 @@ def _of_real(value: int | Decimal) -> int | Decimal:
 
 
 def _as_real(value: float) -> float:
-    single: float = struct.unpack("f", struct.pack("f", value))[0]
-    return single
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
 
 
 def _timestamp(value: Any, modifier: int) -> str | None:

@@ -32,8 +32,6 @@ _DIRECTORY_S = 5.0  # the time limit of metadata requests
 
 
 # ---- broker group --------------------------------------------------------------------------------
-# Shares partitions among the members of a consumer group on the brokers, through librdkafka.
-#
 # librdkafka finds the coordinator, joins, assigns if it leads the group (range, round robin, or
 # cooperative sticky), sends heartbeats, and calls back on changes while it is polled.
 

@@ -288,9 +288,9 @@ class KafkaSpout(LogSpout[Any]):
         wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
         messages, gone = self._refetcher.find(wanted, limit)
         batch = MessageBatch.of(messages)
-        numbers_found = batch.offsets()
+        refetched = batch.offsets()
         for run in batch.runs:
-            numbers_found[run.first : run.end] |= places[run.partition].numbers[0]
+            refetched[run.first : run.end] |= places[run.partition].numbers[0]
         records, odd = self._translator.records(batch)
         if odd:
             records = [_NO_RECORD if record is None else record for record in records]
@@ -302,7 +302,7 @@ class KafkaSpout(LogSpout[Any]):
             )
             for partition, at, why in gone
         ]
-        polled = Polled(numbers_found, records, lost)
+        polled = Polled(refetched, records, lost)
         if odd:
             self._separate(polled, batch.messages)
         return polled

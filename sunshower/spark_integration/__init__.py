@@ -2,8 +2,8 @@
 
 `steps` declares a step (`spark(…)`), and submits its batches; `bolt` does so for a stream of
 records. `sessions/spark_port` is the port that they use, `sessions/session_host` runs jobs in a
-session, and `job` runs one of them. `tables` writes what is committed, `error_report` converts the
-errors of Java. Read `steps`, `sessions/spark_port`, `job`, `sessions/session_host`.
+session, and `job` runs one of them and converts the errors of Java. `tables` writes what is
+committed. Read `steps`, `sessions/spark_port`, `job`, `sessions/session_host`.
 """
 
 from sunshower.arrow.record_columns import Digits

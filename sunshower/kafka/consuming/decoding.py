@@ -64,13 +64,13 @@ class MessageBatch(NamedTuple):
 
     def offsets(self) -> I64:
         """The offset of each message."""
-        offsets_of_all = np.empty(len(self.messages), np.int64)
+        all_offsets = np.empty(len(self.messages), np.int64)
         for run in self.runs:
             whole, offsets = isinstance(run.offsets, range), run.offsets
-            offsets_of_all[run.first : run.end] = (
+            all_offsets[run.first : run.end] = (
                 np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
             )
-        return offsets_of_all
+        return all_offsets
 
     def column(self, name: str) -> Iterable[Any]:
         """A column by its name in Received; keys and values are a list of bytes or None."""

@@ -562,8 +562,8 @@ class KafkaBatches(Partitioned):
         if messages:
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
-                made_rows = map(self._row, rows, messages)
-                each = (row if type(row) is list else [row] for row in made_rows if row is not None)
+                results = map(self._row, rows, messages)
+                each = (row if type(row) is list else [row] for row in results if row is not None)
                 rows = [*chain.from_iterable(each)]
             room.emit(rows, sum(map(len, messages)))
 
@@ -849,11 +849,8 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
 
 
 # ---- offset ranges -------------------------------------------------------------------------------
-# KafkaRanges: a batch spout that emits offset ranges, for consumers that read the records.
-#
-# For volumes that should not pass through Python: Spark reads the ranges with
-# sunshower/spark_integration/tables/kafka_rows.py. This spout fetches no messages; it requests the
-# first and last offset of each partition, as visible with read_committed.
+# Ranges are for volumes that should not pass through Python: Spark reads them
+# (sunshower/spark_integration/tables/kafka_rows.py). No messages are fetched here.
 
 _BOUNDS = Bounds(records=1_000_000)
 
@@ -914,19 +911,13 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         begins = {partition: extent.at(extent.first) for partition, extent in extents.items()}
         is_any = any(extent.first < extent.end for extent in extents.values())
         present, unread = self._of_present_topics(begins, now=is_any)
-        for present_partition, begin in present.items():
-            if present_partition not in unread:
-                extents[present_partition] = replace(
-                    extents[present_partition], topic_id=begin.topic_id
-                )
-            elif (
-                begin.topic_id != extents[present_partition].topic_id
-            ):  # the topic was created again
-                extents[present_partition] = begin
+        for other, begin in present.items():
+            if other not in unread:
+                extents[other] = replace(extents[other], topic_id=begin.topic_id)
+            elif begin.topic_id != extents[other].topic_id:  # the topic was created again
+                extents[other] = begin
             else:
-                extents[present_partition] = replace(
-                    extents[present_partition], end=extents[present_partition].first
-                )
+                extents[other] = replace(extents[other], end=extents[other].first)
         for partition, extent in sorted(extents.items()):
             self._emit_range(partition, extent, room)
         return {partition_name(partition): extent.kept() for partition, extent in extents.items()}

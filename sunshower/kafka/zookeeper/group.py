@@ -51,9 +51,6 @@ _log = logging.getLogger(__name__)
 # ---- thread assignment ---------------------------------------------------------------------------
 # How a ZooKeeper group assigns partitions to the stream threads of its members.
 #
-# by_range_of_threads       runs of each topic, by thread; a member with two streams counts twice
-# round_robin_of_threads    dealt in the order of the hashes of their names
-#
 # Each function ignores the order of its arguments, so that all members compute the same
 # assignment. Partitions of topics without a subscriber stay unassigned. Strings are in Java's
 # order.

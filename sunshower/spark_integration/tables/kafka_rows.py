@@ -112,21 +112,21 @@ def reads(ranges: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Options of Spark's source for each read that is needed. A read takes one range per partition,
     so several ranges of a partition need several reads."""
     read_ranges: list[dict[tuple[str, int], Mapping[str, Any]]] = []
-    for range_ in ranges:
-        place = range_["topic"], range_["partition"]
+    for offsets in ranges:
+        place = offsets["topic"], offsets["partition"]
         free = next((read for read in read_ranges if place not in read), None)
         if free is None:
             read_ranges.append(free := {})
-        free[place] = range_
+        free[place] = offsets
     return [_options(read.values()) for read in read_ranges]
 
 
 def _options(ranges: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     first: dict[str, dict[str, int]] = {}
     end: dict[str, dict[str, int]] = {}
-    for range_ in ranges:
-        first.setdefault(range_["topic"], {})[str(range_["partition"])] = range_["first"]
-        end.setdefault(range_["topic"], {})[str(range_["partition"])] = range_["end"]
+    for offsets in ranges:
+        first.setdefault(offsets["topic"], {})[str(offsets["partition"])] = offsets["first"]
+        end.setdefault(offsets["topic"], {})[str(offsets["partition"])] = offsets["end"]
     partitions = {topic: [*map(int, numbers)] for topic, numbers in first.items()}
     return {
         "assign": json.dumps(partitions),

@@ -5,7 +5,7 @@
                              /published/7              batch 7 and all before it are in the table
 
 A batch is one commit of the table, which carries the txid: a second one changes nothing. The
-committed attempt is the highest staged one, as in `table_folder.py`. All names are created and
+committed attempt is the highest staged one, as in `tables.py`. All names are created and
 listed, none is renamed, so any file system that Spark knows will do.
 """
 
@@ -439,11 +439,6 @@ def _add_handler(session: SparkSession, client: Any) -> None:
 
 
 # ---- delta table ---------------------------------------------------------------------------------
-# Delta Lake tables of committed batches: `spark(…).write(delta("s3a://bucket/totals"))`.
-#
-#     PATH/_delta_log/…, PATH/part-….parquet            the table, as Delta Lake keeps it
-#     PATH/_sunshower/…                                 see `lake_table.py`
-#
 # A batch is one commit of Delta's, with the txid as its `txnVersion`: Delta ignores a second one.
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -557,11 +552,6 @@ def _columns(kind: DataType, path: str) -> Iterator[tuple[str, str, DataType]]:
 
 
 # ---- iceberg table -------------------------------------------------------------------------------
-# Apache Iceberg tables of committed batches: `spark(…).write(iceberg("lake.shop.totals"))`.
-#
-#     TABLE/metadata/…, TABLE/data/…                    the table, as Iceberg keeps it
-#     TABLE/_sunshower/…                                see `lake_table.py`
-#
 # A batch becomes a snapshot of which readers do not know (`spark.wap.id`), appended or merged by
 # Spark. Then one commit makes it the current one and notes the txid in the table's properties:
 #

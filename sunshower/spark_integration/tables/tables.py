@@ -397,10 +397,8 @@ def tables_in(step: SparkStep) -> list[Table | PublishingWriter]:
 
 
 # ---- spark state ---------------------------------------------------------------------------------
-# A state that Spark keeps from batch to batch: `spark(…, state=spark_state("totals", Total))`.
-#
-# Each attempt of batch 7 begins with the version that batch 6 has left; the versions are a
-# `TableFolder`, and docs/SPARK.md says why that is exactly once.
+# Each attempt of batch 7 begins with the version that batch 6 has left: docs/SPARK.md says why that
+# is exactly once.
 
 
 @checked()
