@@ -1,2 +1,1 @@
-"""Records as Arrow tables, for Spark and Parquet: `record_columns` has the column of each
-annotation, and converts both ways."""
+"""Converts records to Arrow tables and back, for Spark and Parquet: see `record_columns`."""

@@ -1,5 +1,8 @@
-"""Connectors besides Kafka: `http_source` and `http_sink` (requests), `postgres_table` (rows),
-`objects` (batches from and to objects in S3, or files). Each can be read alone."""
+"""Connectors besides Kafka: HTTP, PostgreSQL tables, objects in S3.
+
+Each can be read alone: `http_source` and `http_sink` (requests), `postgres_table` (rows), `objects`
+(batches from and to objects, or files).
+"""
 
 from typing import TYPE_CHECKING
 

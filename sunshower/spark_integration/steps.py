@@ -33,16 +33,17 @@ from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
     Publication,
+    Reads,
     SparkPlace,
     SparkStep,
     Static,
+    StepState,
     Ticket,
     Transform,
     Writer,
 )
-from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.lake_table import LakeTable
-from sunshower.spark_integration.tables.tables import SparkState, Table, TableFolder, tables_in
+from sunshower.spark_integration.tables.tables import Table, TableFolder, tables_in
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.declaration.streams import BatchStream
@@ -546,9 +547,7 @@ def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     return tuple(columns.kind.path for columns in inputs) if len(inputs) > 1 else (INPUT,)
 
 
-@checked(
-    TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, reads=None, state=None
-)
+@checked(TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, state=None)
 def spark(
     transform: Transform,
     *,
@@ -556,8 +555,8 @@ def spark(
     tables: Mapping[str, Static] | None = None,
     where: SparkPlace | None = None,
     timeout_s: float = 600.0,
-    reads: KafkaRows | None = None,
-    state: SparkState | None = None,
+    reads: Reads | None = None,
+    state: StepState | None = None,
 ) -> Spark:
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 

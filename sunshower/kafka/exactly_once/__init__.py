@@ -1,2 +1,5 @@
-"""Exactly-once processing: `batch_spouts` for programs of batches; `deduplicate` by keys, and
-`offsets_with_results` in one transaction, for ordinary bolts."""
+"""Processes each record of Kafka once.
+
+`batch_spouts` is for programs of batches; `deduplicate` (by keys) and `offsets_with_results` (in
+one transaction) are for ordinary bolts.
+"""

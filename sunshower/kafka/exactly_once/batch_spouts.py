@@ -1,5 +1,4 @@
-"""Batch spouts that read Kafka for exactly-once processing: KafkaTransactional, KafkaOpaque,
-KafkaRanges.
+"""Batch spouts that read Kafka for exactly-once processing.
 
 The batch group's store holds the progress of each partition, not a Kafka consumer group. The spouts
 read only committed transactions; partitions that are added later are read from their first offset.
@@ -799,7 +798,6 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
     """Batches that have the same records each time they are emitted."""
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """Read the recorded offsets again. Raises IncompleteBatch after emitting what is whole."""
         self._connect()
         extents = {partition_of(name): Extent.of(stored, name) for name, stored in metadata.items()}
         self._extents_of = extents
@@ -898,7 +896,6 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         self._asked_s: dict[str, float] = {}  # the last request; the least recent one is next
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
-        """Emit the next range of each partition, within the batch's limits."""
         starts = self._starts(last)
         extents = self._extents(starts, room)
         while room.seconds and all(
@@ -923,7 +920,6 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         return {partition_name(partition): extent.kept() for partition, extent in extents.items()}
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """Emit the same ranges. Raises IncompleteBatch for deleted ones, after the others."""
         gone = []
         self._topic_ids({partition_of(name).topic for name in metadata})
         for name, stored in sorted(metadata.items()):

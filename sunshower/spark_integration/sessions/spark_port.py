@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-    from sunshower.spark_integration.tables.tables import SparkState
 
 # A table to join with: an Arrow table, a Parquet path, or a function of the session.
 Static: TypeAlias = "pa.Table | str | PurePath | Callable[[SparkSession], DataFrame]"
@@ -75,6 +72,34 @@ class PublishingWriter(Protocol):
         """Publish what is committed. A repeat changes nothing."""
 
 
+class StepState(Protocol):
+    """The state of a step, as SparkState keeps it: a version for each committed batch."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its versions are."""
+
+    @property
+    def columns(self) -> str:
+        """Names and types of its columns, which must stay the same."""
+
+    def before(self, session: SparkSession, batch: BatchInfo) -> DataFrame:
+        """The state that the batch before this one has left."""
+
+    def __call__(self, state: DataFrame, batch: BatchInfo) -> None:
+        """Stage the new state of an attempt. Raises ResultMismatch, WriteFailed."""
+
+
+class Reads(Protocol):
+    """Creates a DataFrame from rows that only say what to read, as `kafka_rows.py` does."""
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raise RecordMismatch for columns that do not say what to read."""
+
+    def __call__(self, session: SparkSession, table: pa.Table) -> DataFrame:
+        """The DataFrame that the rows of a batch refer to."""
+
+
 @dataclass(frozen=True)
 class SparkStep:
     """What a gateway needs to know of a transform: a value that can be pickled."""
@@ -84,8 +109,8 @@ class SparkStep:
     tables: Mapping[str, Static] = field(default_factory=dict)
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
-    reads: KafkaRows | None = None  # converts the first input; None: its rows are used as they are
-    state: SparkState | None = None
+    reads: Reads | None = None  # converts the first input; None: its rows are used as they are
+    state: StepState | None = None
 
     def __str__(self) -> str:
         return getattr(self.transform, "__name__", type(self.transform).__name__)

@@ -194,7 +194,7 @@ def test_a_folder_with_another_owner_is_refused(tmp_path: Path) -> None:
         opened(tmp_path, 1)
     foreign = tmp_path / "foreign"
     (foreign / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(StateMismatch, match="'_spark_metadata' in it, and is no table"):
+    with pytest.raises(StateMismatch, match="'_spark_metadata' in it, and is not a table"):
         opened(foreign, 1)
 
 
