@@ -22,14 +22,9 @@ from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
 from tests.spark.scripted import ScriptedPlace, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
+from tests.trident.rigs.programs import SETTINGS
 
 TOTAL = 40
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 @dataclass(frozen=True)
