@@ -80,7 +80,7 @@ OTHER_WORDS = {
     "other_field": "no field",
     "predicate": "is not a function",
     "requests": "name is",
-    "segment": "apply is",
+    "assembly": "apply is",
     "source": "list of records|does not fit",
     "spout": "makes no batches|no component",
     "type": "its records are",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -42,12 +41,6 @@ from tests.spark.scripted import ScriptedPlace
 from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
 from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, raises_once_for
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
-
-
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which is slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", int)
 
 
 class FileState(SparkState):

@@ -21,12 +21,6 @@ from sunshower.spark_integration.tables.tables import (
 )
 
 
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which is slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", int)
-
-
 def opened(folder: Path, current: int, **owner: str) -> TableFolder:
     return TableFolder(folder, **{"topology": "t", "batches": "b", **owner}, current=current)
 
