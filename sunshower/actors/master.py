@@ -29,14 +29,14 @@ from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.nodes import NodeView, choice
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.control.plan_changes import continued
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.master_process import MasterProcessBase
-from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 
 _WATCH_S = 1.0  # how often to look for silent workers
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node

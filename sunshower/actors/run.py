@@ -41,14 +41,14 @@ from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Caller, send_until_answered, worker_of_requests
-from sunshower.runtime.savepoint import Savepoint
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)

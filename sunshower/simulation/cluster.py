@@ -22,15 +22,15 @@ from sunshower.errors import (
 )
 from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.lifecycle import NOT_STARTED, State
+from sunshower.runtime.control.nodes import NodeState, NodeView
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import LatencyKind, TaskStats
 from sunshower.runtime.events.trace_recorder import WorkerTraces
-from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Caller, worker_of_requests
-from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, Network, SimEnvironment, SimProcess

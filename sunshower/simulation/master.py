@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.nodes import NodeView
 from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.master_process import MasterProcessBase
-from sunshower.runtime.nodes import NodeView
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.simulation.network import MASTER, STATE, SimEnvironment, SimProcess
 
 T = TypeVar("T")

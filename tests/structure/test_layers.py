@@ -89,6 +89,16 @@ LEVELS = (
     | {"experiments/runner", "experiments/demo"},
     {"cli"},
 )
+# The layers within `runtime`, from the bottom: a module imports its own layer and those before it.
+# What is not named, such as `worker`, is above them.
+RUNTIME_LAYERS = (
+    {"tracking"},
+    {"plan", "profiles", "value_copies", "garbage"},
+    {"events"},
+    {"transport"},
+    {"tasks"},
+    {"control"},
+)
 SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
 EXTENSIONS = {
     "trident",
@@ -225,6 +235,29 @@ def test_files_import_only_downward() -> None:
             for package in [package_of(module_name(path))]
             for found in imports(path)
             if is_ours(found.module) and package_of(found.module) not in allowed_in(package)
+        ]
+    )
+
+
+def runtime_layer(module: str) -> int | None:
+    """The number of a module's layer within `runtime`; None for modules of other packages."""
+    package, _, inner = module.removeprefix("sunshower.").partition(".")
+    if package != "runtime":
+        return None
+    above = len(RUNTIME_LAYERS)
+    part = inner.partition(".")[0]
+    return next((at for at, parts in enumerate(RUNTIME_LAYERS) if part in parts), above)
+
+
+def test_the_layers_of_the_runtime_import_only_downward() -> None:
+    none_is_wrong(
+        [
+            report(path, imported, "a higher layer of runtime; pass in what it needs")
+            for path in PACKAGE_FILES
+            if (layer := runtime_layer(module_name(path))) is not None
+            if path.name != "__init__.py"
+            for imported in all_imports(path)
+            if (below := runtime_layer(imported.module)) is not None and below > layer
         ]
     )
 

@@ -24,21 +24,22 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed, user_errors
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
+from sunshower.runtime.tasks.report_router import ReportRouter
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import Raised, TaskError
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tracking.report_router import ReportRouter
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tasks.wiring import Wired, context
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.value_copies import picture
-from sunshower.runtime.wiring import Wired, context
 from sunshower.topologies.components import BatchBolt, Bolt, Context
 
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)

@@ -23,11 +23,11 @@ import numpy as np
 
 from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released

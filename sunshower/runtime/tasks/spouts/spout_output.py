@@ -18,11 +18,11 @@ from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 
 

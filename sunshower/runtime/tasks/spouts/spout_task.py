@@ -21,7 +21,7 @@ from typing import Any, cast
 from sunshower.config import Config
 from sunshower.errors import user_errors
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, TaskStats
 from sunshower.runtime.tasks.letter_replays import LetterReplays
@@ -31,7 +31,8 @@ from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
-from sunshower.runtime.tasks.user_code import TaskError, as_raised, guard
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, Released

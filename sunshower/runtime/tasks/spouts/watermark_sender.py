@@ -19,15 +19,16 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+from sunshower.runtime.tasks.supervision import Supervision
+from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
