@@ -1,4 +1,4 @@
-"""Reads the nodes of the cluster from Ray: free resources, drained nodes, pending requests.
+"""Reads free and drained nodes from Ray; separate because it alone uses Ray's internal calls.
 
 It queries the head, which may be unavailable, so the master calls it on a separate thread.
 """

@@ -1,4 +1,6 @@
-"""Schedules the tasks of a worker, slice by slice, and handles errors of their user code.
+"""Schedules a worker's tasks; separate because the order of work is an algorithm of its own.
+
+It runs slice by slice, and handles the errors of user code.
 
 A task is ready if it has work, its receivers have credit, and it is not paused. Seven of eight
 slices go to the ready task furthest downstream, readers of dead letters first: this keeps queues

@@ -1,4 +1,6 @@
-"""Runs the operators of a stream: rows of a batch are combined before they are sent.
+"""Runs the operators of a stream; separate because it is one of the levels of bolts.
+
+The rows of a batch are combined before they are sent:
 
     batch ──▶ functions of a record, input by input ──▶ rows ──▶ gather(rows) ──▶ shared batches
 

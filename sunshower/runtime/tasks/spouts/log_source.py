@@ -1,4 +1,6 @@
-"""Polls a log with offsets, whose spout commits its own offsets and may lose partitions.
+"""Polls a log with offsets; separate because it is one implementation of the port SpoutSource.
+
+Its spout commits its own offsets, and may lose partitions:
 
     poll ──▶ emitted ──▶ acked, in bulk ──▶ the spout commits when and where it chooses
       ├────▶ unreadable: queued as a dead letter, without an attempt

@@ -1,6 +1,6 @@
-"""Requests of callers: the source that emits them, and the bolt that returns their answers.
+"""Emits requests of callers; separate because it is an implementation of the port SpoutSource.
 
-With separate batches no request fails with another one, and each row belongs to one request.
+The bolt that returns their answers is here too. With separate batches no request fails with another one, and each row belongs to one request.
 """
 
 from __future__ import annotations
