@@ -394,7 +394,8 @@ REASON = "; separate because "  # in the first line of a module that stays in a 
 
 
 def importers() -> dict[str, set[str]]:
-    """Module → the modules that import it, for types or when they run."""
+    """Module → the modules that import it, for types or when they run; of a package that offers
+    it to users, its `__init__`."""
     names: dict[str, set[str]] = {module_name(path): set() for path in PACKAGE_FILES}
     for path in PACKAGE_FILES:
         for imported in all_imports(path):
@@ -414,7 +415,8 @@ def test_modules_with_one_importer_belong_into_it() -> None:
             for name in files.keys() - TO_FOLD
             if len(used[name]) == 1
             for user in used[name]
-            if package_of(user) == package_of(name)
+            if user in files
+            and package_of(user) == package_of(name)
             and REASON not in (ast.get_docstring(syntax(files[name])) or "").partition("\n")[0]
         ]
     )

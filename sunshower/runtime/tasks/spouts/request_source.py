@@ -1,6 +1,7 @@
 """Emits requests of callers; separate because it is an implementation of the port SpoutSource.
 
-The bolt that returns their answers is here too. With separate batches no request fails with another one, and each row belongs to one request.
+The bolt that returns their answers is here too. With separate batches no request fails with another
+one, and each row belongs to one request.
 """
 
 from __future__ import annotations
