@@ -283,17 +283,13 @@ class TaskOpening:
         self._plan = plan
         self._call = call
         self._clock = clock
-        self._transfer = dict(transfer)
+        # Of tasks that are not open yet; the next rebalance moves it again.
+        self.transfer_left = dict(transfer)
 
     @property
     def tickers(self) -> Sequence[Ticker]:
         """Those of open tasks that have a tick."""
         return () if self.is_code_new else self._tickers
-
-    @property
-    def transfer_left(self) -> Mapping[int, TaskTransfer]:
-        """The TaskTransfer of tasks that are not open yet; the next rebalance moves it again."""
-        return self._transfer
 
     def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
         """Try a task again later, because its user code raised. A task that was in doubt for too
@@ -323,14 +319,14 @@ class TaskOpening:
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
-        own = self._transfer.get(task.task.id)
+        own = self.transfer_left.get(task.task.id)
         begin = partial(task.unpack, own) if own else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
         if isinstance(task, BoltTask):
             task.supervision.end_wait()
-        self._transfer.pop(task.task.id, None)
+        self.transfer_left.pop(task.task.id, None)
         if isinstance(task, SpoutTask) and self.active and task.spout is not before:
             self._call(task.task, "activate", task.activate)
         self._tickers += tickers(self._plan, task, self._tickers, self._clock.now())

@@ -139,7 +139,7 @@ def test_charges_for_one_message_of_a_manual_spout_do_not_count_for_another() ->
     spout.emit(0.0, 3)
     roots = spout.pending.all_roots()
     spout.failed(roots[1:2], Failure(Cause.EXCEPTION, "sink", 0), 0.0)
-    charge = spout.replays.line.charges_of(1)
+    charge = spout.replays.line.charges.get(1)
     assert charge is not None
     assert charge.times == 1
 

@@ -108,7 +108,7 @@ def test_each_root_is_charged_once() -> None:
     spout.failed(roots, DIED, 0.0)
     for _ in range(5):
         spout.suspect(roots, KILLED, 0.0)
-    assert spout.replays.line.charges_of(0).times == 1
+    assert spout.replays.line.charges.get(0).times == 1
 
 
 def test_roots_of_another_incarnation_are_ignored() -> None:

@@ -194,7 +194,7 @@ class LogSource(SpoutSource):
 
     def _with_failure(self, one: Unreadable) -> Unreadable:
         """`one` with the failure it was to be replayed for, if that was charged."""
-        charges = self._host.replays.line.charges_of(one.number)
+        charges = self._host.replays.line.charges.get(one.number)
         if charges is None:
             return one
         return one._replace(reason=f"{one.reason}; before that it failed: {charges.failure}")

@@ -210,7 +210,7 @@ class Replays:
         self._source, self._letters = source, letters
         self._recent = RecentFailures()
         self._instrument = instrument
-        self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
+        self.former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
 
     def fail(
         self,
@@ -267,18 +267,13 @@ class Replays:
                 continue
             charged = self.line.charge(number, failure)
             charged.times = count
-            self._former[number] = count
+            self.former[number] = count
 
     def inherit(self, charges: Mapping[int, Charges]) -> None:
         """Take over the failures that a former life counted for messages that are drawn again."""
         for number, charged in charges.items():
             times = self.line.retry.attempts if charged.dead else charged.times
             self.remember({number: times}, charged.failure)
-
-    @property
-    def remembers_attempts(self) -> bool:
-        """Whether any message not drawn yet has failed in a former life."""
-        return bool(self._former)
 
     def recognise(
         self, numbers: I64, payloads: Sequence[Any]
@@ -288,20 +283,20 @@ class Replays:
         Messages that have used up their attempts are queued, to become dead letters or to halt.
         """
         emit, attempts = np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.int64)
-        for index in np.flatnonzero(np.isin(numbers, list(self._former))).tolist():
+        for index in np.flatnonzero(np.isin(numbers, list(self.former))).tolist():
             number = int(numbers[index])
-            attempts[index] += self._former.pop(number)
-            charged = self.line.charges_of(number)
+            attempts[index] += self.former.pop(number)
+            charged = self.line.charges.get(number)
             if charged is not None and self.line.exhausted(charged):
                 emit[index] = False
-                self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
+                self.line.enqueue_ready(Replay(number, payloads[index], int(attempts[index])))
         return emit, attempts
 
     def forget(self, first: int, end: int) -> None:
         """Forget the messages of [first, end), which another task owns from now on."""
         self.line.forget(first, end)
-        for number in [number for number in self._former if first <= number < end]:
-            del self._former[number]
+        for number in [number for number in self.former if first <= number < end]:
+            del self.former[number]
 
     def settle(self, numbers: Sequence[int]) -> None:
         """Settle messages: they, or their dead letters, are complete."""
@@ -324,7 +319,7 @@ class Replays:
         """
         replays: list[Replay] = []
         for replay in self.line.take(limit):
-            charged = self.line.charges_of(replay.number)
+            charged = self.line.charges.get(replay.number)
             last = charged if charged is not None and self.line.exhausted(charged) else None
             if self._source_of(replay).gives_up(replay, None if last is None else last.failure):
                 self.line.settle(replay.number)
@@ -384,7 +379,7 @@ class Replays:
 
     def _notice(self, number: int, message_id: Any, failure: Failure, *, counts: bool) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""
-        charged = self.line.charges_of(number)
+        charged = self.line.charges.get(number)
         outcome = ""
         if charged is not None and counts:
             outcome = f", attempt {charged.times} of {self.line.retry.attempts}"
@@ -604,7 +599,7 @@ class SpoutTask(Supervised):
         if self.is_tracked:
             replays = min(replays, self.pending.room - len(drawn.numbers))
         attempts: Any = 1
-        if self.replays.remembers_attempts:
+        if self.replays.former:
             emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
             drawn, attempts = drawn.only(emit), attempts[emit]
         again = self.replays.take(replays, len(drawn.records))

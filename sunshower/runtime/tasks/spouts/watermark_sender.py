@@ -60,8 +60,8 @@ _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
 
 
-class _Owner(Protocol):
-    """The spout task."""
+class WatermarkHost(Protocol):
+    """The spout task, with what sends watermarks."""
 
     task: Task
     deadlines: Deadlines
@@ -105,7 +105,7 @@ class WatermarkSender:
 
     def __init__(
         self,
-        owner: _Owner,
+        owner: WatermarkHost,
         pending: Pending,
         reports: Reports,
         retries: RetryQueue,
