@@ -151,8 +151,8 @@ def submit(
     graph, modules = load_graph(target, settings, workers, folder)
     from sunshower.actors.output import without_news
     from sunshower.actors.shipping import ship
+    from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.runtime.plan import Layout
-    from sunshower.runtime.savepoint import Savepoint
 
     savepoint = None if resume is None else Savepoint.from_bytes(str(resume), resume.read_bytes())
     with without_news(), connect(address, working_dir=working_dir) as cluster:

@@ -20,7 +20,7 @@ from sunshower.errors import ClusterError, LifecycleError
 if TYPE_CHECKING:
     from sunshower.runtime.cluster import Run
     from sunshower.runtime.control.lifecycle import KillReport
-    from sunshower.runtime.savepoint import Savepoint
+    from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.state.files import NewFile
 
 Now = Annotated[

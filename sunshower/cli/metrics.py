@@ -21,8 +21,8 @@ from sunshower.errors import ConfigError, SunshowerError
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, TaskStats
-from sunshower.runtime.tasks.supervision import WaitKind
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sunshower import Context, Failure, Spout, Topology
+from sunshower.runtime.events.health import Health
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Health
 from tests.runtime.network import Network
 
 TOTAL = 40

@@ -16,8 +16,8 @@ import numpy as np
 from sunshower import Topology
 from sunshower.failures import Failure
 from sunshower.runtime.plan import Layout, Task, make_plan
-from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.wiring import context, wire
+from sunshower.runtime.tasks.wiring import context, wire
+from sunshower.runtime.tracking.batch import Batch
 
 ROOT = 1 << 48 | 1 << 24  # plus a slot
 

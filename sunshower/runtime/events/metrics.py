@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
-from sunshower.runtime.tasks.supervision import WELL, Health
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.events.health import WELL, Health, TaskError
 from sunshower.topologies.operators.windows.late_records import all_late
 
 K = TypeVar("K")

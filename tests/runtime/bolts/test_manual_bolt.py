@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sunshower import Bolt, Cause, Collector, DirectStream, Records, Topology, Tuple
 from sunshower.errors import AlreadySettled
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.secret import HIDDEN, Secret
 from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of, xor_of
 

@@ -11,14 +11,14 @@ import pytest
 
 from sunshower import BatchBolt, Bolt, Cause, Collector, Failure, Spout, Topology, Tuple
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.control.flight_recorder import (
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tasks.flight_recorder import (
     ROOTS_MAX,
     STACK_MAX,
     CrashReport,
     FlightRecorder,
     read,
 )
-from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots
 from sunshower.simulation.worker import Killed
 from tests.runtime.lives import RestartedWorker

@@ -15,12 +15,12 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised
+from sunshower.runtime.tasks.wiring import context
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
-from sunshower.runtime.wiring import context
 from sunshower.runtime.worker import Worker
 from tests.runtime.rig import Rig
 
@@ -139,7 +139,7 @@ def test_charges_for_one_message_of_a_manual_spout_do_not_count_for_another() ->
     spout.emit(0.0, 3)
     roots = spout.pending.all_roots()
     spout.failed(roots[1:2], Failure(Cause.EXCEPTION, "sink", 0), 0.0)
-    charge = spout.replays.line.charges_of(1)
+    charge = spout.replays.line.charges.get(1)
     assert charge is not None
     assert charge.times == 1
 

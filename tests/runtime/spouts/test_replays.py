@@ -162,5 +162,5 @@ def test_deaths_do_not_reset_the_attempts_of_a_message() -> None:
     for now, failure in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
         spout.emit(10.0 * now, 1)
         fail_all(here, failure, 10.0 * now)
-    charges = spout.replays.line.charges_of(0)
+    charges = spout.replays.line.charges.get(0)
     assert (charges.times, charges.failure) == (2, BROKEN)

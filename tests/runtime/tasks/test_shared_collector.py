@@ -32,7 +32,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import AlreadySettled, BadEmit, ProtocolError, Unavailable
 from sunshower.runtime.tasks import shared_collector
-from sunshower.runtime.wiring import context
+from sunshower.runtime.tasks.wiring import context
 from tests.runtime.rig import ROOT, Rig, balance, records_of
 
 T = TypeVar("T")

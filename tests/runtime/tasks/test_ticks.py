@@ -25,8 +25,8 @@ from sunshower import (
     Tuple,
 )
 from sunshower.clock import ManualClock
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.task_scheduler import Ticker
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker

@@ -14,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed, Unserialisable
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import encode, first_bad
 from tests.runtime.batches import STREAMS
 from tests.runtime.network import Network

@@ -14,7 +14,7 @@ from sunshower import Bolt, Cause, Context, Counter, Number, Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.task_scheduler import _put_back
-from sunshower.runtime.transport.batch import Batch, join
+from sunshower.runtime.tracking.batch import Batch, join
 from sunshower.runtime.transport.channels import Entry, Inbox, LocalChannel
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
