@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import reduce
 from operator import xor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,17 @@ from sunshower.runtime.tasks.wiring import context, wire
 from sunshower.runtime.tracking.batch import Batch
 
 ROOT = 1 << 48 | 1 << 24  # plus a slot
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Number(NamedTuple):
+    n: int
+
+
+def sink(record: Any) -> None: ...
 
 
 class Rig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +23,11 @@ from sunshower.runtime.tracking.ids import NO_IDS, make_roots
 from sunshower.simulation.worker import Killed
 from tests.runtime.lives import RestartedWorker
 from tests.runtime.network import Network
+from tests.runtime.rig import Number
 
 POISON = 33
 COUNT = 80
 ENDED = f"message {POISON} of spout 'numbers' failed 3 times.*in keep.*while executing it"
-
-
-class Number(NamedTuple):
-    n: int
 
 
 class Numbers(Spout[Number]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -22,14 +22,7 @@ from sunshower.runtime.tasks.wiring import context
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
-from tests.runtime.rig import Rig
-
-
-class Number(NamedTuple):
-    n: int
-
-
-def sink(number: Number) -> None: ...
+from tests.runtime.rig import Number, Rig, sink
 
 
 class Manual(Spout[Number]):

@@ -15,7 +15,7 @@ from sunshower.runtime.tracking.ids import GENERATION_MASK, U64, make_roots
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import FailedTrees
 from sunshower.runtime.worker import Worker
-from tests.runtime.rig import Rig
+from tests.runtime.rig import Rig, sink
 from tests.runtime.test_under_load import Watch
 
 SPOUTS = 2
@@ -145,9 +145,6 @@ def test_a_batch_without_failed_trees_is_returned_unchanged() -> None:
 
 
 # ---- in spout tasks and bolts --------------------------------------------------------------------
-
-
-def sink(record: Number) -> None: ...
 
 
 def one_worker(process: Any, **settings: Any) -> Worker:

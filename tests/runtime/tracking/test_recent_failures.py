@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sunshower import Cause, DeadLetter, Failure, Records, Retry, Topology
 from sunshower.runtime.tasks.spouts.spout_task import RecentFailures
 from sunshower.runtime.tracking.ids import U64
-from tests.runtime.rig import Rig, records_of
-
-
-class Number(NamedTuple):
-    n: int
-
-
-def sink(record: Number) -> None: ...
+from tests.runtime.rig import Number, Rig, records_of, sink
 
 
 def collect(letter: DeadLetter) -> None: ...
