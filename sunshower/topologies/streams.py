@@ -40,7 +40,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     joined_streams,
     keyed_table,
 )
-from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
@@ -49,8 +49,13 @@ from sunshower.topologies.operators.keyed.process_settings import (
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
-from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
-from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
+from sunshower.topologies.operators.stages import (
+    Declarations,
+    StageDraft,
+    StageRows,
+    TotalsSettings,
+    totals_of,
+)
 from sunshower.topologies.operators.updates import Lineage, TagUpdates, update_schema
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow

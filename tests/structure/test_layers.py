@@ -168,7 +168,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.runtime.tasks.bolts.manual_bolt": {"threading"},
     "sunshower.runtime.tasks.spouts.next_tuple_source": {"threading"},
     "sunshower.trident.spouts.ordinary_spouts": {"threading"},
-    "sunshower.topologies.operators.keyed.key_value_state": {"threading"},
+    "sunshower.topologies.operators.keyed.keyed_store": {"threading"},
 }
 
 # ---- checks of each file ------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from sunshower.kafka.exactly_once.batch_spouts import (
 )
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import PartitionedSpout
+from sunshower.trident.spouts.port import PartitionedSpout
 
 _LOG = logging.getLogger("sunshower.kafka")
 _BOUNDS = Bounds(records=1_000_000)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.supervision import WELL, Health
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.topologies.operators.windows.late_records import all_late
+from sunshower.topologies.operators.windows.window_operator import all_late
 
 K = TypeVar("K")
 

@@ -32,7 +32,7 @@ from typing import Any
 from sunshower import versions
 from sunshower.arguments import checked
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
-from sunshower.state.files import sync_path
+from sunshower.state.sqlite import sync_path
 from sunshower.topologies.operators.port import Attempt
 
 # Errors that waiting does not resolve.
