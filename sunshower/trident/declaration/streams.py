@@ -67,7 +67,7 @@ from sunshower.topologies.operators.updates import (
 )
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
-from sunshower.topologies.outputs import Columns, check_id
+from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many, name_of
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
@@ -95,18 +95,9 @@ from sunshower.trident.stages.plan import (
 )
 from sunshower.trident.tasks.stage_bolt import RecordsBolt
 
-# ---- persisted -----------------------------------------------------------------------------------
-# States of a stream program: declares how they are written and queried, and checks it.
-#
-# Storm: org.apache.storm.trident.TridentState.
-
-_FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
-
-
-# ---- row stream ----------------------------------------------------------------------------------
-
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+_FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
 
 # ---- guarantee -----------------------------------------------------------------------------------
@@ -172,7 +163,7 @@ def _refuse(problem: str, way_out: str, accept: bool) -> None:
     warnings.warn(problem, stacklevel=4)
 
 
-# ---- persisted -----------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 class RowStream(RecordOperators[R_co]):
@@ -210,8 +201,6 @@ class RowStream(RecordOperators[R_co]):
         """If its rows follow from running totals: how."""
         return merged_lineage([source.lineage for source in self.sources])
 
-    # ---- some of the rows, or those of several streams -----------------------------------------
-
     def min_by(self, field: str) -> Self:
         """The row of each batch with the least value of `field`, the first of equal ones."""
         return self._extreme(field, "min_by", greatest=False)
@@ -248,8 +237,6 @@ class RowStream(RecordOperators[R_co]):
         stage.name = id
         return self
 
-    # ---- repartitionings -----------------------------------------------------------------------
-
     def shuffle(self, **tasks: Unpack[TaskSettings]) -> Self:
         """Distribute rows evenly over `parallelism` tasks. `tasks`: see TaskSettings."""
         return self._of(self.send(RoundRobin(), tasks))
@@ -280,8 +267,6 @@ class RowStream(RecordOperators[R_co]):
                 "choose(record), as in CustomGrouping"
             )
         return self._of(self.send(ByGrouping(grouping), tasks))
-
-    # ---- used by the other modules -------------------------------------------------------------
 
     def add(self, operator: Operator, schema: Schema) -> RowSource:
         """What `operator` emits for these rows, in the stage where they are. Rows of several
@@ -376,7 +361,7 @@ def check_streams(streams: Sequence[Any], where: str) -> None:
     """Raise TopologyError for a value that is not a stream of batches, or is of another group."""
     for stream in streams:
         if not isinstance(stream, RowStream):
-            raise TopologyError(f"{where}: {stream!r:.200} is no stream of batches")
+            raise TopologyError(f"{where}: {stream!r:.200} is not a stream of batches")
     check_group([stream.stage for stream in streams], where)
 
 
@@ -391,7 +376,7 @@ def check_group(stages: Sequence[StageBuilder], where: str) -> None:
         )
 
 
-# ---- persisted -----------------------------------------------------------------------------------
+# ---- states --------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, frozen=True)
@@ -421,7 +406,7 @@ def new_state(
     are Enums."""
     if not is_factory(factory):
         raise TopologyError(
-            f'{where}: {name_of(factory)} is no state; give one like SqliteState("counts.db")'
+            f'{where}: {name_of(factory)} is not a state; give one like SqliteState("counts.db")'
         )
     _refuse_enums(stream.schema, by, where)
     program = stream.stage.group.program
@@ -438,13 +423,11 @@ def new_state(
 
 
 class BatchProcessSettings(TaskSettings, total=False):
-    """The settings of `process` in batches.
+    """The settings of `process` in batches; the `parallelism` of a stored state cannot change.
 
-    state           where states are, of kind opaque; it must be given
-    name            of the bolt and of the state, by which a later run finds it; default: that of
-                    the function
-    parallelism     the number of tasks, 1; that of a stored state cannot change
-    resources       what each task requests of its node
+    - `state`: where states are, of kind opaque; it must be given
+    - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
+      function
     """
 
     state: Required[StateFactory]
@@ -536,7 +519,7 @@ def declare_query(
     schema = stream.schema
     if not isinstance(state, WrittenState) and not is_factory(state):
         raise TopologyError(
-            f"{where}: {name_of(state)} is no state; give what aggregate(…, state=…) or "
+            f"{where}: {name_of(state)} is not a state; give what aggregate(…, state=…) or "
             "partition_persist has returned, or StaticState(…)"
         )
     if tasks and (isinstance(state, WrittenState) or not by):
@@ -640,35 +623,15 @@ class Aggregations(Generic[R_co]):
         empty = Empty.NOBODY if by else Empty.EACH
         return BatchStream(stream.add(Aggregate(stream.schema, by, given, out, empty), out))
 
-    @overload
     def aggregate(
         self,
         *aggregators: AnyAggregator,
-        fields: type[Out],
+        fields: type[Row] | Sequence[str] | None = None,
         state: StateFactory | None = None,
         name: str | None = None,
         not_exactly_once: bool = False,
         **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[Out]: ...
-    @overload
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: Sequence[str] | None = None,
-        state: StateFactory | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-        **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[tuple[Any, ...]]: ...
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: Columns | None = None,
-        state: StateFactory | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-        **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[Any]:
+    ) -> BatchStream[Row]:
         """The totals of each group, or of all rows together. Combiners first combine the rows
         within their task.
 
@@ -844,11 +807,9 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
     written: WrittenState | None = None  # the state whose changes its rows are
 
     @overload
-    def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
-    @overload
     def flat_map(
-        self, function: BatchFunction, *, fields: Sequence[str]
-    ) -> BatchStream[tuple[Any, ...]]: ...
+        self, function: BatchFunction, *, fields: type[Row] | Sequence[str]
+    ) -> BatchStream[Row]: ...
     @overload
     def flat_map(
         self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None

@@ -720,12 +720,8 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
 
 # ---- key value state -----------------------------------------------------------------------------
-# The keyed state of a bolt: a mapping in a keyed store.
-#
-#     class Sessions(Bolt[Click, Session]):
-#         state: KeyValueState[str, Visit]
-#
-# Storm: org.apache.storm.state.KeyValueState.
+# The keyed state of a bolt: a mapping in a keyed store. Its class has the annotation
+# `state: KeyValueState[str, Visit]`. Storm: org.apache.storm.state.KeyValueState.
 
 K = TypeVar("K")
 
