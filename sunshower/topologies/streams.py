@@ -50,6 +50,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
 from sunshower.topologies.operators.stages import (
+    Declarations,
     StageDraft,
     StageRows,
     TotalsSettings,
@@ -60,9 +61,6 @@ from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Row
 from sunshower.topologies.signatures import BoltCode, Many, name_of
-
-if TYPE_CHECKING:
-    from sunshower.topologies.topology import Topology
 
 # ---- stream handle -------------------------------------------------------------------------------
 
@@ -89,13 +87,13 @@ class GroupedStream:
 class StreamHandle(RecordOperators[R_co]):
     """One output stream of a component."""
 
-    def __init__(self, topology: Topology, component: str, id: str = DEFAULT) -> None:
+    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
         self._rows: StageRows | None = None  # of an operator
         self._lineage: Lineage | None = None  # of the records of a component
 
     @classmethod
-    def of_rows(cls, topology: Topology, rows: StageRows, word: str = "records") -> Self:
+    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
         """The rows of an operator. Their stream is declared when something outside reads it."""
         stream = cls(topology, rows.stage.id, word)
         stream._rows = rows
@@ -166,6 +164,11 @@ class StreamHandle(RecordOperators[R_co]):
             spec = StreamSpec(rows.updates, update_schema(rows.schema))
             self.topology.declare_stream(self.component, spec)
         return self.topology.component(self.component).streams[rows.updates]
+
+    def answer(self) -> None:
+        """These records are the answer of the request that they follow from: see
+        Topology.requests. Records that no request has caused are dropped."""
+        self.topology.answer(self)
 
     @property
     def schema(self) -> Schema:
@@ -304,11 +307,6 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
 
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
         return Grouped(self, groupings.Custom(grouping))
-
-    def answer(self) -> None:
-        """These records are the answer of the request that they follow from: see
-        Topology.requests. Records that no request has caused are dropped."""
-        self.topology.answer(self)
 
     # ---- operators -------------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import check_call_time, limits_of
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
@@ -42,9 +42,28 @@ from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
 from sunshower.topologies.outputs import Columns
 
-if TYPE_CHECKING:
-    from sunshower.topologies.streams import Stream
-    from sunshower.topologies.topology import Topology
+
+class Declarations(Protocol):
+    """What a stream needs of its topology."""
+
+    id: str
+
+    @property
+    def bolt(self) -> Callable[..., Any]: ...
+    def component(self, id: str) -> Component: ...
+    def unused_id(self, wish: str) -> str: ...
+    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
+    def begin_stage(
+        self,
+        id: str,
+        inputs: Sequence[Any],
+        parallelism: int,
+        resources: Resources = NOTHING,
+    ) -> StageRows: ...
+    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
+    def add_input(self, bolt: str, grouped: Any) -> None: ...
+    def answer(self, stream: Any) -> None: ...
+    def read_updates(self, stage: StageDraft) -> None: ...
 
 
 @dataclass(eq=False)
@@ -265,8 +284,23 @@ class TotalsSettings(TypedDict, total=False):
     resources: Resources
 
 
+class AnyStream(Protocol):
+    """What a stage needs of the stream that it reads."""
+
+    topology: Declarations
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def lineage(self) -> Lineage | None: ...
+    def need_updates(self) -> None: ...
+    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
+    def fields(self, *fields: str) -> Any: ...
+    def global_(self) -> Any: ...
+
+
 def totals_of(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
@@ -289,7 +323,7 @@ def totals_of(
 
 
 def _updated_totals(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     out: Schema,
@@ -318,7 +352,7 @@ def _updated_totals(
     return made
 
 
-def free_id(topology: Topology, settings: Mapping[str, Any], wish: str, where: str) -> str:
+def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:
     """The id of a bolt and of its state: its `name`, or one like `wish`. Raises TopologyError for a
     stored state whose name would depend on others."""
     name = settings.get("name")
@@ -329,7 +363,7 @@ def free_id(topology: Topology, settings: Mapping[str, Any], wish: str, where: s
 
 
 def grouped_stage(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     id: str,
     settings: TotalsSettings,
