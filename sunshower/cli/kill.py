@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sunshower.runtime.cluster import Run
     from sunshower.runtime.control.lifecycle import KillReport
     from sunshower.runtime.control.savepoint import Savepoint
-    from sunshower.state.files import NewFile
+    from sunshower.state.sqlite import NewFile
 
 Now = Annotated[
     bool,
@@ -145,7 +145,7 @@ def refuse_savepoint(option: str, file: Path | None) -> None:
 def _new_file(keep: Path, address: str) -> NewFile:
     """The file of a savepoint. Raises typer.BadParameter unless it can be made."""
     from sunshower.actors.ray_jobs import is_dashboard
-    from sunshower.state.files import NewFile
+    from sunshower.state.sqlite import NewFile
 
     refuse_savepoint("--keep", keep if is_dashboard(address) else None)
     try:

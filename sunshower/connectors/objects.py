@@ -31,13 +31,13 @@ from sunshower.record_reader import json_reader, record_reader
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.secret import Secret, address, reveal, without_secrets
-from sunshower.state.files import sync_path
+from sunshower.state.sqlite import sync_path
 from sunshower.texts import clip, describe, message_of, utf8
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import PartitionedSpout
+from sunshower.trident.spouts.port import PartitionedSpout
 
 PLACE = Instance(
     (str, Secret, os.PathLike), 'a folder, such as "s3://bucket/orders"', False, is_secret=True

@@ -48,7 +48,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.stages.plan import Publishing
-from sunshower.trident.states.marks import LastWrite
+from sunshower.trident.states.stored_map import LastWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -178,7 +178,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.runtime.tasks.bolts.manual_bolt": {"threading"},
     "sunshower.runtime.tasks.spouts.next_tuple_source": {"threading"},
     "sunshower.trident.spouts.ordinary_spouts": {"threading"},
-    "sunshower.topologies.operators.keyed.key_value_state": {"threading"},
+    "sunshower.topologies.operators.keyed.keyed_store": {"threading"},
 }
 
 # ---- checks of each file ------------------------------------------------------------------------
@@ -388,7 +388,7 @@ TO_FOLD = {
     "sunshower.experiments.swarm",
     *("sunshower.kafka.consuming.partition_reader", "sunshower.kafka.partitions.broker_group"),
     "sunshower.trident.coordination.master_batch_coordinator",
-    *("sunshower.trident.declaration.persisted", "sunshower.trident.states.stored_map"),
+    *("sunshower.trident.declaration.streams", "sunshower.trident.states.stored_map"),
 }
 REASON = "; separate because "  # in the first line of a module that stays in a file of its own
 

@@ -63,12 +63,12 @@ from sunshower.kafka.partitions.ports import (
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import (
+from sunshower.trident.spouts.port import (
     OpaquePartitionedSpout,
     Partitioned,
     PartitionedSpout,
+    SpoutKind,
 )
-from sunshower.trident.spouts.port import SpoutKind
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

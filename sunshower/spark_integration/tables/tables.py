@@ -28,7 +28,7 @@ from sunshower.errors import (
 )
 from sunshower.spark_integration.job import arrow_schema, files_written, spark_schema
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, PublishingWriter, SparkStep
-from sunshower.state.files import sync_path
+from sunshower.state.sqlite import sync_path
 from sunshower.topologies.operators.port import Attempt
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from sunshower.runtime.transport.channels import Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
-from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
+from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
