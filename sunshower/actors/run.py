@@ -74,7 +74,7 @@ from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.events.metrics import MEASURES, Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan, Task
@@ -102,12 +102,7 @@ _LOG = logging.getLogger("sunshower")
 EXPORT_S = 5.0  # how often: as often as Ray collects, and no call for each tuple
 _WINDOW = "1m"  # of the capacity
 _TAGS = ("topology", "component")
-_COUNTERS = {
-    "emitted": "calls of emit; of spouts: replays, too",
-    "executed": "bolts: tuples received",
-    "acked": "spouts: complete trees, and dead letters; bolts: acked inputs",
-    "failed": "spouts: failed trees; bolts: failed inputs",
-}
+_COUNTERS = ("emitted", "executed", "acked", "failed")  # of each component
 
 
 # ---- plan check ----------------------------------------------------------------------------------
@@ -191,6 +186,11 @@ if __name__ == "__main__":
 # ---- master --------------------------------------------------------------------------------------
 
 
+def _name_in_ray(field: str) -> str:
+    """The name of a metric for Ray, which adds `_total` itself."""
+    return f"sunshower_{MEASURES[field].name.removesuffix('_total')}"
+
+
 class RayMetrics:
     """The metrics of one topology, in the process of its master. A component has six at most, so
     the number of time series follows from the declarations."""
@@ -198,10 +198,9 @@ class RayMetrics:
     def __init__(self, topology: str) -> None:
         self._topology = topology
         self._counters = {
-            name: Counter(f"sunshower_tuples_{name}", about, _TAGS)
-            for name, about in _COUNTERS.items()
+            name: Counter(_name_in_ray(name), MEASURES[name].help, _TAGS) for name in _COUNTERS
         }
-        self._pending = Gauge("sunshower_pending_tuples", "spouts: trees that are open now", _TAGS)
+        self._pending = Gauge(_name_in_ray("pending"), MEASURES["pending"].help, _TAGS)
         self._capacity = Gauge(
             "sunshower_capacity", "the busy share of the tasks in the last minute, 0 to 1", _TAGS
         )

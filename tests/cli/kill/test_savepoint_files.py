@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.cli.kill import end_with_savepoint
+from sunshower.cli.control import end_with_savepoint
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.simulation.cluster import SimCluster, SimRun
