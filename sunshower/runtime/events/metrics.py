@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.runtime.events.health import WELL, Health, TaskError
-from sunshower.topologies.operators.windows.window_operator import all_late
+from sunshower.topologies.operators.windows.event_times import all_late
 
 K = TypeVar("K")
 

@@ -38,6 +38,7 @@ from sunshower.topologies.operators.windows.event_times import (
     Time,
     TimeField,
     TimeReader,
+    all_late,
     as_float,
     highest,
     is_before,
@@ -93,15 +94,6 @@ def sum_of(parts: Iterable[LateRecords]) -> LateRecords:
         any(part.in_time for part in parts),
         max((part.had_ended for part in parts), default=-inf),
         sum(part.ahead for part in parts),
-    )
-
-
-def all_late(count: int, had_ended: float) -> str:
-    """Say that all records of a window were late, and what helps."""
-    return (
-        f"everything was late: the state says that windows up to {had_ended:,.6f} had ended before "
-        f"this run, and all records ({count:,}) belong to these. If the same records are read "
-        "again to compute their windows again, give the window a new state or name="
     )
 
 
