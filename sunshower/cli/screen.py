@@ -39,11 +39,13 @@ class Screen:
     def __init__(self, *, console: Console | None = None) -> None:
         self.console = console or Terminal(stderr=True)
         self.closed = threading.Event()  # standard output is a closed pipe
+        # Asked now: while Live redirects it, standard output is no terminal for Rich 13.5.
+        self._prints_to_terminal = sys.stdout.isatty()
         self._live = Live(
             console=self.console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),
+            redirect_stdout=self._prints_to_terminal,
             redirect_stderr=self.console.is_terminal,
         )
         self._due_s: float | None = None  # when the next table or line is
@@ -96,7 +98,7 @@ class Screen:
         if is_error:
             for line in lines:
                 self.console.print(f"worker {pid}: {line}", highlight=False, soft_wrap=True)
-        elif sys.stdout.isatty() and self.is_live:
+        elif self._prints_to_terminal and self.is_live:
             self.console.out("\n".join(lines), highlight=False)
         elif not self.closed.is_set():
             try:

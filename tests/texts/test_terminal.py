@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import re
@@ -134,7 +135,8 @@ def test_tracebacks_of_commands_are_escaped_and_without_secrets(
         raise ValueError(f"{Secret('planted-word').reveal()} {HOSTILE}")
 
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(sys.modules["sunshower.cli.doctor"], "all_checks", fail)
+    doctor = importlib.import_module("sunshower.cli.doctor")
+    monkeypatch.setattr(doctor, "all_checks", fail)
     with pytest.raises(ValueError, match="planted") as raised:
         sunshower.cli.main(["doctor"])
     sys.excepthook(raised.type, raised.value, raised.tb)  # as for an uncaught exception

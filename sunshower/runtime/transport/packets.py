@@ -10,6 +10,7 @@ Sending costs much the same whatever the size, so one packet carries everything 
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -173,7 +174,7 @@ def _read_content(data: bytes, streams: Sequence[PlannedStream], notes: Notes | 
             )
             for task, done, failed, roots, ages in verdicts
         },
-        np.array(postponed, np.uint64).reshape(len(postponed)),
+        _roots(postponed),
         [_grant(*grant) for grant in grants],
         ids_of(failed),
     )
@@ -197,6 +198,11 @@ def _same_length(roots: U64, values: T) -> tuple[U64, T]:
     return roots, values
 
 
+def _roots(numbers: list[int]) -> U64:
+    """Refuses lists of lists and, unlike NumPy 1 does, numbers out of bounds."""
+    return np.frombuffer(array("Q", numbers), np.uint64)
+
+
 def _grant(source: int, target: int, seq: int, credit: list[int]) -> Grant:
     window, piece = credit
     if {int} != set(map(type, (source, target, seq, window, piece))) or window < 0 or piece < 1:
@@ -218,8 +224,7 @@ def _single(shared: list[list[Any]]) -> FailedRoots:
         failure = Failure(**{**given, "cause": Cause(given["cause"])})
         if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
             raise TypeError("a field of a failure has another type")
-        numbers = np.array(roots, np.uint64).reshape(len(roots))  # refuses lists of lists
-        found.add((root, failure) for root in numbers.tolist())
+        found.add((root, failure) for root in _roots(roots).tolist())
     return found
 
 
