@@ -1,4 +1,4 @@
-"""The command `sunshower doctor` and its page: findings, remedies and a summary."""
+"""`sunshower doctor`: findings, remedies, a summary; separate because it is a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunshower experiment`: runs experiments; lists, shows and compares their outcomes."""
+"""`sunshower experiment`: runs, lists, compares; separate because it is a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swarm testing: draws an experiment for any topology from one seed.
+"""Draws an experiment for any topology from one seed; separate because searches share its draws.
 
 Each seed has only some kinds of faults, at rates of different magnitudes, so that rare situations
 occur in some runs. The layout, the number of workers and a few limits are drawn, too. One seed of

@@ -380,15 +380,6 @@ def test_no_module_imports_itself_through_others() -> None:
         pytest.fail("an import circle: " + " → ".join(error.args[1][::-1]))
 
 
-# Private modules that one module of their package imports, to be folded into it.
-TO_FOLD = {
-    *("sunshower.cli.doctor", "sunshower.cli.experiment", "sunshower.cli.ui.application"),
-    *("sunshower.cli.local.watch"),
-    "sunshower.experiments.swarm",
-    *("sunshower.kafka.consuming.partition_reader", "sunshower.kafka.partitions.broker_group"),
-    "sunshower.trident.coordination.master_batch_coordinator",
-    *("sunshower.trident.declaration.streams", "sunshower.trident.states.stored_map"),
-}
 REASON = "; separate because "  # in the first line of a module that stays in a file of its own
 
 
@@ -411,7 +402,7 @@ def test_modules_with_one_importer_belong_into_it() -> None:
     none_is_wrong(
         [
             f"{files[name]}: only {user} imports it: fold it in, or say{REASON}…"
-            for name in files.keys() - TO_FOLD
+            for name in files
             if len(used[name]) == 1
             for user in used[name]
             if user in files

@@ -1,4 +1,4 @@
-"""`sunshower run --inline --watch`: runs a program again at each save of its files."""
+"""Runs a program again at each save of its files; separate because only `run --watch` loads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of the page: its files, plain data as JSON, and actions behind a token."""
+"""The HTTP interface of the page; separate because it serves any source of data, also a test's."""
 
 from __future__ import annotations
 

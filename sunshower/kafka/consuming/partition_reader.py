@@ -1,4 +1,4 @@
-"""The partitions one task reads: start positions, progress, commits and skipped offsets.
+"""The partitions one task reads; separate because the spout only asks it for records.
 
 Each position belongs to a topic with an id (subscription.py). If a topic is deleted and created
 again, the reader begins anew in it, as if nothing had been committed. Until that is noticed,

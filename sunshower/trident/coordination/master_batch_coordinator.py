@@ -1,4 +1,4 @@
-"""Storm's MasterBatchCoordinator: the spout that emits `$batch`, `$commit` and `$success`.
+"""The spout that emits `$batch`, `$commit` and `$success`; separate because Storm has it by name.
 
     next_tuple, ack, fail ──▶ BatchScheduler ──▶ a step: first the store, then the tuple
     $batch    tracked by its attempt; acked when all tasks have processed the batch
