@@ -51,7 +51,7 @@ def test_a_command_that_fails_ends_its_job_and_its_log_is_printed(
 
     monkeypatch.setattr(other_versions, "FOLDER", tmp_path)
     monkeypatch.setattr(other_versions, "commands", three)
-    assert run(Job("some", Path(sys.executable), "constraints.txt")) is (status == 0)
+    assert run(Job("some", Path(sys.executable), "constraints.txt", ())) is (status == 0)
     printed = capsys.readouterr().out
     assert f"some: {result} in " in printed
     assert "second" in printed

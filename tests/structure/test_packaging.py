@@ -92,8 +92,9 @@ def test_the_version_is_written_once() -> None:
     assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).name == "__init__.py"
 
 
-def test_the_folders_that_other_versions_leave_out_exist() -> None:
-    assert all((ROOT / "tests" / name).is_dir() for name in other_versions.LEFT_OUT)
+def test_the_folders_that_run_with_other_versions_exist() -> None:
+    folders = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
+    assert all((ROOT / "tests" / name).is_dir() for name in folders)
 
 
 def test_commands_to_install_name_existing_extras() -> None:
