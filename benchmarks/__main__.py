@@ -102,8 +102,8 @@ def main() -> int:
         part = results_file.rows_and_ratios(results.series, comparison.ratios, run)
         now.update(results_file.merge(now, part))
         if not options.quick:
-            found = results_file.merge(before, now)
-            results_file.write(results_file.with_targets(found, environment, TARGETS))
+            merged = results_file.merge(before, now)
+            results_file.write(results_file.with_targets(merged, environment, TARGETS))
 
     if options.profile:
         failures = record_profiles(options, log, run)
@@ -190,7 +190,7 @@ def conclude(
     `worse` is None if nothing was compared.
     """
     lines = [f"Failed: {name}: {why}" for name, why in failures.items()]
-    lines += [f"Worse: {one}" for one in worse or ()]
+    lines += [f"Worse: {change}" for change in worse or ()]
     if worse:
         lines.append(
             f"Regression: {len(worse)} of the ratios are worse than in the last commit by more "

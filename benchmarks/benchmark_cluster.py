@@ -83,10 +83,10 @@ class BenchmarkCluster:
             self.during_run(run)
             wait(run.finished)
             after_s = machine.cpu_s(pids)
-            found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
+            outcome = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
             if sample is not None:
-                _check_history(run, found.done)
-            return found
+                _check_history(run, outcome.done)
+            return outcome
 
     def idle(self, topology: Topology, seconds: float) -> float | None:
         """The share of one core that the processes of an idle topology use."""
@@ -153,9 +153,9 @@ def _outcome(run: RayRun, cpu_s: float | None) -> Outcome:
 
 
 def _check_history(run: RayRun, done: int) -> None:
-    kept = sum(len(entry.roots) for entry in run.history() if entry.what is What.COMPLETED)
-    if kept != done:
-        raise BenchmarkError(f"{done:,} tuples were completed, and {kept:,} in the history")
+    completed = sum(len(entry.roots) for entry in run.history() if entry.what is What.COMPLETED)
+    if completed != done:
+        raise BenchmarkError(f"{done:,} tuples were completed, and {completed:,} in the history")
 
 
 def _latencies(snapshot: Snapshot) -> dict[str, float]:

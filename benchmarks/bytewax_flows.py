@@ -168,7 +168,7 @@ def _increment(count: int | None, _: None) -> tuple[int, int]:
 
 def _free_addresses(count: int) -> list[str]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
     return addresses

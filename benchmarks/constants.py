@@ -74,8 +74,8 @@ def _bare_actors(seconds: float) -> Sample:
     time.sleep(seconds)
     emitted, acked, begun_s, last_s = _final_counts(spout)
     after_s = machine.cpu_s(pids)
-    for one in (spout, bolt, acker):
-        ray.kill(one)
+    for component in (spout, bolt, acker):
+        ray.kill(component)
     if emitted != acked:
         raise BenchmarkError(f"the bare actors emitted {emitted:,}, but {acked:,} were acked")
     used_s = None if before_s is None or after_s is None else after_s - before_s

@@ -59,8 +59,8 @@ class Ratio:
 
         Raises KeyError if a key was not measured, ValueError if the numbers of rounds differ.
         """
-        found = {one.key: one.samples for one in series}
-        pairs = zip(found[self.over], found[self.under], strict=True)
+        samples_of = {entry.key: entry.samples for entry in series}
+        pairs = zip(samples_of[self.over], samples_of[self.under], strict=True)
         workload, variant, peer = self.name.split("/")
         return Series(Key(workload, peer, variant, "ratio"), [a / b for a, b in pairs])
 

@@ -17,9 +17,11 @@ SAMPLES = (64, 1)  # the history has the edges of one tree in this number
 def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """Const → id → null, isolated, at full speed: the worst case, because the bolts do no work."""
     bare = _entry(cluster, seconds, None)
-    kept = {sample: _entry(cluster, seconds, sample) for sample in SAMPLES}
-    ratios = [Ratio(f"history/sample-{n}/none", one.key, bare.key) for n, one in kept.items()]
-    return Comparison("history", [bare, *kept.values()], ratios, rounds=2)
+    entries = {sample: _entry(cluster, seconds, sample) for sample in SAMPLES}
+    ratios = [
+        Ratio(f"history/sample-{n}/none", entry.key, bare.key) for n, entry in entries.items()
+    ]
+    return Comparison("history", [bare, *entries.values()], ratios, rounds=2)
 
 
 def _entry(cluster: BenchmarkCluster, seconds: float, sample: int | None) -> Entry:

@@ -115,8 +115,8 @@ def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
     ]
     names = ("faust", "quix", "quix-one-function")
     ratios = [
-        Ratio(f"kafka_words/{own.key.variant}/{name}", own.key, peer.key)
-        for own in ours
+        Ratio(f"kafka_words/{variant.key.variant}/{name}", variant.key, peer.key)
+        for variant in ours
         for name, peer in zip(names, peers, strict=True)
     ]
     return Comparison("kafka-words", [*ours, *peers], ratios)
@@ -141,8 +141,8 @@ def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     messages = max(topic.messages // 10, 1000)
     share = topic.words * messages // topic.messages
     source = (topic.address, topic.name)
-    found = python_peers.count_words(interpreter, peer, how, *source, messages, share)
-    return found.sample(MILLION)
+    result = python_peers.count_words(interpreter, peer, how, *source, messages, share)
+    return result.sample(MILLION)
 
 
 def _bare(cluster: BenchmarkCluster, topic: Topic) -> Sample:
@@ -159,10 +159,10 @@ def consume_all(
     starter.wait()
     done, begun_s, cpu_s = 0, 0.0, time.process_time()
     while done < messages:
-        found = consumer.consume(10_000, 1.0)
-        if found and not begun_s:
+        consumed = consumer.consume(10_000, 1.0)
+        if consumed and not begun_s:
             begun_s = time.monotonic()
-        done += sum(message.error() is None for message in found)
+        done += sum(message.error() is None for message in consumed)
     ended_s = time.monotonic()
     consumer.close()
     return Outcome(begun_s, ended_s, done, time.process_time() - cpu_s)

@@ -89,7 +89,7 @@ def _reports(windows: int, order: str) -> list[Report]:
     generator = np.random.default_rng(7)
     pending = Pending(1, _SLOTS)
     edges = EdgeIds(generator)
-    found: list[Report] = []
+    collected: list[Report] = []
     for _ in range(windows):
         roots: U64 = pending.take([None] * _OPEN, np.arange(_OPEN), 1, 0.0, 1.0)
         pending.release(roots)
@@ -101,8 +101,8 @@ def _reports(windows: int, order: str) -> list[Report]:
         reports = [*_cut("start", roots, first ^ second), *_cut("ack", acked, xors)]
         if order == "mixed":
             reports = [reports[place] for place in generator.permutation(len(reports))]
-        found += reports
-    return found
+        collected += reports
+    return collected
 
 
 def _cut(what: str, roots: U64, xors: U64) -> list[Report]:

@@ -85,13 +85,13 @@ Log = Callable[[str], None]
 
 def available(makers: Mapping[str, Callable[[], Entry]], log: Log) -> dict[str, Entry]:
     """The entries of the peers that can run here. For each other peer the reason is logged."""
-    found = {}
+    results = {}
     for name, make in makers.items():
         try:
-            found[name] = make()
+            results[name] = make()
         except MissingRequirement as error:
             log(f"{name} is skipped: {error}")
-    return found
+    return results
 
 
 @dataclass(frozen=True)

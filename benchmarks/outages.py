@@ -42,9 +42,9 @@ _SPEED_MIN = 0.9
 def modules() -> dict[str, str]:
     """Scenario → its module, of those that have `run`."""
     here = Path(__file__).parent
-    files = [one for folder in PACKAGES for one in sorted((here / folder).glob("[a-z]*.py"))]
-    scenarios = [one for one in files if "\ndef run(" in one.read_text(encoding="utf-8")]
-    return {one.stem: f"benchmarks.{one.parent.name}.{one.stem}" for one in scenarios}
+    files = [file for folder in PACKAGES for file in sorted((here / folder).glob("[a-z]*.py"))]
+    scenarios = [file for file in files if "\ndef run(" in file.read_text(encoding="utf-8")]
+    return {file.stem: f"benchmarks.{file.parent.name}.{file.stem}" for file in scenarios}
 
 
 def names() -> list[str]:
@@ -82,21 +82,23 @@ def seconds_of(name: str, options: argparse.Namespace) -> float:
 def missed_bounds(figures: dict[str, Any]) -> list[str]:
     """The bounds that the figures of a scenario miss, one sentence each."""
     state = str(figures.get("state", ""))
-    found = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
-    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_OF_SOME) if figures.get(one)]
+    problems = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
+    problems += [
+        f"{figures[name]} {name}" for name in (*_ZERO, *_ZERO_OF_SOME) if figures.get(name)
+    ]
     if not 0 <= figures.get("recovery_s", 0) <= _RECOVERY_MAX_S:
-        found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
+        problems.append(f"recovery took {figures['recovery_s']} s (-1: never)")
     if not 0 <= figures.get("replaced_s", 0) <= _REPLACED_MAX_S:
-        found.append(f"the replacement took {figures['replaced_s']} s (-1: there was none)")
+        problems.append(f"the replacement took {figures['replaced_s']} s (-1: there was none)")
     if not 0 <= figures.get("all_keys_flow_s", 0) <= _REPLACED_MAX_S:
-        found.append(f"records of all keys flow after {figures['all_keys_flow_s']} s")
+        problems.append(f"records of all keys flow after {figures['all_keys_flow_s']} s")
     if figures.get("resumed_s", 0) > _RECOVERY_MAX_S:
-        found.append(f"work resumed after {figures['resumed_s']} s")
+        problems.append(f"work resumed after {figures['resumed_s']} s")
     if figures.get("worst_s", 0) > _LETTER_MAX_S:
-        found.append(f"a letter took {figures['worst_s']} s")
+        problems.append(f"a letter took {figures['worst_s']} s")
     if figures.get("speed", 1) < _SPEED_MIN:
-        found.append(f"{figures['speed']} of the slow bolt's speed alone")
-    return found
+        problems.append(f"{figures['speed']} of the slow bolt's speed alone")
+    return problems
 
 
 def run_scenario(name: str, seconds: float) -> dict[str, Any]:
@@ -114,8 +116,8 @@ def run_scenario(name: str, seconds: float) -> dict[str, Any]:
 
 def append(result: dict[str, Any], file: Path = RESULTS) -> None:
     """Add a run to the file."""
-    there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    text = json.dumps([*there, result], indent=1, ensure_ascii=False)
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    text = json.dumps([*earlier, result], indent=1, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8")
 
 

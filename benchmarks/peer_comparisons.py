@@ -136,15 +136,15 @@ def _spark(cluster: BenchmarkCluster, count: int) -> Entry:
 
 def _best(name: str, run: Callable[[int], Outcome], count: int, log: Log) -> int:
     """The fastest of _PARALLEL: each runs once. A run that fails counts as the slowest."""
-    found = {}
+    results = {}
     for number in _PARALLEL:
         try:
-            found[number] = run(number).expect(count).sample(MILLION).value
-            text = f"{found[number]:.3g} M words/s"
+            results[number] = run(number).expect(count).sample(MILLION).value
+            text = f"{results[number]:.3g} M words/s"
         except BenchmarkError as error:
-            found[number], text = 0.0, str(error)
+            results[number], text = 0.0, str(error)
         log(f"looking for the best set-up of {name}: {number}: {text}")
-    return max(found, key=found.__getitem__)
+    return max(results, key=results.__getitem__)
 
 
 def _variant(workload: str) -> str:

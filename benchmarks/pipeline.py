@@ -24,7 +24,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
-from sunshower.spark_integration.tables.delta_table import delta
+from sunshower.spark_integration.tables.lake_table import delta
 from sunshower.spark_integration.tables.tables import table
 
 EXAMPLE = Path(__file__).parents[1] / "examples/kafka_to_spark"
@@ -145,6 +145,6 @@ def _sample(folder: Path, server: Kafka) -> Sample:
     shown = [target / f"txid={number}" for number in (first, last)]
     if log := sorted(target.glob("_delta_log/*.json")):
         shown = [log[0], log[-1]]
-    begun_s, ended_s = (one.stat().st_ctime for one in shown)
+    begun_s, ended_s = (file.stat().st_ctime for file in shown)
     done = sum(row["batch"] != first for row in rows)
     return Sample(done / (ended_s - begun_s) / THOUSAND)

@@ -58,9 +58,9 @@ def profile(
             except MissingRequirement as error:
                 log(f"{entry.key.name} is skipped: {error}")
                 continue
-            found = {"date": run.date, "commit": run.commit, **shares(stacks)}
-            if found["samples"] >= _SAMPLES:
-                _add(f"{entry.key.workload}/{entry.key.variant}", found)
+            profile = {"date": run.date, "commit": run.commit, **shares(stacks)}
+            if profile["samples"] >= _SAMPLES:
+                _add(f"{entry.key.workload}/{entry.key.variant}", profile)
 
 
 def shares(stacks: Stacks) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def shares(stacks: Stacks) -> dict[str, Any]:
         frames = frames_of(stack)
         part = part_of(frames)
         parts[part] += count
-        own = next((one.name for one in reversed(frames) if not one.is_library), "")
+        innermost = next((frame.name for frame in reversed(frames) if not frame.is_library), "")
         if part is not TimePart.WAITING:
-            functions[own.replace(".<locals>", "")] += count
+            functions[innermost.replace(".<locals>", "")] += count
     samples, waiting = parts.total(), parts.pop(TimePart.WAITING, 0)
     of = max(samples - waiting, 1)
     return {
@@ -99,13 +99,14 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
         if name in profiles:
             runs.setdefault(json.dumps(profiles[name]), []).append(f"`{name}`")
     for text, same in runs.items():
-        one = json.loads(text)
-        parts = ", ".join(f"{part} {share}%" for part, share in one["parts"].items() if share)
-        most = [f"`{name}` {n}%" for name, n in one["functions"].items() if n >= _LEAST]
+        entry = json.loads(text)
+        parts = ", ".join(f"{part} {share}%" for part, share in entry["parts"].items() if share)
+        most = [f"`{name}` {n}%" for name, n in entry["functions"].items() if n >= _LEAST]
         functions = f"; most samples are in {', '.join(most)}" if most else ""
         yield (
-            f"[Profile](PROFILING.md#the-table) of {', '.join(same)}, commit {one['commit']}, "
-            f"{one['date']}: {one['waiting']}% waiting; of the other samples {parts}{functions}."
+            f"[Profile](PROFILING.md#the-table) of {', '.join(same)}, commit {entry['commit']}, "
+            f"{entry['date']}: {entry['waiting']}% waiting; "
+            f"of the other samples {parts}{functions}."
         )
 
 
@@ -139,6 +140,6 @@ def _sampling() -> Iterator[StackSampler]:
         thread.join()
 
 
-def _add(name: str, found: Mapping[str, Any]) -> None:
-    ordered = dict(sorted({**read(), name: found}.items()))
+def _add(name: str, profile: Mapping[str, Any]) -> None:
+    ordered = dict(sorted({**read(), name: profile}.items()))
     PATH.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -36,7 +36,7 @@ def find_regressions(
     Both have the shape of the results file. A ratio of rates is worse if it is lower, a ratio of
     times or sizes if it is higher. Ratios that only one of them has are not compared.
     """
-    found = []
+    worse = []
     for name, after in now["ratios"].items():
         old = before.get("ratios", {}).get(name)
         if not old:
@@ -45,5 +45,5 @@ def find_regressions(
         change = after / old - 1
         if (change if less_is_better else -change) > allowed:
             spreads = (file["ratio_spreads"].get(name, ()) for file in (before, now))
-            found.append(Regression(name, old, after, *spreads))
-    return found
+            worse.append(Regression(name, old, after, *spreads))
+    return worse

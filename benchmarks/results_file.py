@@ -42,27 +42,27 @@ def read_committed(path: Path = PATH) -> dict[str, Any]:
         return read(path)
 
 
-def write(found: Mapping[str, Any], path: Path = PATH) -> None:
+def write(results: Mapping[str, Any], path: Path = PATH) -> None:
     """Replace the whole file, atomically."""
     path.parent.mkdir(exist_ok=True)
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.replace(path)
 
 
 def rows_and_ratios(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
     """The rows and ratios of a comparison, without ratios of which one key was not measured."""
-    known = {one.key for one in series}
+    known = {entry.key for entry in series}
     possible = [ratio for ratio in ratios if {ratio.over, ratio.under} <= known]
     compared = {ratio.name: ratio.of(series) for ratio in possible}
     better = {ratio.name: "more" if ratio.over.is_rate else "less" for ratio in possible}
     return {
-        "results": [_row(one, run) for one in series],
-        "ratios": {name: significant(one.median) for name, one in compared.items()},
-        "ratio_spreads": {name: rounded(one.spread) for name, one in compared.items()},
+        "results": [_row(entry, run) for entry in series],
+        "ratios": {name: significant(ratio.median) for name, ratio in compared.items()},
+        "ratio_spreads": {name: rounded(ratio.spread) for name, ratio in compared.items()},
         "ratio_runs": {
-            name: {**asdict(run), "rounds": len(one.samples), "better": better[name]}
-            for name, one in compared.items()
+            name: {**asdict(run), "rounds": len(ratio.samples), "better": better[name]}
+            for name, ratio in compared.items()
         },
     }
 
@@ -78,12 +78,12 @@ def merge(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_targets(
-    found: Mapping[str, Any], environment: Mapping[str, Any], targets: Sequence[Target]
+    results: Mapping[str, Any], environment: Mapping[str, Any], targets: Sequence[Target]
 ) -> dict[str, Any]:
     """The content of the file. `environment`: machine, versions, commit, settings (last run)."""
-    known = {_name(row): row["median"] for row in found["results"]} | found["ratios"]
+    known = {_name(row): row["median"] for row in results["results"]} | results["ratios"]
     judged = [target.judge(known.get(target.figure)) for target in targets]
-    return {**environment, **found, "targets": judged}
+    return {**environment, **results, "targets": judged}
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -91,26 +91,26 @@ def bare_on_ray(df: Any, _: BatchInfo) -> Any:
     from raydp.spark import ray_dataset_to_spark_dataframe
 
     session, table = df.sparkSession, sales()
-    kept = []
+    heaps = []
 
     def frame() -> Any:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
-        kept[:] = [ray.put(sink.getvalue().to_pybytes())]
-        return ray_dataset_to_spark_dataframe(session, table.schema, [*kept])
+        heaps[:] = [ray.put(sink.getvalue().to_pybytes())]
+        return ray_dataset_to_spark_dataframe(session, table.schema, [*heaps])
 
     return _timed(session, frame)
 
 
 def _timed(session: Any, frame: Callable[[], Any]) -> Any:
-    found = []
+    reports = []
     for _ in range(BATCHES):
         begun_s = time.perf_counter()
         rows = frame().groupBy("page").sum("price").toPandas()
-        found.append(time.perf_counter() - begun_s)
+        reports.append(time.perf_counter() - begun_s)
         assert len(rows) == PAGES
-    return session.sql(f"select col1 seconds from values {', '.join(f'({s}D)' for s in found)}")
+    return session.sql(f"select col1 seconds from values {', '.join(f'({s}D)' for s in reports)}")
 
 
 def memory(df: Any, _: BatchInfo) -> Any:
@@ -157,26 +157,26 @@ class SparkBench:
         for _ in range(batches):
             self._batch(self.gateway)
         after = self._memory_mib()
-        kept = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
-        return Sample(kept, more={f"{name}_mib": value for name, value in after.items()})
+        growth = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
+        return Sample(growth, more={f"{name}_mib": value for name, value in after.items()})
 
     def _memory_mib(self) -> dict[str, float]:
         """Memory in MiB; `java` is the resident memory of its process."""
         (row,) = self._rows(SparkStep(memory, Memory))
-        found = {
+        figures = {
             "heap": row["heap"],
             "java": machine.resident([row["java"]]),
             "own": machine.resident([row["own"]]),
             "stored": _stored(),
         }
-        return {name: value / MIB for name, value in found.items()}
+        return {name: value / MIB for name, value in figures.items()}
 
     def _batch(self, gateway: Gateway) -> float:
         begun_s = time.perf_counter()
-        found = gateway.submit(TOTALS, [self.table], BatchInfo("1", ROWS)).result()
+        result = gateway.submit(TOTALS, [self.table], BatchInfo("1", ROWS)).result()
         seconds = time.perf_counter() - begun_s
-        if found is None or found.num_rows != PAGES:
-            raise BenchmarkError(f"{found and found.num_rows} pages came back, not {PAGES}")
+        if result is None or result.num_rows != PAGES:
+            raise BenchmarkError(f"{result and result.num_rows} pages came back, not {PAGES}")
         return seconds
 
     def _rows(self, step: SparkStep) -> list[dict[str, Any]]:

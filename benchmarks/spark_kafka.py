@@ -15,7 +15,7 @@ from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.spark import SparkBench
 from sunshower.arrow.record_columns import RecordColumns
-from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
+from sunshower.kafka.exactly_once.batch_spouts import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 
@@ -59,7 +59,7 @@ def _planned_ranges(topic: Topic, messages: int) -> pa.Table:
     """The ranges of the first `messages` messages, spread over the partitions."""
     each, more = divmod(messages, PARTITIONS)
     return RecordColumns.of(OffsetRange).table(
-        [OffsetRange(topic.name, one, 0, each + (one < more)) for one in range(PARTITIONS)]
+        [OffsetRange(topic.name, number, 0, each + (number < more)) for number in range(PARTITIONS)]
     )
 
 
@@ -81,8 +81,8 @@ def _batches(topic: Topic) -> Iterator[list[bytes | None]]:
     consumer.assign([TopicPartition(topic.name, number, 0) for number in range(PARTITIONS)])
     done, values = 0, list[bytes | None]()
     while done < topic.messages:
-        found = consumer.consume(10_000, 1.0)
-        values += [message.value() for message in found if message.error() is None]
+        consumed = consumer.consume(10_000, 1.0)
+        values += [message.value() for message in consumed if message.error() is None]
         if len(values) >= _BATCH or done + len(values) == topic.messages:
             done += len(values)
             yield values
@@ -93,7 +93,7 @@ def _batches(topic: Topic) -> Iterator[list[bytes | None]]:
 def _sample(tickets: list[Ticket], topic: Topic, begun_s: float) -> Sample:
     rows = [row for ticket in tickets if (table := ticket.result()) for row in table.to_pylist()]
     seconds = time.perf_counter() - begun_s
-    found = Size(sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows))
-    if found != (topic.messages, topic.messages * BYTES):
-        raise BenchmarkError(f"{found} arrived in Spark, not {topic.messages:,} messages")
+    read_size = Size(sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows))
+    if read_size != (topic.messages, topic.messages * BYTES):
+        raise BenchmarkError(f"{read_size} arrived in Spark, not {topic.messages:,} messages")
     return Sample(topic.messages / seconds / MILLION)

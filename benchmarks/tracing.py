@@ -65,18 +65,18 @@ def main(arguments: list[str]) -> None:
     pairs, lines = [*map(int, arguments), *(41, 30_000)[len(arguments) :]]
     share = Config().trace_share
     run(lines, share)
-    found: dict[float, list[tuple[float, float, int]]] = {share: [], 0.0: []}
+    pairs_of: dict[float, list[tuple[float, float, int]]] = {share: [], 0.0: []}
     for pair in range(pairs):
-        for one in (share, 0.0) if pair % 2 else (0.0, share):
-            found[one].append(run(lines, one))
+        for variant in (share, 0.0) if pair % 2 else (0.0, share):
+            pairs_of[variant].append(run(lines, variant))
     for at, name in enumerate(("CPU", "wall")):
-        on, off = ([one[at] for one in found[how]] for how in (share, 0.0))
+        on, off = ([pair_figures[at] for pair_figures in pairs_of[how]] for how in (share, 0.0))
         ratios = [a / b - 1 for a, b in zip(on, off, strict=True)]
         print(
             f"{name}: {10 * lines / min(off) / 1e6:.3f} M words/s; with traces the median of "
             f"{pairs} pairs is {median(ratios):+.1%}, the fastest run {min(on) / min(off) - 1:+.1%}"
         )
-    print(f"{found[share][0][2]} trees were recorded in each run")
+    print(f"{pairs_of[share][0][2]} trees were recorded in each run")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def spark_entry(
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
     source = (topic.address, topic.name)
-    found = python_peers.count_words(
+    result = python_peers.count_words(
         interpreter, "quix_once", how, *source, topic.messages, topic.words
     )
-    return found.sample(_MILLION)
+    return result.sample(_MILLION)

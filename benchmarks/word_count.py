@@ -121,11 +121,11 @@ def _bytewax(operator: str, folder: Path, path: Path, words: int, log: Log) -> E
         return outcome.expect(count).sample(MILLION)
 
     def best(setups: Iterable[Setup], lines: Path, count: int) -> list[Setup]:
-        found = {}
+        counts = {}
         for setup in setups:
-            found[setup] = speed(setup, lines, count).value
-            log(f"looking for the best set-up of bytewax: {setup.name}: {found[setup]:.3g} {UNIT}")
-        return sorted(found, key=found.__getitem__, reverse=True)
+            counts[setup] = speed(setup, lines, count).value
+            log(f"looking for the best set-up of bytewax: {setup.name}: {counts[setup]:.3g} {UNIT}")
+        return sorted(counts, key=counts.__getitem__, reverse=True)
 
     half = max(words // 2_000, 1) * 1_000
     setups = [Setup(operator, *place, lines) for place, lines in product(_PLACES, _BATCHES)]

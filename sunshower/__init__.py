@@ -32,8 +32,7 @@ from sunshower.topologies.operators.aggregators import (
     reduce,
     sum_,
 )
-from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
-from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyState, KeyValueState
 from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.windows.window_kinds import sessions, sliding, tumbling
 from sunshower.topologies.outputs import DirectStream

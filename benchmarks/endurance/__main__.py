@@ -71,7 +71,7 @@ def main() -> int:
         return 1
     report["targets"] = judge_all(report)
     if options.hours:
-        report["targets"] = [one for one in report["targets"] if one["value"] is not None]
+        report["targets"] = [target for target in report["targets"] if target["value"] is not None]
     text = json.dumps(report, indent=1, ensure_ascii=False)
     file = page.RESULT if options.hours else RESULTS / "endurance.json"
     file.write_text(text + "\n", encoding="utf-8")
@@ -102,7 +102,7 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
 
         return {"soak": run_soak(options.hours * 3600, options.seed, log)}
     ship([start_signal, row_files, kills, topologies])
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
         RayCluster() as cluster,
@@ -111,17 +111,17 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
         folder = Path(name)
         if "chaos" in options.what:
             parameters = (options.seconds, RATE, options.seed, options.victims, log)
-            found["chaos"] = {
+            figures["chaos"] = {
                 layout: run_chaos(cluster, folder / layout, Layout(layout), *parameters)
                 for layout in LAYOUTS
             }
         if "slow" in options.what:
-            found["slow"] = run_slow(cluster, folder / "slow", options.seconds, log)
+            figures["slow"] = run_slow(cluster, folder / "slow", options.seconds, log)
         if "poison" in options.what:
             from benchmarks.endurance.poison import run_poison
 
-            found["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
-    return found
+            figures["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
+    return figures
 
 
 if __name__ == "__main__":

@@ -66,7 +66,10 @@ def run_chaos(
         "replays": snapshot.component("numbers").replayed,
         "duplicates": deliveries.duplicates,
         "victims": by_kind(effects),
-        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in effects],
+        "each": [
+            {**asdict(effect.kill), "touched": effect.touched, "s": effect.seconds}
+            for effect in effects
+        ],
     }
 
 

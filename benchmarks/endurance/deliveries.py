@@ -83,8 +83,8 @@ class DeliveryTimes:
 def by_kind(effects: Iterable[KillEffect]) -> list[dict[str, Any]]:
     """A row for each kind of victim: its kills, and how many seconds their effects lasted."""
     kinds: dict[str, list[KillEffect]] = {}
-    for one in effects:
-        kinds.setdefault(one.kill.kind, []).append(one)
+    for effect in effects:
+        kinds.setdefault(effect.kill.kind, []).append(effect)
     return [_row(kind, kinds[kind]) for kind in sorted(kinds)]
 
 
@@ -100,12 +100,12 @@ def worst(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
 
 
 def _row(kind: str, effects: Sequence[KillEffect]) -> dict[str, Any]:
-    seconds = [one.seconds for one in effects]
-    back = [one.kill.back_s for one in effects if one.kill.back_s is not None]
+    seconds = [effect.seconds for effect in effects]
+    back = [effect.kill.back_s for effect in effects if effect.kill.back_s is not None]
     return {
         "victim": kind,
         "kills": len(effects),
-        "touched": median(one.touched for one in effects),
+        "touched": median(effect.touched for effect in effects),
         "back_s": round(median(back), 3) if back else None,
         "median_s": round(median(seconds), 3),
         "worst_s": round(max(seconds), 3),

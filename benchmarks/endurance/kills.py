@@ -36,24 +36,24 @@ class Victim:
 def victims(plan: Plan, kinds: Sequence[str]) -> list[Victim]:
     """All actors of those kinds. In the layout pack, each worker has the kind `worker`."""
     spouts = {spout.component for spout in plan.spouts}
-    found = [Victim("master", None, "the master")]
+    victims = [Victim("master", None, "the master")]
     for worker in plan.workers:
         if plan.layout is Layout.PACK:
-            found.append(Victim("worker", worker, f"worker {worker}"))
+            victims.append(Victim("worker", worker, f"worker {worker}"))
             continue
         (task,) = plan.tasks_on(worker)
         kind = {ACKER: "acker"}.get(task.component, "bolt")
         kind = "spout" if task.component in spouts else kind
-        found.append(Victim(kind, worker, f"{task.component}[{task.index}]"))
-    return [victim for victim in found if victim.kind in kinds]
+        victims.append(Victim(kind, worker, f"{task.component}[{task.index}]"))
+    return [victim for victim in victims if victim.kind in kinds]
 
 
-def draw_victims(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
+def draw_victims(victims: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
     """The next victims, endlessly: all kinds in a random order, then again; a random actor each."""
-    kinds = sorted({victim.kind for victim in found})
+    kinds = sorted({victim.kind for victim in victims})
     while kinds:
         for kind in generator.permutation(kinds).tolist():
-            of_kind = [victim for victim in found if victim.kind == kind]
+            of_kind = [victim for victim in victims if victim.kind == kind]
             yield of_kind[int(generator.integers(len(of_kind)))]
 
 

@@ -95,7 +95,7 @@ def plot(samples: Sequence[Mapping[str, Any]]) -> str:
     """An SVG of memory, open files and threads: of all processes on the left, of each process on
     the right."""
     peaks: dict[str, float] = {}  # of memory: the names with most get the first colours
-    for name, held in ((name, held) for one in samples for name, held in one.items()):
+    for name, held in ((name, held) for sample in samples for name, held in sample.items()):
         if name not in ("at_s", ALL) and (mib := ResourceUse(*held).mib):
             peaks[name] = max(mib, peaks.get(name, 0.0))
     names = sorted(peaks, key=lambda name: -peaks[name])
@@ -112,9 +112,9 @@ def _over_time(
 ) -> list[tuple[float, float]]:
     """The minutes of the samples, and what the processes of this name held."""
     return [
-        (one["at_s"] / 60, getattr(ResourceUse(*one[name]), field))
-        for one in samples
-        if name in one
+        (sample["at_s"] / 60, getattr(ResourceUse(*sample[name]), field))
+        for sample in samples
+        if name in sample
     ]
 
 

@@ -48,20 +48,20 @@ def run_poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> d
 
 def find_mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is wrong with the dead letters of a run, one sentence for each mistake."""
-    found: dict[int, int] = dict.fromkeys(poisoned, 0)
+    attempts: dict[int, int] = dict.fromkeys(poisoned, 0)
     wrong = []
     for letter in letters:
         number = letter["record"]["number"]
-        if number not in found:
+        if number not in attempts:
             wrong.append(f"{number} is not poison")
             continue
-        found[number] += 1
+        attempts[number] += 1
         if letter["attempts"] != ATTEMPTS:
             wrong.append(f"{number} had {letter['attempts']} attempts")
         if f"{number} is poison" not in letter["traceback"]:
             wrong.append(f"{number} has no traceback")
     return wrong + [
-        f"{number} has {times} dead letters" for number, times in found.items() if times != 1
+        f"{number} has {times} dead letters" for number, times in attempts.items() if times != 1
     ]
 
 

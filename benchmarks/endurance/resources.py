@@ -50,7 +50,7 @@ class ResourceUse(NamedTuple):
 
     def __add__(self, other: object) -> ResourceUse:
         assert isinstance(other, ResourceUse)
-        return ResourceUse(*(one + two for one, two in zip(self, other, strict=True)))
+        return ResourceUse(*(amount + more for amount, more in zip(self, other, strict=True)))
 
 
 Sample = Mapping[str, ResourceUse]
@@ -82,7 +82,7 @@ WINDOW = 0.2  # fraction of the samples whose medians are compared: after the wa
 
 def sample(actors: Mapping[int, str]) -> dict[str, ResourceUse]:
     """What is held now, by name. `actors`: process id → name of Ray's live actors."""
-    found: dict[str, ResourceUse] = defaultdict(ResourceUse)
+    uses: dict[str, ResourceUse] = defaultdict(ResourceUse)
     for pid in descendants(os.getpid()):
         try:
             held = _use_of(pid)
@@ -92,12 +92,12 @@ def sample(actors: Mapping[int, str]) -> dict[str, ResourceUse]:
         name = actors.get(pid) or name_of(command, pid == os.getpid())
         if name == SPARK:
             held = held._replace(threads=held.threads - _pool_threads(pid))
-        found[name] = found[name] + held
-        found[ALL] = found[ALL] + held
-    found["actors"] = ResourceUse(processes=len(actors))
-    java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
-    found["Java processes"] = ResourceUse(processes=sum(java))
-    return dict(found)
+        uses[name] = uses[name] + held
+        uses[ALL] = uses[ALL] + held
+    uses["actors"] = ResourceUse(processes=len(actors))
+    java = [held.processes for name, held in uses.items() if name.startswith(JAVA)]
+    uses["Java processes"] = ResourceUse(processes=sum(java))
+    return dict(uses)
 
 
 def zookeeper_nodes(address: str) -> int | None:
@@ -109,8 +109,8 @@ def zookeeper_nodes(address: str) -> int | None:
             answer = b"".join(iter(partial(server.recv, 4096), b""))
     except OSError:
         return None
-    found = re.search(rb"Node count: (\d+)", answer)
-    return int(found[1]) if found else None
+    match = re.search(rb"Node count: (\d+)", answer)
+    return int(match[1]) if match else None
 
 
 def name_of(command: bytes, is_self: bool = False) -> str:
@@ -133,10 +133,10 @@ def descendants(root: int) -> list[int]:
             except OSError:
                 continue
             children[int(stat.rpartition(")")[2].split()[1])].append(int(folder.name))
-    found = [root]
-    for pid in found:
-        found += children[pid]
-    return found
+    processes = [root]
+    for pid in processes:
+        processes += children[pid]
+    return processes
 
 
 def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
@@ -148,12 +148,12 @@ def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
     start = int(len(samples) * WARM_UP)
     windows = samples[start : start + count], samples[-count:]
     rows: list[dict[str, object]] = []
-    for name in sorted({name for one in samples for name in one}):
+    for name in sorted({name for sample in samples for name in sample}):
         for figure, tolerance in TOLERANCES.items():
             if figure == "processes" and name not in ("actors", "Java processes"):
                 continue
             before, after = (
-                median(getattr(one.get(name, ResourceUse()), figure) for one in window)
+                median(getattr(sample.get(name, ResourceUse()), figure) for sample in window)
                 for window in windows
             )
             if before or after:
@@ -172,8 +172,8 @@ def _use_of(pid: int) -> ResourceUse:
 
 def _pool_threads(pid: int) -> int:
     """How many threads of Spark's block manager a process has."""
-    found = 0
+    total = 0
     for file in (_PROC / str(pid) / "task").glob("*/comm"):
         with contextlib.suppress(OSError):  # it has just ended
-            found += file.read_text(encoding="utf-8", errors="replace").startswith(_POOLS)
-    return found
+            total += file.read_text(encoding="utf-8", errors="replace").startswith(_POOLS)
+    return total

@@ -153,7 +153,7 @@ def _run_faults(
     generator: np.random.Generator,
     log: Log,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"faults": {}, "recovery_s": {}}
+    figures: dict[str, Any] = {"faults": {}, "recovery_s": {}}
     samples: list[TimedSample] = []
     begun_s = time.monotonic()
     sample_until = partial(_take_samples, run, endpoints, begun_s, samples)
@@ -168,23 +168,26 @@ def _run_faults(
             recovery_s = _apply(run, endpoints, fault, sample_until, log)
             if recovery_s is None:
                 continue
-            worst_s = found["recovery_s"].get(fault.name, 0.0)
-            found["recovery_s"][fault.name] = max(worst_s, round(recovery_s, 1))
-            found["faults"][fault.name] = found["faults"].get(fault.name, 0) + 1
+            worst_s = figures["recovery_s"].get(fault.name, 0.0)
+            figures["recovery_s"][fault.name] = max(worst_s, round(recovery_s, 1))
+            figures["faults"][fault.name] = figures["faults"].get(fault.name, 0) + 1
         sample_until(begun_s + seconds)
-        found |= _end_run(run, endpoints)
+        figures |= _end_run(run, endpoints)
     except (SunshowerError, TimeoutError) as error:
-        found |= {"state": "failed", "why": str(error)[:2000]}
-    found["seconds"] = min(seconds, round(time.monotonic() - begun_s, 1))  # under load
-    found["failed"] = int(found["state"] == "failed")
-    found["growth"] = resources.growth([one for _, one in samples])
-    found["not_flat"] = sum(not row["flat"] for row in found["growth"])
+        figures |= {"state": "failed", "why": str(error)[:2000]}
+    figures["seconds"] = min(seconds, round(time.monotonic() - begun_s, 1))  # under load
+    figures["failed"] = int(figures["state"] == "failed")
+    figures["growth"] = resources.growth([sample for _, sample in samples])
+    figures["not_flat"] = sum(not row["flat"] for row in figures["growth"])
     step = max(1, len(samples) // 60)
-    found["samples"] = [
-        {"at_s": round(at_s), **{name: [round(one, 1) for one in held] for name, held in s.items()}}
+    figures["samples"] = [
+        {
+            "at_s": round(at_s),
+            **{name: [round(amount, 1) for amount in held] for name, held in s.items()},
+        }
         for at_s, s in samples[::step]
     ]
-    return found
+    return figures
 
 
 def _apply(
@@ -221,15 +224,15 @@ def until_all_continue(
     """
     begun_s, before = now(), None
     while True:
-        found = progress()
+        now_done = progress()
         if before is None:
-            before = found
-        elif found and all(one > first for one, first in zip(found, before, strict=True)):
+            before = now_done
+        elif now_done and all(later > first for later, first in zip(now_done, before, strict=True)):
             return now() - begun_s
         if now() - begun_s > DRAIN_MAX_S:
             raise TimeoutError(
                 f"after {fault!r} not all chains continue: {', '.join(CHAINS)} were at {before}, "
-                f"and {DRAIN_MAX_S:g} s later at {found}"
+                f"and {DRAIN_MAX_S:g} s later at {now_done}"
             )
         pause()
 
@@ -241,7 +244,10 @@ def _take_samples(
     while (left_s := until_s - time.monotonic()) > 0:
         last_s = begun_s + samples[-1][0] if samples else begun_s
         if time.monotonic() - last_s >= SAMPLE_S:
-            actors = {one.pid: name.partition("/")[2] for name, one in processes_of(run.id).items()}
+            actors = {
+                process.pid: name.partition("/")[2]
+                for name, process in processes_of(run.id).items()
+            }
             held = resources.sample(actors)
             if (nodes := resources.zookeeper_nodes(endpoints.zookeeper)) is not None:
                 held["ZooKeeper"] = ResourceUse(nodes=nodes)
@@ -258,7 +264,9 @@ def _end_run(run: RayRun, endpoints: Endpoints) -> dict[str, Any]:
     while time.monotonic() < end_s:
         snapshot = run.snapshot()
         pending = sum(snapshot.component(spout).pending for spout in spouts)
-        if not pending and all(is_read(endpoints.bootstrap, TOPIC, one) for one in (TOPIC, READER)):
+        if not pending and all(
+            is_read(endpoints.bootstrap, TOPIC, group) for group in (TOPIC, READER)
+        ):
             messages = messages or read_topic(endpoints.pipelines)
             if committed_rows(endpoints.pipelines) >= len(messages):
                 break

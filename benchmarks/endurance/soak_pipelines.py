@@ -122,26 +122,29 @@ def committed_rows(endpoints: PipelineEndpoints) -> int:
 
 def read_topic(endpoints: PipelineEndpoints) -> list[MessageRow]:
     """All messages of the topic."""
-    found = messages({"bootstrap.servers": endpoints.bootstrap}, endpoints.topic)
-    return [MessageRow(one.partition(), one.offset(), int(one.value())) for one in found]
+    all_messages = messages({"bootstrap.servers": endpoints.bootstrap}, endpoints.topic)
+    return [
+        MessageRow(message.partition(), message.offset(), int(message.value()))
+        for message in all_messages
+    ]
 
 
 def compare_rows(endpoints: PipelineEndpoints, wanted: Iterable[MessageRow]) -> dict[str, int]:
     """How many rows of Spark's table are missing, and how many are duplicates or wrong; how many
     numbers are missing in PostgreSQL; how many of its totals are below those of a plain program."""
-    expected = Counter((*one, 2 * one.value) for one in wanted)
-    found: Counter[tuple[int, ...]] = Counter()
+    expected = Counter((*row, 2 * row.value) for row in wanted)
+    written: Counter[tuple[int, ...]] = Counter()
     for file in endpoints.table.glob("txid=*/*.parquet"):
         columns = pyarrow.parquet.read_table(file).select([*MessageRow._fields, "twice"])
-        found.update(tuple(row.values()) for row in columns.to_pylist())
+        written.update(tuple(row.values()) for row in columns.to_pylist())
     with connect(endpoints.dsn) as db:
         rows = {number for (number,) in db.execute("SELECT n FROM numbers")}
     totals = {int(key): times for key, times in endpoints.totals.items()}
     plain = Counter(value % _KEYS for _, _, value, _ in expected.elements())
     return {
-        "rows_of_spark": found.total(),
-        "missing_rows": (expected - found).total(),
-        "wrong_rows": (found - expected).total(),
+        "rows_of_spark": written.total(),
+        "missing_rows": (expected - written).total(),
+        "wrong_rows": (written - expected).total(),
         "lost_rows": len({value for _, _, value, _ in expected} - rows),
         "low_totals": sum(totals.get(key, 0) < times for key, times in plain.items()),
     }

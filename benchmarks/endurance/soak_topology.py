@@ -136,13 +136,13 @@ def declare(endpoints: Endpoints, seconds: float) -> Topology:
 
 def count_missing(endpoints: Endpoints, emitted: Sequence[Iterable[range]]) -> dict[str, int]:
     """What is missing at the end of each chain. `emitted`: by the tasks of each of SPOUTS."""
-    found = {
+    figures = {
         "to_server": _numbers(endpoints.server.file),
-        "to_disk": {json.loads(one)["value"] for one in endpoints.lines.read_text().splitlines()},
+        "to_disk": {json.loads(line)["value"] for line in endpoints.lines.read_text().splitlines()},
         "to_kafka": _numbers(endpoints.from_kafka.file),
     }
     missing = {
-        name: len(set(chain.from_iterable(numbers)) - found[name])
+        name: len(set(chain.from_iterable(numbers)) - figures[name])
         for name, numbers in zip(SPOUTS, emitted, strict=True)
     }
     counts = {str(word): times for word, times in endpoints.counts.items()}

@@ -67,7 +67,7 @@ def run_with_fault(what: str, seconds: float) -> Figures:
         )  # fmt: skip
         result = folder / "figures.json"
         if not result.exists():
-            logs = "".join(one.read_text()[-1000:] for one in sorted(folder.glob("node*")))
+            logs = "".join(log.read_text()[-1000:] for log in sorted(folder.glob("node*")))
             raise BenchmarkError(f"no figures: {done.stderr[-2000:]}{logs}")
         figures: Figures = json.loads(result.read_text(encoding="utf-8"))
         return figures
@@ -156,7 +156,9 @@ def main(
     _connect(address(_client_node(what)))
     with RayCluster() as cluster:
         until(lambda: _alive() == NODES, "all nodes", _START_MAX_S)
-        run, there = _submit_spread(cluster, build_graph(source, topologies.Sink(folder), state))
+        run, placement = _submit_spread(
+            cluster, build_graph(source, topologies.Sink(folder), state)
+        )
         signal.send()
         time.sleep(_BEFORE_S)
         begun_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
@@ -167,18 +169,18 @@ def main(
                     replaced_s = round(passed_s, 1)
                 time.sleep(_POLL_S)
             healed_ns = time.monotonic_ns()
-        found = _evaluate(run, folder, total, begun_ns, healed_ns)
-        found["states_wrong"] = wrong_keys(dict(state.items()), total)
-        found["workers_there"] = there
+        evaluation = _evaluate(run, folder, total, begun_ns, healed_ns)
+        evaluation["states_wrong"] = wrong_keys(dict(state.items()), total)
+        evaluation["workers_there"] = placement
         if what in ("master", "lost") or (what == "isolated" and seconds > SHORT_S):
-            found["replaced_s"] = replaced_s
+            evaluation["replaced_s"] = replaced_s
         elif what != "head":
-            found["needless_replacements"] = found["restarts"] - restarts
+            evaluation["needless_replacements"] = evaluation["restarts"] - restarts
         if what in ("peers", "slow"):
-            del found["all_keys_flow_s"]  # some keys wait for the end of a cut
-        found["zombies"] = _zombies(network.node(NODE), run)
-        found["nodes"] = _alive()
-        (folder / "figures.json").write_text(json.dumps(found), encoding="utf-8")
+            del evaluation["all_keys_flow_s"]  # some keys wait for the end of a cut
+        evaluation["zombies"] = _zombies(network.node(NODE), run)
+        evaluation["nodes"] = _alive()
+        (folder / "figures.json").write_text(json.dumps(evaluation), encoding="utf-8")
 
 
 def _connect(here: str) -> None:
@@ -289,8 +291,10 @@ def _zombies(namespace: str, run: Any) -> int:
     from sunshower.actors.processes import processes_of
 
     now = {process.pid for process in processes_of(run.id).values()}
-    found = commands(namespace).items()
-    return sum(pid not in now and command.startswith("ray::WorkerActor") for pid, command in found)
+    by_name = commands(namespace).items()
+    return sum(
+        pid not in now and command.startswith("ray::WorkerActor") for pid, command in by_name
+    )
 
 
 if __name__ == "__main__":

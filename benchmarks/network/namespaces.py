@@ -53,11 +53,11 @@ class Network:
         return f"{self._prefix}{number}"
 
     @contextmanager
-    def cut(self, one: int, other: int) -> Iterator[None]:
+    def cut(self, first: int, other: int) -> Iterator[None]:
         """Drop all packets between two nodes."""
-        self._rules("add", one, other)
+        self._rules("add", first, other)
         yield
-        self._rules("del", one, other)
+        self._rules("del", first, other)
 
     @contextmanager
     def isolated(self, node: int) -> Iterator[None]:
@@ -89,8 +89,8 @@ class Network:
                 _ip("-n", self.router, "rule", "add", *which, "iif", f"n{end}", "lookup", _TABLE)
             yield  # the relay ends when its input is closed, which removes its device and routes
 
-    def _rules(self, action: str, one: int, other: int) -> None:
-        for source, target in ((one, other), (other, one)):
+    def _rules(self, action: str, first: int, other: int) -> None:
+        for source, target in ((first, other), (other, first)):
             ends = ("from", address(source), "to", address(target))
             _ip("-n", self.router, "rule", action, *ends, "blackhole")
 
@@ -125,8 +125,8 @@ def address(node: int) -> str:
 def pids(namespace: str) -> list[int]:
     """The processes in a namespace."""
     command = ["ip", "netns", "pids", namespace]
-    found = subprocess.run(command, check=False, capture_output=True, text=True)
-    return [int(word) for word in found.stdout.split()]
+    completed = subprocess.run(command, check=False, capture_output=True, text=True)
+    return [int(word) for word in completed.stdout.split()]
 
 
 def _ip(*words: str) -> None:

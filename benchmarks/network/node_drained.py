@@ -187,37 +187,39 @@ def _drain_both(
 ) -> Figures:
     source, topology = Paced(_RATE, folder / "end"), Topology("drained")
     load.declare(topology, source, server.url, folder)
-    run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
-    watch, found = StatusWatch(run), Figures()
+    run = _with_master_on(cluster, topology, {node.node_id for node in leaving})
+    watch, figures = StatusWatch(run), Figures()
     watch.watch_for(_AROUND_S)
-    node = next(one for one in leaving if one.node_id == _master_node(run))
-    found["left_s, flowing"] = _drain_node(nodes, node, watch)
+    node = next(candidate for candidate in leaving if candidate.node_id == _master_node(run))
+    figures["left_s, flowing"] = _drain_node(nodes, node, watch)
     nodes.add_node(**_NODE)
     watch.watch_for(_AROUND_S)
     server.stop()
     watch.watch_for(_AROUND_S)
-    there = sorted(nodes.worker_nodes, key=lambda one: one.node_id != _master_node(run))
-    node = next(one for one in there if one.node_id in run.nodes())
+    nodes_in_order = sorted(
+        nodes.worker_nodes, key=lambda candidate: candidate.node_id != _master_node(run)
+    )
+    node = next(candidate for candidate in nodes_in_order if candidate.node_id in run.nodes())
     begun_s = time.monotonic()
-    found["left_s, away"] = _drain_node(nodes, node, watch)
+    figures["left_s, away"] = _drain_node(nodes, node, watch)
     watch.watch_for(seconds - _AROUND_S - (time.monotonic() - begun_s))
     server.start()
     acked = run.snapshot().component(load.spout).acked
     is_acked = lambda: run.snapshot().component(load.spout).acked > acked  # noqa: E731
-    found["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
+    figures["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
     watch.watch_for(_AROUND_S)
     total = source.due()
     (folder / "new").write_text(str(total))
     (folder / "new").rename(folder / "end")
-    found["caught_up_s"] = watch.until(run.finished, _CAUGHT_UP_S)
+    figures["caught_up_s"] = watch.until(run.finished, _CAUGHT_UP_S)
     snapshot = run.snapshot()
     of_states = load.results(run, server.url, total)
     run.stop()
     trees = snapshot.component(load.spout)
     charged = [cause for cause in trees.causes if Failure(Cause(cause)).is_charged]
     return {
-        "state": snapshot.state if found["caught_up_s"] >= 0 else "failed: not finished",
-        **found,
+        "state": snapshot.state if figures["caught_up_s"] >= 0 else "failed: not finished",
+        **figures,
         "tuples": total,
         **of_states,
         **{f"failed: {cause}": count for cause, count in sorted(trees.causes.items())},
@@ -244,8 +246,8 @@ def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[s
 
 
 def _master_node(run: RayRun) -> str:
-    there = processes_of(run.id).get(master_name(run.id))
-    return "" if there is None else there.node
+    process = processes_of(run.id).get(master_name(run.id))
+    return "" if process is None else process.node
 
 
 def _drain_node(nodes: Any, node: Any, watch: StatusWatch) -> float:

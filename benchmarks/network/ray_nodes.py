@@ -127,12 +127,12 @@ def until(condition: Callable[[], bool], what: str, within_s: float) -> float:
 
 def commands(namespace: str) -> dict[int, str]:
     """Process id → command, of the processes in a namespace."""
-    found = {}
+    commands_of = {}
     for pid in pids(namespace):
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
+            commands_of[pid] = command.replace(b"\0", b" ").decode(errors="replace")
+    return commands_of
 
 
 def _has_raylet(namespace: str) -> bool:

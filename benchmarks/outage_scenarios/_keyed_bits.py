@@ -35,8 +35,8 @@ def wrong_keys(states: Mapping[Any, bytes], total: int) -> int:
 
 def missing_numbers(states: Mapping[Any, bytes], total: int) -> int:
     """How many of the numbers 0 … total - 1 are in no state."""
-    there = sum(int.from_bytes(bits, "little").bit_count() for bits in states.values())
-    return total - there
+    set_bits = sum(int.from_bytes(bits, "little").bit_count() for bits in states.values())
+    return total - set_bits
 
 
 def _expected(key: int, total: int) -> bytes:

@@ -75,16 +75,16 @@ def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> 
 def measure(topology: Topology, outage: Outage, seconds: float) -> Figures:
     """Run a topology on Ray, with an outage of `seconds`. Raises BenchmarkError if it does not
     begin to work."""
-    found: Figures = {"outage_s": seconds}
+    figures: Figures = {"outage_s": seconds}
     with RayCluster() as cluster:
         run = cluster.submit(topology.graph())
         try:
-            found |= _run_outage(run, outage, seconds)
+            figures |= _run_outage(run, outage, seconds)
         except TopologyFailed as failed:
-            return found | {"state": f"failed: {str(failed).splitlines()[0]}"}
+            return figures | {"state": f"failed: {str(failed).splitlines()[0]}"}
         finally:
             run.stop()
-    return found | _compare(int(found["emitted"]), outage)
+    return figures | _compare(int(figures["emitted"]), outage)
 
 
 def _run_outage(run: RayRun, outage: Outage, seconds: float) -> Figures:

@@ -86,7 +86,7 @@ class OutageWatch:
         """The figures. `recovery_s`: from the end of the outage until each spout had new acks;
         `caught_up_s`: until all was processed (the load ends 5 s after the recovery)."""
         snapshot = self._run.snapshot()
-        counts = sum((snapshot.component(one) for one in self._spouts), Counts())
+        counts = sum((snapshot.component(spout) for spout in self._spouts), Counts())
         return {
             "emitted": snapshot.component(self._spouts[0]).emitted
             - snapshot.component(self._spouts[0]).replayed,
@@ -103,13 +103,13 @@ class OutageWatch:
 
     def _acked(self) -> list[int]:
         snapshot = self._run.snapshot()
-        return [snapshot.component(one).acked for one in self._spouts]
+        return [snapshot.component(spout).acked for spout in self._spouts]
 
 
 def figures_or_failure(watch: OutageWatch, scenario: Callable[[], Figures]) -> Figures:
     """The figures of a scenario; if the topology fails, its state and the reason."""
     try:
-        found = scenario()
+        figures = scenario()
     except SunshowerError as error:
         return {"state": "failed", "why": str(error)[:500]}
-    return {"state": "active", **watch.figures(), **found}
+    return {"state": "active", **watch.figures(), **figures}

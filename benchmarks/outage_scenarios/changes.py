@@ -119,7 +119,7 @@ def run(seconds: float) -> Figures:
         watch = OutageWatch(topology, ["numbers"])
 
         def scenario() -> Figures:
-            found: Figures = {}
+            figures: Figures = {}
             recovery_s = 0.0
             for what, call in commands(topology, folder, server.dsn).items():
                 change = TimedCommand(call)
@@ -132,7 +132,7 @@ def run(seconds: float) -> Figures:
                 change.join(_CHANGE_MAX_S)
                 if isinstance(change.error, LifecycleError) != (what == "bad code"):
                     raise BenchmarkError(f"{what}: {change.error}")
-                found[f"{what}, s"] = change.took_s
+                figures[f"{what}, s"] = change.took_s
                 recovered_s = float(watch.figures()["recovery_s"])
                 recovery_s = -1.0 if recovered_s < 0 else max(recovery_s, recovered_s)
             watch.catch_up(folder / "end", topology.finished)
@@ -142,8 +142,8 @@ def run(seconds: float) -> Figures:
                 "lost": missing_numbers(states, total),
                 "states_wrong": wrong_keys(states, total),
             }
-            return {**found, "recovery_s": recovery_s, "numbers": total, **gathered}
+            return {**figures, "recovery_s": recovery_s, "numbers": total, **gathered}
 
-        found = figures_or_failure(watch, scenario)
+        figures = figures_or_failure(watch, scenario)
         topology.stop()
-        return found
+        return figures

@@ -73,11 +73,11 @@ def run(seconds: float) -> Figures:
             with postgres.connect(server.dsn) as db:
                 rows = {number for (number,) in db.execute("SELECT value FROM numbers")}
             requests = receiver.snapshot().component("requests")
-            causes = {f"requests failed: {one}": n for one, n in requests.causes.items()}
+            causes = {f"requests failed: {cause}": n for cause, n in requests.causes.items()}
             return {"numbers": total, "lost": len({*range(total)} - rows), **causes}
 
-        found = figures_or_failure(watch, scenario)
+        figures = figures_or_failure(watch, scenario)
         topology.stop()
         receiver.stop()
     ports.release()
-    return found
+    return figures

@@ -20,8 +20,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError
-from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.partitions.broker_offsets import lags
+from sunshower.kafka.partitions.ports import total
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
@@ -36,7 +36,9 @@ _ALL = 1 << 30  # messages: more than there are
 def create_topics(bootstrap: str, *topics: str) -> None:
     """Create topics of two partitions."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for future in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
+    for future in client.create_topics(
+        [NewTopic(topic, _PARTITIONS, 1) for topic in topics]
+    ).values():
         future.result(60)
 
 
@@ -84,14 +86,14 @@ def run(seconds: float) -> Figures:
             watch.catch_up(end, lambda: is_read(kafka.bootstrap, "in"))
             emitted = watch.figures()["emitted"]
             settings = {"bootstrap.servers": kafka.bootstrap}
-            found = [int(one.value() or b"-1") for one in tails(settings, "out", _ALL)]
-            lost = {*range(int(emitted))} - {*found}
+            numbers = [int(message.value() or b"-1") for message in tails(settings, "out", _ALL)]
+            lost = {*range(int(emitted))} - {*numbers}
             return {
-                "arrived": len(found),
-                "repeated": len(found) - len({*found}),
+                "arrived": len(numbers),
+                "repeated": len(numbers) - len({*numbers}),
                 "lost": len(lost),
             }
 
-        found = figures_or_failure(watch, scenario)
+        figures = figures_or_failure(watch, scenario)
         topology.stop()
-        return found
+        return figures

@@ -113,7 +113,7 @@ def connect(dsn: str) -> Any:
 def _find(program: str) -> str:
     """Debian has the programs of each version in a folder that is not in PATH."""
     versions = sorted(_DEBIAN.glob(f"*/bin/{program}"))
-    found = shutil.which(program) or (str(versions[-1]) if versions else None)
-    if found is None:
+    executable = shutil.which(program) or (str(versions[-1]) if versions else None)
+    if executable is None:
         raise BenchmarkError(f"{program} is not installed: apt-get install postgresql")
-    return found
+    return executable

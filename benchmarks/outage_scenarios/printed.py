@@ -99,12 +99,12 @@ def run(seconds: float) -> Figures:
         with out.open("wb") as to, errors.open("wb") as messages:
             process = subprocess.Popen(command, stdout=to, stderr=messages, env=environment())
         try:
-            found = _run_outage(process, server, out, seconds, folder / "end")
+            figures = _run_outage(process, server, out, seconds, folder / "end")
         finally:
             process.kill()
             process.wait()
         messages = " ".join(errors.read_text().split())
-        return {**found, **_compare(folder, out), "said": messages[messages.rfind("Finished") :]}
+        return {**figures, **_compare(folder, out), "said": messages[messages.rfind("Finished") :]}
 
 
 def _run_outage(

@@ -45,15 +45,15 @@ class RedisServer:
     address."""
 
     def __init__(self, folder: Path, namespace: str = "", host: str = "", port: int = 0) -> None:
-        found = shutil.which("redis-server")
-        if found is None:
+        executable = shutil.which("redis-server")
+        if executable is None:
             raise BenchmarkError("redis-server is not installed: apt-get install redis-server")
         socket = folder / "socket"
         self.url = f"unix://{socket}"
         within = ["ip", "netns", "exec", namespace] if namespace else []
         listens = ["--port", str(port), *(["--bind", host, "--protected-mode", "no"] * bool(port))]
         here = ["--dir", str(folder), "--unixsocket", str(socket)]
-        self._command = [*within, found, *listens, *_SETTINGS, "", *here]
+        self._command = [*within, executable, *listens, *_SETTINGS, "", *here]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -131,7 +131,7 @@ def run(seconds: float) -> Figures:
             numbers.stream("dead_letters", DeadLetter).shuffle().bolt("discard", discard)
             running = cluster.submit(topology.graph())
             try:
-                found = _run_outage(running, server, seconds)
+                figures = _run_outage(running, server, seconds)
             finally:
                 running.stop()
         except TopologyFailed as failed:
@@ -139,8 +139,8 @@ def run(seconds: float) -> Figures:
         finally:
             server.stop()
         written = [int(word) for line in rows.read_text().splitlines() for word in line.split()]
-    lost = len(set(range(int(found["emitted"]))) - set(written))
-    return found | {"lost": lost, "doubled": len(written) - len(set(written))}
+    lost = len(set(range(int(figures["emitted"]))) - set(written))
+    return figures | {"lost": lost, "doubled": len(written) - len(set(written))}
 
 
 def _run_outage(running: RayRun, server: Server, seconds: float) -> Figures:

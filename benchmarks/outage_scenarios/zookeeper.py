@@ -74,17 +74,17 @@ def declare(bootstrap: str, connect: str, end: Path) -> Topology:
 
 def _tree(watch: OutageWatch, hosts: str) -> ZooKeeperTree:
     """The tree of a server that has just restarted, and may be busy."""
-    found: list[ZooKeeperTree] = []
+    trees: list[ZooKeeperTree] = []
 
     def is_reached() -> bool:
         try:
-            found.append(ZooKeeperTree(hosts))
+            trees.append(ZooKeeperTree(hosts))
         except Unavailable:
             return False
         return True
 
     watch.until(is_reached, CAUGHT_UP_S)
-    return found[0]
+    return trees[0]
 
 
 def run(seconds: float) -> Figures:
@@ -115,6 +115,6 @@ def run(seconds: float) -> Figures:
             right = (count, total) == (emitted, emitted * (emitted - 1) // 2)
             return {"counted": count, "lost": max(0, emitted - count), "exactly once": str(right)}
 
-        found = figures_or_failure(watch, scenario)
+        figures = figures_or_failure(watch, scenario)
         topology.stop()
-        return found
+        return figures

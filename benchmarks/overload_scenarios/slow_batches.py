@@ -43,13 +43,13 @@ def run(seconds: float) -> Figures:
         rows.filter(slow).aggregate(count(), state=state)
         running = cluster.submit(topology.graph())
         try:
-            found = _measure(running, seconds)
+            figures = _measure(running, seconds)
         except TopologyFailed as failed:
             return {"state": "failed", "why": str(failed).splitlines()[0][:300]}
         finally:
             running.stop()
         counted = sum(int(value) for _, value in state.items())
-    return {**found, "rows": counted, "speed": round(counted / int(found["calls alone"]), 3)}
+    return {**figures, "rows": counted, "speed": round(counted / int(figures["calls alone"]), 3)}
 
 
 def _measure(running: RayRun, seconds: float) -> Figures:

@@ -34,8 +34,8 @@ async def count(values: faust.Stream[bytes]) -> None:
             counts[word] = counts.get(word, 0) + 1
         done += 1
         if done == wanted:
-            found = {"begun_s": begun_s, "ended_s": time.monotonic(), "done": done}
-            result = json.dumps(found | {"words": sum(counts.values())})
+            summary = {"begun_s": begun_s, "ended_s": time.monotonic(), "done": done}
+            result = json.dumps(summary | {"words": sum(counts.values())})
             os.write(1, f"{result}\n".encode())
             os._exit(0)
 

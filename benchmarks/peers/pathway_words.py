@@ -60,10 +60,10 @@ words = split.flatten(pw.this.word)
 counts = words.groupby(pw.this.word).reduce(pw.this.word, total=pw.reducers.count())
 pw.io.subscribe(counts, on_change=totals.change, on_end=totals.end)
 pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-found = {
+result = {
     "begun_s": Lines.begun_s,
     "ended_s": totals.ended_s,
     "done": sum(totals.last.values()),
     "cpu_s": totals.ended_cpu_s - Lines.begun_cpu_s,
 }
-print(json.dumps(found))
+print(json.dumps(result))

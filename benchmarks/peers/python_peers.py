@@ -39,10 +39,10 @@ def count_words(
     """Count the words of `messages` messages with `faust` or `quix`; `done` is words."""
     script = _HERE / f"{peer}_words.py"
     command = [str(interpreter), str(script), address, topic, str(messages), how]
-    found = json.loads(run_command(command, _TIMEOUT_S).splitlines()[-1])
-    if found["words"] < words * 0.99 or found["words"] > words * 1.01:
-        raise BenchmarkError(f"{peer} has counted {found['words']:,} words of about {words:,}")
-    return Outcome(found["begun_s"], found["ended_s"], found["words"])
+    result = json.loads(run_command(command, _TIMEOUT_S).splitlines()[-1])
+    if result["words"] < words * 0.99 or result["words"] > words * 1.01:
+        raise BenchmarkError(f"{peer} has counted {result['words']:,} words of about {words:,}")
+    return Outcome(result["begun_s"], result["ended_s"], result["words"])
 
 
 def count_lines(interpreter: Path, lines: Path, threads: int) -> Outcome:

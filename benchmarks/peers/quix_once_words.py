@@ -29,10 +29,10 @@ class Words:
     def split(self, value: bytes) -> list[str]:
         if not self.begun_s:
             self.begun_s = time.monotonic()
-        found = value.decode().split()
+        words = value.decode().split()
         self.done += 1
-        self.split_up += len(found)
-        return found
+        self.split_up += len(words)
+        return words
 
     def count(self, word: str, state: State) -> None:
         state.set("n", state.get("n", 0) + 1)
@@ -47,8 +47,8 @@ class Words:
 
     def print_when_done(self) -> None:
         if self.done == WANTED and self.words == self.split_up:
-            found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            result = json.dumps(found | {"words": self.words})
+            summary = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
+            result = json.dumps(summary | {"words": self.words})
             os.write(1, f"{result}\n".encode())
             os._exit(0)  # before the last commit, which is therefore not measured
 

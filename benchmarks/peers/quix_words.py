@@ -25,8 +25,8 @@ class Words:
         if not self.done:
             self.begun_s = time.monotonic()
         if self.done == WANTED:
-            found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            result = json.dumps(found | {"words": sum(self.counts.values())})
+            summary = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
+            result = json.dumps(summary | {"words": sum(self.counts.values())})
             os.write(1, f"{result}\n".encode())
             os._exit(0)
         self.done += 1

@@ -48,13 +48,13 @@ class Plot:
     svg: str
 
 
-def plots(found: Mapping[str, Any], targets: Iterable[Target]) -> list[Plot]:
+def plots(results: Mapping[str, Any], targets: Iterable[Target]) -> list[Plot]:
     """All plots for which the results have figures."""
-    rows = found["results"]
+    rows = results["results"]
     return [
         *_systems(rows),
         *_words(rows),
-        *_to_loop(found, {one.figure: one.at_least for one in targets}),
+        *_to_loop(results, {target.figure: target.at_least for target in targets}),
         *_latency(rows),
         *_ranges(rows),
     ]
@@ -80,14 +80,14 @@ def _words(rows: Iterable[Row]) -> list[Plot]:
         if row["workload"] == "word_count":
             has_totals = any(part in row["variant"] for part in _TOTALS)
             shown["a total for each word" if has_totals else "plain tuples and columns"].append(row)
-    found = []
+    all_plots = []
     for (title, chosen), name in zip(shown.items(), ("words", "totals"), strict=True):
         ordered = sorted(chosen, key=lambda row: -row["median"])
         if ordered:
             drawn = [_bar(row) for row in ordered]
             svg = bars(f"Words a second: {title}", "millions of words a second", drawn)
-            found.append(Plot("Word count", name, f"Words a second by system, {title}", svg))
-    return found
+            all_plots.append(Plot("Word count", name, f"Words a second by system, {title}", svg))
+    return all_plots
 
 
 def _bar(row: Row) -> Bar:
@@ -95,10 +95,10 @@ def _bar(row: Row) -> Bar:
     return Bar(label, row["median"], row["spread"], row["system"] == "sunshower")
 
 
-def _to_loop(found: Mapping[str, Any], bounds: Mapping[str, float | None]) -> list[Plot]:
+def _to_loop(results: Mapping[str, Any], bounds: Mapping[str, float | None]) -> list[Plot]:
     shown = [
-        Bar(name.rpartition("/")[0], value, found["ratio_spreads"][name], mark=bounds.get(name))
-        for name, value in found["ratios"].items()
+        Bar(name.rpartition("/")[0], value, results["ratio_spreads"][name], mark=bounds.get(name))
+        for name, value in results["ratios"].items()
         if name.endswith("/loop")
     ]
     if not shown:
@@ -114,41 +114,41 @@ def _latency(rows: Iterable[Row]) -> list[Plot]:
     rows = list(rows)
     light = _series(rows, "latency", _PERCENTILE)
     loaded = _series(rows, "load", _LOAD)
-    found = []
+    drawn = []
     for percent in ("p50", "p99"):
         chosen = {name: points for name, points in light.items() if name.endswith(percent)}
         if chosen:
             title = f"Latency under light load, {percent}"
             svg = lines(title, ("tuples a second", "ms"), chosen)
-            found.append(Plot("Latency", f"latency-{percent}", f"{title}, against the rate", svg))
+            drawn.append(Plot("Latency", f"latency-{percent}", f"{title}, against the rate", svg))
     if loaded:
         axes = ("% of the highest speed", "ms")
         svg = lines("Latency against load", axes, loaded)
-        found.append(Plot("Latency", "load", "p50 and p99 against load", svg))
-    return found
+        drawn.append(Plot("Latency", "load", "p50 and p99 against load", svg))
+    return drawn
 
 
 def _ranges(rows: Iterable[Row]) -> list[Plot]:
-    found = []
+    drawn = []
     units = {row["variant"]: row["unit"] for row in rows if row["workload"] == "sweeps"}
     for name, points in _series(rows, "sweeps", _RANGE).items():
         line = name.removeprefix("sunshower ")
         unit = next(unit for variant, unit in units.items() if variant.startswith(f"{line}-"))
         axis = _RANGES.get(line, line)
         svg = lines(f"{unit} against {axis}", (axis, unit), {"sunshower": points})
-        found.append(Plot("Ranges", line, f"{unit} against {axis}", svg))
-    return found
+        drawn.append(Plot("Ranges", line, f"{unit} against {axis}", svg))
+    return drawn
 
 
 def _series(rows: Iterable[Row], workload: str, pattern: re.Pattern[str]) -> dict[str, list[Point]]:
     """System, line and percentile → its points, in the order of their numbers."""
-    found: dict[str, list[Point]] = {}
+    series: dict[str, list[Point]] = {}
     for row in rows:
         parts = pattern.fullmatch(row["variant"])
         if row["workload"] != workload or not parts:
             continue
         percent = parts.groupdict().get("percent")
         name = " ".join(filter(None, (row["system"], parts["line"], percent)))
-        points = found.setdefault(name, [])
+        points = series.setdefault(name, [])
         points.append(Point(float(parts["number"]), row["median"], row["spread"]))
-    return {name: sorted(points, key=lambda one: one.number) for name, points in found.items()}
+    return {name: sorted(points, key=lambda point: point.number) for name, points in series.items()}

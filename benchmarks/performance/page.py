@@ -22,25 +22,25 @@ _LINE_MAX = 100
 
 
 def files(
-    found: Mapping[str, Any],
+    results: Mapping[str, Any],
     frames: Mapping[str, Any] | None = None,
     profiles: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Path below docs/ → text: the page and its plots. The same results give the same text.
     `profiles`: those of `python -m benchmarks --profile`."""
-    drawn = plots(found, CURRENT)
-    page = "\n\n".join(_parts(found, drawn, frames, profiles or {})) + "\n"
+    drawn = plots(results, CURRENT)
+    page = "\n\n".join(_parts(results, drawn, frames, profiles or {})) + "\n"
     return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
 
 
-def write_page(found: Mapping[str, Any], docs: Path = DOCS) -> None:
+def write_page(results: Mapping[str, Any], docs: Path = DOCS) -> None:
     """Write the page and its plots, and remove plots that it no longer has."""
-    made = files(found, read_frames(), profiling.read())
+    pages = files(results, read_frames(), profiling.read())
     (docs / FOLDER).mkdir(exist_ok=True)
     for old in (docs / FOLDER).glob("*.svg"):
-        if f"{FOLDER}/{old.name}" not in made:
+        if f"{FOLDER}/{old.name}" not in pages:
             old.unlink()
-    for path, text in made.items():
+    for path, text in pages.items():
         (docs / path).write_text(text, encoding="utf-8")
 
 
@@ -49,14 +49,14 @@ def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
+def missed_without_reason(results: Mapping[str, Any]) -> list[str]:
     """The figures that miss their targets and have no reason."""
-    judged = [(target, _judge(found, target)["met"]) for target in (*CURRENT, *EARLIER)]
+    judged = [(target, _judge(results, target)["met"]) for target in (*CURRENT, *EARLIER)]
     return [target.figure for target, met in judged if met is False and not target.reason]
 
 
 def _parts(
-    found: Mapping[str, Any],
+    results: Mapping[str, Any],
     drawn: Sequence[Plot],
     frames: Mapping[str, Any] | None,
     profiles: Mapping[str, Any],
@@ -67,7 +67,7 @@ def _parts(
         "[all samples](../benchmarks/results/latest.json); do not edit it. The method and its "
         "caveats are in [benchmarks/README.md](../benchmarks/README.md)."
     )
-    yield from _environment(found)
+    yield from _environment(results)
     yield _wrap(
         "A figure is the median of its rounds, with the lowest and the highest value in brackets. "
         "A ratio is computed in each round. *cores* is the number of cores that the processes of "
@@ -75,15 +75,15 @@ def _parts(
         "not trust a row in which *others* is above 0.2."
     )
     yield "## Targets"
-    yield _targets(found, CURRENT)
+    yield _targets(results, CURRENT)
     yield from _pictures(drawn, "Targets")
-    yield from _reasons(found, CURRENT, profiles)
+    yield from _reasons(results, CURRENT, profiles)
     yield "## Targets of earlier work"
-    yield _targets(found, EARLIER)
-    yield from _reasons(found, EARLIER, profiles)
-    for section in _sections(found):
-        yield from _section(found, section, drawn)
-    yield from _model(found)
+    yield _targets(results, EARLIER)
+    yield from _reasons(results, EARLIER, profiles)
+    for section in _sections(results):
+        yield from _section(results, section, drawn)
+    yield from _model(results)
     if frames:
         yield "## The web page"
         yield _wrap(
@@ -94,24 +94,24 @@ def _parts(
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
 
 
-def _environment(found: Mapping[str, Any]) -> Iterator[str]:
-    machine = found.get("machine")
+def _environment(results: Mapping[str, Any]) -> Iterator[str]:
+    machine = results.get("machine")
     if not machine:
         return
-    versions = found["versions"].items()
+    versions = results["versions"].items()
     had = ", ".join(f"{name} {version}" for name, version in versions if version)
     yield _wrap(
         f"The last run: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"commit {found['commit']}. Versions: {had}."
+        f"commit {results['commit']}. Versions: {had}."
     )
 
 
-def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
+def _targets(results: Mapping[str, Any], targets: Iterable[Target]) -> str:
     rows: list[tuple[str, ...]] = []
     above = ""
     for target in targets:
-        judged = _judge(found, target)
-        spread = found["ratio_spreads"].get(target.figure, ())
+        judged = _judge(results, target)
+        spread = results["ratio_spreads"].get(target.figure, ())
         bound = f"{target.bound} × {target.against}" if target.against else target.bound
         value = "–" if judged["value"] is None else with_spread(judged["value"], spread)
         verdict = {None: "not measured", True: "met", False: "**missed**"}[judged["met"]]
@@ -121,46 +121,46 @@ def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
     return _table(("workload", "target", "value", "", "figure"), rows)
 
 
-def _judge(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def _judge(results: Mapping[str, Any], target: Target) -> dict[str, Any]:
     known = {
         f"{row['workload']}/{row['system']}/{row['variant']}": row["median"]
-        for row in found["results"]
+        for row in results["results"]
     }
-    return target.judge({**known, **found["ratios"]}.get(target.figure))
+    return target.judge({**known, **results["ratios"]}.get(target.figure))
 
 
 def _reasons(
-    found: Mapping[str, Any], targets: Iterable[Target], profiles: Mapping[str, Any]
+    results: Mapping[str, Any], targets: Iterable[Target], profiles: Mapping[str, Any]
 ) -> Iterator[str]:
     by_reason: dict[str, list[Target]] = {}
     for target in targets:
-        if _judge(found, target)["met"] is False and target.reason:
+        if _judge(results, target)["met"] is False and target.reason:
             by_reason.setdefault(target.reason, []).append(target)
     if by_reason:
         yield "Why targets are missed:"
         yield "\n".join(
             _wrap(f"- {_figures(missed)}: {reason}", "  ") for reason, missed in by_reason.items()
         )
-        missed = [one for those in by_reason.values() for one in those]
+        missed = [target for those in by_reason.values() for target in those]
         if said := list(profiling.sentences(profiles, missed)):
             yield "Profiles of these runs (`python -m benchmarks --profile`):"
-            yield "\n".join(_wrap(f"- {one}", "  ") for one in said)
+            yield "\n".join(_wrap(f"- {reason}", "  ") for reason in said)
 
 
 def _figures(targets: Iterable[Target]) -> str:
     return ", ".join(f"`{target.figure}`" for target in targets)
 
 
-def _sections(found: Mapping[str, Any]) -> list[Section]:
+def _sections(results: Mapping[str, Any]) -> list[Section]:
     """The sections that have rows, and one for the workloads that are in no section."""
-    measured = dict.fromkeys(row["workload"] for row in found["results"])
+    measured = dict.fromkeys(row["workload"] for row in results["results"])
     named = {workload for section in SECTIONS for workload in section.workloads}
     others = tuple(workload for workload in measured if workload not in named)
-    chosen = [one for one in SECTIONS if measured.keys() & set(one.workloads)]
+    chosen = [section for section in SECTIONS if measured.keys() & set(section.workloads)]
     return [*chosen, Section("Others", others, "")] if others else chosen
 
 
-def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
+def _section(results: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
     yield f"## {section.heading}"
     if section.description:
         yield _wrap(section.description)
@@ -173,19 +173,19 @@ def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) 
             *(str(row["rounds"]), row["date"], row["commit"]),
         )
         for workload in section.workloads
-        for row in found["results"]
+        for row in results["results"]
         if row["workload"] == workload
     ]
     heads = ("workload", "system", "variant", "median", "unit", "p50 s", "p99 s")
     yield _table((*heads, "cores", "others", "rounds", "date", "commit"), rows)
     ratios = [
         (
-            *(f"`{name}`", with_spread(value, found["ratio_spreads"][name])),
+            *(f"`{name}`", with_spread(value, results["ratio_spreads"][name])),
             *(str(run[part]) for part in ("rounds", "date", "commit")),
         )
-        for name, value in found["ratios"].items()
+        for name, value in results["ratios"].items()
         if name.partition("/")[0] in section.workloads
-        for run in (found["ratio_runs"][name],)
+        for run in (results["ratio_runs"][name],)
     ]
     if ratios:
         yield _table(("ratio", "median", "rounds", "date", "commit"), ratios)
@@ -201,7 +201,7 @@ def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
             yield f"![{plot.description}]({FOLDER}/{plot.name}.svg)"
 
 
-def _model(found: Mapping[str, Any]) -> Iterator[str]:
+def _model(results: Mapping[str, Any]) -> Iterator[str]:
     """The results of the model of a large cluster, with the measured costs."""
     yield "## Model of a large cluster"
     yield _wrap(
@@ -209,8 +209,8 @@ def _model(found: Mapping[str, Any]) -> Iterator[str]:
         "second, with a worker for each core, or with as few workers as the processor time allows. "
         "It was not measured."
     )
-    yield "\n".join(_wrap(f"- {said}", "  ") for said in model.findings(found))
-    yield _table(model.HEADS, model.rows(found))
+    yield "\n".join(_wrap(f"- {said}", "  ") for said in model.findings(results))
+    yield _table(model.HEADS, model.rows(results))
 
 
 def _frame_rows(frames: Mapping[str, Any]) -> list[tuple[str, ...]]:

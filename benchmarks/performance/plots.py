@@ -104,7 +104,7 @@ def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]
             _line(ax, index, name, points)
         ax.set_xscale("log")
         ax.set_yscale("log")
-        numbers = sorted({one.number for points in shown.values() for one in points})
+        numbers = sorted({point.number for points in shown.values() for point in points})
         ax.set_xticks(numbers, [_short(number) for number in numbers])
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
         ax.yaxis.set_major_formatter(lambda value, _: _short(value))
@@ -147,13 +147,13 @@ def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
 
 
 def _line(ax: Axes, index: int, name: str, points: Sequence[Point]) -> None:
-    values = [one.value for one in points]
+    values = [point.value for point in points]
     ax.errorbar(
-        [one.number for one in points],
+        [point.number for point in points],
         values,
         yerr=(
-            [max(one.value - one.spread[0], 0.0) for one in points],
-            [max(one.spread[1] - one.value, 0.0) for one in points],
+            [max(point.value - point.spread[0], 0.0) for point in points],
+            [max(point.spread[1] - point.value, 0.0) for point in points],
         ),
         marker=MARKS[index % len(MARKS)],
         markersize=4,

@@ -224,9 +224,11 @@ class Day:
         if self.doubts and rng.random() < 0.5:
             kinds, for_s, at_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3), _BEGUN_S
         kind = str(rng.choice(sorted(kinds)))
-        one = self.dependencies[name]
+        dependency = self.dependencies[name]
         words = f"{name} ({kind})"
-        fault = outage(words, lambda: one.take_down(kinds[kind]), one.bring_back, for_s=for_s)
+        fault = outage(
+            words, lambda: dependency.take_down(kinds[kind]), dependency.bring_back, for_s=for_s
+        )
         return Step(at_s, fault)
 
     def _disturbance(self) -> Any:
@@ -298,8 +300,10 @@ def run_day(seed: int, away_max_s: float = AWAY_S[1]) -> Result:
     )
     with SimCluster(seed, nodes=None, check=True) as cluster:
         outcome, _ = run_experiment(experiment, cluster, seed)
-    broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
-    complaints = [f"{one.checker}: {reason}" for one in broken for reason in one.reasons]
+    broken = [finding for finding in outcome.findings if finding.verdict is Verdict.BROKEN]
+    complaints = [
+        f"{finding.checker}: {reason}" for finding in broken for reason in finding.reasons
+    ]
     if outcome.error is not None:
         complaints.append(f"it did not finish: {outcome.error[:300]}")
     complaints += [text for text in outcome.undone if not any(why in text for why in _TOO_LATE)]

@@ -45,47 +45,51 @@ class Run:
         """What did not hold, one sentence each."""
         if self.error:
             return [f"the topology ended after {self.seconds:.0f} s: {self.error[:300]}"]
-        found = []
+        runs = []
         if self.failed:
-            found.append(f"{self.failed:,} failures: {self.causes}")
+            runs.append(f"{self.failed:,} failures: {self.causes}")
         if self.speed < _SPEED_FLOOR:
-            found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
+            runs.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
         # A fixed limit is the user's own choice.
         adapts = self.shape.settings.get("spout_pending", "auto") == "auto"
         limit_s = (LATENCY_MAX if adapts else 1.0) * self.shape.timeout_s
         if not self.latency_s <= limit_s:
-            found.append(f"p99 latency {self.latency_s:.1f} s, and {limit_s:.1f} s are allowed")
+            runs.append(f"p99 latency {self.latency_s:.1f} s, and {limit_s:.1f} s are allowed")
         half = len(self.queued) // 2
         early, late = max(self.queued[:half], default=0), max(self.queued[half:], default=0)
         if late > max(_QUEUE_MIN, _GROWTH_MAX * early):
-            found.append(f"the queues grew from {early:,} to {late:,} records")
-        return found
+            runs.append(f"the queues grew from {early:,} to {late:,} records")
+        return runs
 
 
 def run_overload(seed: int, records_max: int = 20_000) -> Run:
     """Run the topology of that seed for more than ten message timeouts of virtual time."""
     shape = draw_shape(seed, records_max)
-    found = Run(shape)
+    measured = Run(shape)
     with SimCluster(seed, drift=0.0, call_s=_CALL_S) as cluster:
         run = cluster.submit(shape.topology().graph(), shape.layout)
         begun_s = run.now()
         try:
             for _ in range(_SAMPLES):
                 run.wait(TIMEOUTS * shape.timeout_s / _SAMPLES)
-                found.queued.append(queued(run))
+                measured.queued.append(queued(run))
             snapshot = run.snapshot()
         except SunshowerError as error:
-            found.error, found.seconds = str(error), run.now() - begun_s
-            return found
-        found.seconds = run.now() - begun_s
-        _add_results(found, snapshot, run.plan)
-    return found
+            measured.error, measured.seconds = str(error), run.now() - begun_s
+            return measured
+        measured.seconds = run.now() - begun_s
+        _add_results(measured, snapshot, run.plan)
+    return measured
 
 
 def queued(run: SimRun) -> int:
     """The number of records in all inboxes."""
     processes = run._env.network.there.values()
-    cores = [one.core for one in processes if isinstance(one, SimWorker) and one.core is not None]
+    cores = [
+        process.core
+        for process in processes
+        if isinstance(process, SimWorker) and process.core is not None
+    ]
     return sum(
         len(entry[0])
         for core in cores
@@ -94,19 +98,19 @@ def queued(run: SimRun) -> int:
     )
 
 
-def _add_results(found: Run, snapshot: Snapshot, plan: Plan) -> None:
-    shape = found.shape
-    found.busy = dict.fromkeys(plan.workers, 0.0)
+def _add_results(run: Run, snapshot: Snapshot, plan: Plan) -> None:
+    shape = run.shape
+    run.busy = dict.fromkeys(plan.workers, 0.0)
     works = {spout.id: shape.work(plan, spout.id) for spout in shape.spouts}
     for spout, work in works.items():
         counts = snapshot.component(spout)
-        found.acked[spout] = counts.acked
-        found.failed += counts.failed
+        run.acked[spout] = counts.acked
+        run.failed += counts.failed
         for cause, count in counts.causes.items():
-            found.causes[cause] = found.causes.get(cause, 0) + count
+            run.causes[cause] = run.causes.get(cause, 0) + count
         for worker, seconds in work.items():
-            found.busy[worker] += counts.acked * seconds / found.seconds
+            run.busy[worker] += counts.acked * seconds / run.seconds
         latency_s = snapshot.latencies(spout).percentile(99) or float("inf")
-        found.latency_s = max(found.latency_s, latency_s)
+        run.latency_s = max(run.latency_s, latency_s)
     # For each spout, the busiest worker that processes its records must be busy enough.
-    found.speed = min(max(found.busy[w] for w, s in work.items() if s) for work in works.values())
+    run.speed = min(max(run.busy[w] for w, s in work.items() if s) for work in works.values())

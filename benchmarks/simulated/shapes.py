@@ -77,7 +77,7 @@ class Shape:
     def pairs(self) -> int:
         """The number of pairs of tasks of which one sends to the other."""
         tasks = {node.id: node.parallelism for node in self.nodes}
-        edges = [(one.source, node.id) for node in self.nodes for one in node.inputs]
+        edges = [(edge.source, node.id) for node in self.nodes for edge in node.inputs]
         edges += [self.again] if self.again is not None else []
         return sum(tasks[source] * tasks[target] for source, target in edges)
 
@@ -98,7 +98,7 @@ class Shape:
             streams[node.id] = topology.bolt(
                 node.id,
                 bolt_of(node.kind, node.service_s, node.copies, node.cycles),
-                inputs=[_grouped(streams[one.source], one.grouping) for one in node.inputs],
+                inputs=[_grouped(streams[edge.source], edge.grouping) for edge in node.inputs],
                 parallelism=node.parallelism,
                 fields=Item if node.kind == "batch" and node.copies else None,
                 streams={AGAIN: Item} if node.cycles else None,
@@ -113,31 +113,31 @@ class Shape:
 
     def inputs_per_root(self, spout: str) -> dict[str, float]:
         """Component → inputs of all its tasks for each record of that spout."""
-        found = {spout: 1.0}
+        rates = {spout: 1.0}
         for node in self.nodes:
             if node.inputs:
-                found[node.id] = sum(
-                    found.get(one.source, 0.0)
-                    * self._copies(one.source)
-                    * (node.parallelism if one.grouping == "all" else 1)
-                    for one in node.inputs
+                rates[node.id] = sum(
+                    rates.get(edge.source, 0.0)
+                    * self._copies(edge.source)
+                    * (node.parallelism if edge.grouping == "all" else 1)
+                    for edge in node.inputs
                 )
         if self.again is not None:  # all bolts of the cycle process each record again
             start = [node.id for node in self.nodes].index(self.again[1])
             stop = [node.id for node in self.nodes].index(self.again[0])
             for node in self.nodes[start : stop + 1]:
-                found[node.id] *= 1 + self.rounds
-        return found
+                rates[node.id] *= 1 + self.rounds
+        return rates
 
     def work(self, plan: Plan, spout: str) -> dict[int, float]:
         """Worker → seconds of work for each record of that spout."""
         inputs = self.inputs_per_root(spout)
-        found = dict.fromkeys(plan.workers, 0.0)
+        loads = dict.fromkeys(plan.workers, 0.0)
         for node in self.nodes:
             for task in plan.tasks_of(node.id) if node.inputs else ():
                 share = inputs[node.id] * self._share(node, task.index)
-                found[task.worker] += share * node.service_s
-        return found
+                loads[task.worker] += share * node.service_s
+        return loads
 
     def _copies(self, source: str) -> int:
         return next(node.copies for node in self.nodes if node.id == source)
@@ -163,7 +163,7 @@ def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
         "workers": int(rng.integers(1, 5)),
         "ackers": int(rng.integers(1, 3)),
     }
-    nodes = tuple(_limit_copies([_node(rng, *one) for one in _edges(rng, family)]))
+    nodes = tuple(_limit_copies([_node(rng, *edge) for edge in _edges(rng, family)]))
     shape = Shape(seed, family, nodes, layout, settings)
     if family == "cycle":
         shape = _close_cycle(shape, rng)
@@ -189,9 +189,9 @@ def _edges(rng: np.random.Generator, family: str) -> list[tuple[str, tuple[str, 
         return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("end", ("b",))]
     edges: list[tuple[str, tuple[str, ...]]] = [("n", ())]
     for name in "abcdef"[: int(rng.integers(2, 7))]:
-        there = [one for one, _ in edges]
-        count = min(len(there), int(rng.integers(1, 3)))
-        edges.append((name, tuple(map(str, rng.choice(there, count, replace=False)))))
+        sources = [source for source, _ in edges]
+        count = min(len(sources), int(rng.integers(1, 3)))
+        edges.append((name, tuple(map(str, rng.choice(sources, count, replace=False)))))
     return edges
 
 
@@ -209,21 +209,21 @@ def _node(rng: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
 
 def _limit_copies(nodes: list[Node]) -> list[Node]:
     """Limit how often records are multiplied; bolts without a reader emit nothing."""
-    read = {one.source for node in nodes for one in node.inputs}
-    made: dict[str, float] = {}
-    found: list[Node] = []
+    read = {edge.source for node in nodes for edge in node.inputs}
+    rates: dict[str, float] = {}
+    limited: list[Node] = []
     for node in nodes:
-        inputs, count = node.inputs, sum(made[one.source] for one in node.inputs) or 1.0
+        inputs, count = node.inputs, sum(rates[edge.source] for edge in node.inputs) or 1.0
         if inputs and inputs[0].grouping == "all":
             if count * node.parallelism > _INPUTS_MAX:
-                inputs = tuple(replace(one, grouping="shuffle") for one in inputs)
+                inputs = tuple(replace(edge, grouping="shuffle") for edge in inputs)
             else:
                 count *= node.parallelism
         copies = node.copies if count * node.copies <= _INPUTS_MAX else 1
-        kept = replace(node, inputs=inputs, copies=copies if node.id in read else 0)
-        made[node.id] = count * kept.copies
-        found.append(kept)
-    return found
+        changed = replace(node, inputs=inputs, copies=copies if node.id in read else 0)
+        rates[node.id] = count * changed.copies
+        limited.append(changed)
+    return limited
 
 
 def _close_cycle(shape: Shape, rng: np.random.Generator) -> Shape:
@@ -234,7 +234,7 @@ def _close_cycle(shape: Shape, rng: np.random.Generator) -> Shape:
         if node.id not in "ab":
             nodes.append(node)
             continue
-        inputs = tuple(replace(one, grouping="shuffle") for one in node.inputs)
+        inputs = tuple(replace(edge, grouping="shuffle") for edge in node.inputs)
         service_s = node.service_s or _log_uniform(rng, *SERVICE_S)
         changed = replace(node, kind="process", inputs=inputs, copies=1, service_s=service_s)
         nodes.append(replace(changed, cycles=node.id == "b"))

@@ -38,15 +38,17 @@ def costs_of(results: Mapping[str, Any]) -> tuple[Costs, Sequence[str]]:
     rows = {
         (row["workload"], row["system"], row["variant"]): row for row in results.get("results", ())
     }
-    found = {
+    measured_costs = {
         **_of_chains(rows),
         "update_ns": _inverse(rows, ("ledger", "sunshower", "in-order"), 1e3),
         "byte_ns": _of_bytes(rows),
         **_of_calls(rows),
         "root_bytes": _value(rows, ("memory", "sunshower", "both-per-pending-root"), 1.0),
     }
-    measured = {name: value for name, value in found.items() if value is not None and value > 0}
-    names = [one.name for one in fields(Costs) if one.name in measured]
+    measured = {
+        name: value for name, value in measured_costs.items() if value is not None and value > 0
+    }
+    names = [cost.name for cost in fields(Costs) if cost.name in measured]
     return replace(Costs(), **measured), names
 
 

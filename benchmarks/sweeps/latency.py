@@ -84,12 +84,12 @@ def _samples(
     steps: Sequence[Step], latencies: Sequence[Sequence[float]], late: Sequence[Any] = ()
 ) -> dict[str, Sample]:
     """The percentiles of each step; `late`: the delays with which its records were emitted."""
-    found = {}
+    figures = {}
     for number, step in enumerate(steps):
         if max(latencies[number]) == open_loop.UNDONE:
             raise BenchmarkError(f"not all of {step.count:,} records were answered")
         for percent in PERCENTS:
             more = {"late_ms": percentile(late[number], percent)} if late else {}
             value = percentile(latencies[number], percent)
-            found[f"{step.rate:g}-p{percent}"] = Sample(value, more=more)
-    return found
+            figures[f"{step.rate:g}-p{percent}"] = Sample(value, more=more)
+    return figures

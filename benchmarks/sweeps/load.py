@@ -38,11 +38,11 @@ class _SpeedAndLatency:
         if self._rate is None:
             raise BenchmarkError("the highest speed was not measured, so no load is known")
         rate = self._rate * percent / 100
-        reached, found = self._run(rate)
-        if not found:
+        reached, latencies = self._run(rate)
+        if not latencies:
             raise BenchmarkError(f"nothing was acked at {rate:,.0f} tuples a second")
         more = {"rate": rate, "reached": reached}
-        return {f"p{p}": Sample(value, more=more) for p, value in found.items()}
+        return {f"p{p}": Sample(value, more=more) for p, value in latencies.items()}
 
     def _run(self, rate: float) -> tuple[float, dict[int, float]]:
         """(tuples acked a second, milliseconds by percentile)."""
@@ -52,8 +52,8 @@ class _SpeedAndLatency:
             wait(lambda: all(result and result[0] for result in run.results("source")))
             signal.send()
             wait(run.finished)
-            ((_, reached, found),) = run.results("source")
-        return reached, found
+            ((_, reached, latencies),) = run.results("source")
+        return reached, latencies
 
 
 def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:

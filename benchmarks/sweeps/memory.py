@@ -42,9 +42,9 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
 
 def _bytes_per_root(cluster: BenchmarkCluster, roots: int) -> dict[str, Sample]:
     many, few = _resident_bytes(cluster, roots), _resident_bytes(cluster, FEW)
-    found = {part: (many[part] - few[part]) / (roots - FEW) for part in many}
-    found["both"] = sum(found.values())
-    return {part: Sample(value, more={"roots": roots}) for part, value in found.items()}
+    growth = {part: (many[part] - few[part]) / (roots - FEW) for part in many}
+    growth["both"] = sum(growth.values())
+    return {part: Sample(value, more={"roots": roots}) for part, value in growth.items()}
 
 
 def _resident_bytes(cluster: BenchmarkCluster, roots: int) -> dict[str, int]:

@@ -166,14 +166,14 @@ def rows(results: Mapping[str, Any], load: Load | None = None) -> list[tuple[str
     few = replace(load, workers=fewest_workers(load, costs))
     return [
         (
-            one.name,
-            f"{one.needs:,.3g} {one.unit}".strip(),
-            "–" if one.limit is None else f"{one.limit:,.4g} {one.unit}".strip(),
-            "–" if one.limit is None else _percent(one.used),
+            part.name,
+            f"{part.needs:,.3g} {part.unit}".strip(),
+            "–" if part.limit is None else f"{part.limit:,.4g} {part.unit}".strip(),
+            "–" if part.limit is None else _percent(part.used),
             f"{other.needs:,.3g} {other.unit}".strip(),
             "–" if other.limit is None else _percent(other.used),
         )
-        for one, other in zip(parts(load, costs), parts(few, costs), strict=True)
+        for part, other in zip(parts(load, costs), parts(few, costs), strict=True)
     ]
 
 
@@ -190,7 +190,7 @@ def _verdict(load: Load, costs: Costs) -> str:
         f"{load.tuples_s:,.0f} tuples a second: "
     )
     worst = sorted(parts(load, costs), key=lambda part: -part.used)
-    exceeded = [f"{one.name} ({_percent(one.used)})" for one in worst if one.used > 1]
+    exceeded = [f"{part.name} ({_percent(part.used)})" for part in worst if part.used > 1]
     if exceeded:
         return f"{prefix}above their limits are {', '.join(exceeded)}."
     return (

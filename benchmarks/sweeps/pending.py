@@ -21,9 +21,9 @@ def comparison(cluster: BenchmarkCluster, path: Path, words: int) -> Comparison:
     """Operators over rows under full load, in two workers. `ms`: p50 from emit to ack."""
     chosen = _entries(cluster, path, words, "auto", {})
     fixed = [_entries(cluster, path, words, f"{n}", {"spout_pending": n}) for n in FIXED]
-    ratios = [Ratio(f"{_NAME}/auto/{one[0].key.variant}", chosen[0].key, one[0].key)
-              for one in fixed]  # fmt: skip
-    return Comparison(_NAME, [one for each in (chosen, *fixed) for one in each], ratios)
+    ratios = [Ratio(f"{_NAME}/auto/{entry[0].key.variant}", chosen[0].key, entry[0].key)
+              for entry in fixed]  # fmt: skip
+    return Comparison(_NAME, [entry for each in (chosen, *fixed) for entry in each], ratios)
 
 
 def _entries(
@@ -40,5 +40,5 @@ def _run(
 ) -> dict[str, Sample]:
     signal = cluster.start_signal()
     topology = word_count("operators", path, signal, **settings)
-    found = cluster.run(topology, signal, Layout.PACK).expect(words).sample(_MILLION)
-    return {"speed": found, "p50": Sample(1e3 * found.more["p50_s"])}
+    figures = cluster.run(topology, signal, Layout.PACK).expect(words).sample(_MILLION)
+    return {"speed": figures, "p50": Sample(1e3 * figures.more["p50_s"])}

@@ -46,7 +46,7 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     seconds = min(seconds, SECONDS)
     isolated = partial(_entry, cluster, Layout.ISOLATE, seconds)
     packed = partial(_entry, cluster, Layout.PACK, seconds)
-    entries = [one for size in SIZES for one in _sized(cluster, seconds, size)]
+    entries = [entry for size in SIZES for entry in _sized(cluster, seconds, size)]
     entries += [isolated(f"keys-{n}", partial(sweep_topologies.keyed, keys=n)) for n in KEYS]
     entries += [
         packed(f"fan-out-{n}", partial(sweep_topologies.fanned_out, times=n)) for n in FAN_OUTS
@@ -83,8 +83,8 @@ def _sized(cluster: BenchmarkCluster, seconds: float, size: int) -> list[Entry]:
     """Records and megabytes per second, from one run."""
 
     def run() -> dict[str, Sample]:
-        found = _run(cluster, Layout.ISOLATE, seconds, partial(sweep_topologies.sized, size=size))
-        return {_UNIT: found, "MB/s": Sample(found.value * size / 1e6, found.cores)}
+        figures = _run(cluster, Layout.ISOLATE, seconds, partial(sweep_topologies.sized, size=size))
+        return {_UNIT: figures, "MB/s": Sample(figures.value * size / 1e6, figures.cores)}
 
     runs = SharedRun(run)
     names = {_UNIT: f"record-bytes-{size}", "MB/s": f"volume-of-record-bytes-{size}"}

@@ -131,12 +131,14 @@ class Loaded(WaitingSpout):
         """The time from due to acked. Without a rate, records have no due times."""
         if self._rate == inf:
             return {}
-        found = [
+        components = [
             1_000 * (acked_s - begun_s - number / self._rate)
             for number, acked_s in enumerate(self._acked_s)
             if acked_s and number >= _WARM_S * self._rate
         ]
-        return {percent: percentile(found, percent) for percent in (50, 99)} if found else {}
+        return (
+            {percent: percentile(components, percent) for percent in (50, 99)} if components else {}
+        )
 
 
 class NeverAck(Bolt[Any, Any]):

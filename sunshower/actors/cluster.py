@@ -16,8 +16,8 @@ from sunshower.actors.starting import check_joined, start_ray, warn_of_other_set
 from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Look
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
 
 if TYPE_CHECKING:  # imported while Ray starts

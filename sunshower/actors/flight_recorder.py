@@ -15,8 +15,8 @@ from pathlib import Path
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.runtime.control.flight_recorder import CrashReport, FlightRecorder, Recorder, read
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.flight_recorder import CrashReport, FlightRecorder, Recorder, read
 
 _FILE_BYTES_MAX = 1 << 30  # of a file that is read
 _FETCH_S = 5.0  # for the crash report from another node; Ray may have to start a process there

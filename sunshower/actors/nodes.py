@@ -1,4 +1,4 @@
-"""Reads the nodes of the cluster from Ray: free resources, drained nodes, pending requests.
+"""Reads free and drained nodes from Ray; separate because it alone uses Ray's internal calls.
 
 It queries the head, which may be unavailable, so the master calls it on a separate thread.
 """
@@ -26,8 +26,8 @@ from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import NOT_STARTED
+from sunshower.runtime.control.nodes import NodeState, NodeView, choices, misfit, refused
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.nodes import NodeState, NodeView, choices, misfit, refused
 from sunshower.runtime.plan import Plan
 
 _READ_S = 1.0  # between two looks at the nodes

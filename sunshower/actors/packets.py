@@ -1,4 +1,6 @@
-"""The sockets between the workers of a run: packets in one direction, answers in the other.
+"""The sockets between workers; separate because it is a protocol that is tested on its own.
+
+Packets go in one direction, answers in the other.
 
     who connects                          who listens
                   ◀── 32 random bytes ──

@@ -19,7 +19,7 @@ from sunshower.actors.names import CALL_S, NAMESPACE, silent, topology_of, worke
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.events.health import TaskError
 
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0

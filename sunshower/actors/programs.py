@@ -1,8 +1,9 @@
-"""The modules of a user's program: which they are, and how a process that has none imports them.
+"""The modules of a user's program; separate because processes that have none import by it.
 
-They are sent as source, and compiled ones as files. The process that receives them finds them
-before anything else on its `sys.path`, under the paths that they have where they were submitted:
-see docs/decisions/0022-a-program-is-sent-as-its-modules.md.
+This module says which they are, and how a process without them imports them. They are sent as
+source, and compiled ones as files. The process that receives them finds them before anything else
+on its `sys.path`, under the paths that they have where they were submitted: see
+docs/decisions/0022-a-program-is-sent-as-its-modules.md.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Records as Arrow tables: the types of their columns, and conversions of their values."""
+"""Converts records to Arrow tables and back, for Spark and Parquet: see `record_columns`."""

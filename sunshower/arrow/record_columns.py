@@ -1,22 +1,7 @@
 """Converts record types to Arrow schemas, and records to tables and back.
 
-| annotation                  | Arrow                | comes back as            | in         |
-|-----------------------------|----------------------|--------------------------|------------|
-| int, float, bool, str, bytes| int64, double, …     | itself; NaN is not null  | both       |
-| Decimal                     | decimal128(38, 18)   | the same number          | both       |
-| date                        | date32               | itself                   | both       |
-| datetime, with a zone       | timestamp[us, UTC]   | the same moment, in UTC  | both       |
-| time, without a zone        | time64[us]           | itself                   | files      |
-| timedelta                   | duration[us]         | itself                   | files      |
-| UUID                        | uuid                 | itself                   | files      |
-| Enum                        | as its values        | the member               | both       |
-| list[T], tuple[T, ...]      | list                 | itself                   | both       |
-| dict[K, V]                  | map                  | itself                   | both       |
-| NamedTuple, dataclass       | struct               | itself                   | both       |
-| T or None                   | nullable             | None is null             | both       |
-
-"Both": Spark and files. Any other annotation raises RecordMismatch at declaration, with the name of
-the field.
+docs/CONNECTORS.md has the column of each annotation; Spark has no columns for `time`, `timedelta`
+and UUID. Any other annotation raises RecordMismatch at declaration, with the name of the field.
 """
 
 from __future__ import annotations
@@ -67,15 +52,15 @@ class FieldKind:
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         """Values as a column. Raises Unserialisable for one that is not of this kind."""
-        for found in set(map(type, values)):
-            if found is NoneType:
+        for kind in set(map(type, values)):
+            if kind is NoneType:
                 if not self.optional:
                     raise Unserialisable(
                         f"{self.path} is None: annotate it as `… | None`, or fill it"
                     )
-            elif not issubclass(found, self.takes) or issubclass(found, self.refuses):
-                wanted = " or ".join(one.__name__ for one in self.takes)
-                raise Unserialisable(f"{self.path} is a {found.__name__}, and {wanted} is declared")
+            elif not issubclass(kind, self.takes) or issubclass(kind, self.refuses):
+                wanted = " or ".join(accepted.__name__ for accepted in self.takes)
+                raise Unserialisable(f"{self.path} is a {kind.__name__}, and {wanted} is declared")
         try:
             return self.encode(values)
         except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
@@ -275,13 +260,13 @@ class NestedRecords(FieldKind):
     fields: tuple[FieldKind, ...]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        there = [value for value in values if value is not None]
-        columns = list(zip(*map(self._row, there), strict=True)) or [()] * len(self.fields)
+        present = [value for value in values if value is not None]
+        columns = list(zip(*map(self._row, present), strict=True)) or [()] * len(self.fields)
         arrays = [kind.array(column) for kind, column in zip(self.fields, columns, strict=True)]
         whole = pa.StructArray.from_arrays(arrays, fields=list(self.type))
-        if len(there) == len(values):
+        if len(present) == len(values):
             return whole
-        places = iter(range(len(there)))
+        places = iter(range(len(present)))
         rows = [None if value is None else next(places) for value in values]
         return whole.take(pa.array(rows, pa.int64()))
 
@@ -290,12 +275,14 @@ class NestedRecords(FieldKind):
         return value if isinstance(value, list | tuple) else self.schema.rows([value])[0]
 
     def decode(self, array: pa.Array) -> list[Any]:
-        there = array.drop_null() if array.null_count else array
-        columns = zip(self.fields, there.flatten(), strict=True)
-        found = self.schema.build(zip(*(kind.values(one) for kind, one in columns), strict=True))
+        present = array.drop_null() if array.null_count else array
+        columns = zip(self.fields, present.flatten(), strict=True)
+        built = self.schema.build(
+            zip(*(kind.values(column) for kind, column in columns), strict=True)
+        )
         if not array.null_count:
-            return found
-        records = iter(found)
+            return built
+        records = iter(built)
         return [next(records) if valid else None for valid in array.is_valid().to_pylist()]
 
 
@@ -470,7 +457,9 @@ def _members(path: str, members: type[Enum], types: TypeSystem) -> FieldKind:
 def normalise(table: pa.Table) -> pa.Table:
     """The same values in types that Spark reads correctly. Raises Unserialisable, naming the
     column, for a type that Spark does not have, and for values that the new type cannot hold."""
-    fields = [pa.field(one.name, normal_type(one.type, one.name), True) for one in table.schema]
+    fields = [
+        pa.field(field.name, normal_type(field.type, field.name), True) for field in table.schema
+    ]
     return casts(table, pa.schema(fields))
 
 
@@ -537,36 +526,38 @@ def _nested_type(type: pa.DataType, path: str) -> pa.DataType:
         key = normal_type(type.key_type, f"{path}.keys()")
         return pa.map_(key, normal_type(type.item_type, f"{path}.values()"))
     if types.is_struct(type):
-        return pa.struct([(one.name, normal_type(one.type, f"{path}.{one.name}")) for one in type])
+        return pa.struct(
+            [(field.name, normal_type(field.type, f"{path}.{field.name}")) for field in type]
+        )
     raise Unserialisable(
         f"column {path!r} is {type}, which Spark does not have: cast it, or leave it out"
     )
 
 
-def is_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
+def is_safe(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast to a normal type keeps the meaning of the values; the cast itself checks that
     they fit."""
-    if types.is_null(found) or found == wanted:
+    if types.is_null(given) or given == wanted:
         return True
-    if types.is_dictionary(found):
-        return is_safe(found.value_type, wanted)
+    if types.is_dictionary(given):
+        return is_safe(given.value_type, wanted)
     if types.is_struct(wanted):
-        if not types.is_struct(found) or found.names != wanted.names:
+        if not types.is_struct(given) or given.names != wanted.names:
             return False
-        return all(map(is_safe, (one.type for one in found), (one.type for one in wanted)))
+        return all(map(is_safe, (field.type for field in given), (field.type for field in wanted)))
     if types.is_map(wanted):
-        if not types.is_map(found):
+        if not types.is_map(given):
             return False
-        return is_safe(found.key_type, wanted.key_type) and is_safe(
-            found.item_type, wanted.item_type
+        return is_safe(given.key_type, wanted.key_type) and is_safe(
+            given.item_type, wanted.item_type
         )
     if types.is_list(wanted):
-        return _is(found, _LISTS) and is_safe(found.value_type, wanted.value_type)
+        return _is(given, _LISTS) and is_safe(given.value_type, wanted.value_type)
     if types.is_timestamp(wanted):
-        return types.is_timestamp(found) and (found.tz is None) == (wanted.tz is None)
+        return types.is_timestamp(given) and (given.tz is None) == (wanted.tz is None)
     if types.is_string(wanted) or types.is_binary(wanted):
-        return _is(found, _TEXT if types.is_string(wanted) else _BINARY)
-    return any(alike(found) and alike(wanted) for alike in _NUMBERS_AND_DATES)
+        return _is(given, _TEXT if types.is_string(wanted) else _BINARY)
+    return any(alike(given) and alike(wanted) for alike in _NUMBERS_AND_DATES)
 
 
 # ---- record columns ------------------------------------------------------------------------------
@@ -605,7 +596,9 @@ class RecordColumns:
         """Records as a table. Raises Unserialisable for a value that does not match its field."""
         columns = list(zip(*self.schema.rows(records), strict=True))
         columns = columns or [()] * len(self.schema.fields)
-        arrays = [one.array(column) for one, column in zip(self.kind.fields, columns, strict=True)]
+        arrays = [
+            kind.array(column) for kind, column in zip(self.kind.fields, columns, strict=True)
+        ]
         return pa.Table.from_arrays(arrays, schema=self.arrow)
 
     def records(self, table: pa.Table) -> list[Any]:
@@ -617,29 +610,29 @@ class RecordColumns:
         ]
         return self.schema.build(zip(*columns, strict=True))
 
-    def check(self, found: pa.Schema) -> None:
+    def check(self, columns: pa.Schema) -> None:
         """Raise ResultMismatch unless such columns can be read as this record type."""
         name, wanted = self.kind.path, self.arrow.names
-        if double := [one for at, one in enumerate(found.names) if one in found.names[:at]]:
+        if double := [name for at, name in enumerate(columns.names) if name in columns.names[:at]]:
             raise ResultMismatch(
                 f"there are two columns {double[0]!r}, and {name} is to have one: join by the "
                 f"name, a.join(b, {double[0]!r}), or leave one out, .drop(b[{double[0]!r}])"
             )
-        if missing := [one for one in wanted if one not in found.names]:
+        if missing := [name for name in wanted if name not in columns.names]:
             raise ResultMismatch(
                 f"{name} has a field {missing[0]!r}, and there is no such column; the columns are: "
-                f"{', '.join(found.names) or 'none'}"
+                f"{', '.join(columns.names) or 'none'}"
             )
-        if more := [one for one in found.names if one not in wanted]:
+        if more := [name for name in columns.names if name not in wanted]:
             raise ResultMismatch(
                 f"there is a column {more[0]!r} that {name} does not have; its fields are: "
                 f"{', '.join(wanted)}. Leave it out: .select({', '.join(map(repr, wanted))})"
             )
         for field in self.arrow:
-            if not is_safe(found.field(field.name).type, field.type):
+            if not is_safe(columns.field(field.name).type, field.type):
                 raise ResultMismatch(
                     f"{name}.{field.name} is {field.type}, and the column is "
-                    f"{found.field(field.name).type}: cast one to the other"
+                    f"{columns.field(field.name).type}: cast one to the other"
                 )
 
     def conform(self, table: pa.Table) -> pa.Table:

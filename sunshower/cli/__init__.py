@@ -49,7 +49,7 @@ _COMMANDS = {
     "deactivate": _Command("control", "deactivate", _ON_CLUSTER),
     "rebalance": _Command("control", "rebalance", _ON_CLUSTER),
     "upgrade": _Command("control", "upgrade", _ON_CLUSTER),
-    "kill": _Command("kill", "kill", _ON_CLUSTER),
+    "kill": _Command("control", "kill", _ON_CLUSTER),
     "experiment": _Command("experiment", "app"),
     "dev": _Command("dev", "dev"),
     "ray": _Command("local.ray_head", "ray"),

@@ -6,10 +6,9 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sunshower.cli.formatting import elapsed, number_of, user_frames
+from sunshower.runtime.events.health import Standing, TaskError, WaitKind
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.tasks.supervision import Standing, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 

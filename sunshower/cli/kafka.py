@@ -13,7 +13,7 @@ from sunshower.cli.run import AsJson, FromEnvironment, FromFile, read_secrets, r
 from sunshower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sunshower.kafka.consuming.lag import Lag
+    from sunshower.kafka.partitions.ports import Lag
 
 kafka = typer.Typer(name="kafka", no_args_is_help=True)
 
@@ -63,8 +63,8 @@ def lag(
     Removed: messages that retention deleted before the group committed them.
     `sunshower kafka lag words --json` prints JSON. Passwords: --set-from-file sasl.password=FILE.
     """
-    from sunshower.kafka.consuming.lag import total
     from sunshower.kafka.partitions.broker_offsets import lags
+    from sunshower.kafka.partitions.ports import total
 
     given = client_settings(bootstrap, settings, from_files, from_environment)
     found = lags(given, group, topic or ())
@@ -100,7 +100,7 @@ def _row(one: Lag) -> dict[str, object]:
 
 
 def _table(group: str, found: list[Lag]) -> Table:
-    from sunshower.kafka.consuming.lag import total
+    from sunshower.kafka.partitions.ports import total
 
     table = new_table(
         "partition",

@@ -21,8 +21,14 @@ from sunshower.errors import ConfigError, SunshowerError
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, TaskStats
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.events.health import WaitKind
+from sunshower.runtime.events.metrics import (
+    MEASURES,
+    Counts,
+    Latencies,
+    LatencyKind,
+    TaskStats,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -124,14 +130,16 @@ def _components(
             yield component.id, found
 
 
-def _counted(
-    read: Callable[[Counts], float], is_spout: bool | None = None
-) -> Callable[[Observed], Values]:
-    def values(observed: Observed) -> Values:
-        for name, found in _components(observed, is_spout):
-            yield (name,), read(found.snapshot.component(name))
+def _measured(field: str) -> Family:
+    """The metric of a number of `Counts`."""
+    measure = MEASURES[field]
 
-    return values
+    def values(observed: Observed) -> Values:
+        for name, overview in _components(observed, measure.is_spout):
+            yield (name,), getattr(overview.snapshot.component(name), field)
+
+    kind = Kind.COUNTER if measure.name.endswith("_total") else Kind.GAUGE
+    return Family(measure.name, kind, ("component",), measure.help, values)
 
 
 def _of_tasks(
@@ -279,10 +287,8 @@ FAMILIES = (
     Family("worker_restarts_total", _COUNTER, (), "restarts of worker processes",
            _of_topology(lambda found: found.snapshot.restarts)),
     Family("tasks", _GAUGE, _ONE, "tasks of the component", _parallelism),
-    Family("tuples_emitted_total", _COUNTER, _ONE, "calls of emit; of spouts: replays, too",
-           _counted(lambda counts: counts.emitted)),
-    Family("tuples_transferred_total", _COUNTER, _ONE, "tuples sent, one for each target task",
-           _counted(lambda counts: counts.transferred)),
+    _measured("emitted"),
+    _measured("transferred"),
     Family("stream_tuples_emitted_total", _COUNTER, _STREAM, "calls of emit by output stream",
            _by_stream(lambda counts: counts.emitted_to)),
     Family("stream_tuples_transferred_total", _COUNTER, _STREAM, "tuples sent by output stream, "
@@ -290,37 +296,24 @@ FAMILIES = (
     Family("stream_sent_bytes_total", _COUNTER, _STREAM, "bytes of tuples and their ids sent to "
            "other workers, by output stream",
            _by_stream(lambda counts: counts.bytes_to)),
-    Family("tuples_executed_total", _COUNTER, _ONE, "bolts: tuples received",
-           _counted(lambda counts: counts.executed, False)),
+    _measured("executed"),
     Family("stream_tuples_executed_total", _COUNTER, ("component", "source", "stream"), "bolts: "
            "tuples received, by input stream of the component `source`", _inputs),
-    Family("tuples_acked_total", _COUNTER, _ONE, "spouts: complete trees, and dead letters; "
-           "bolts: acked inputs", _counted(lambda counts: counts.acked)),
-    Family("tuples_failed_total", _COUNTER, _ONE, "spouts: failed trees; bolts: failed inputs",
-           _counted(lambda counts: counts.failed)),
+    _measured("acked"),
+    _measured("failed"),
     Family("trees_failed_total", _COUNTER, ("component", "cause"), "spouts: failed trees by cause",
            _causes),
     Family("trees_failed_in_total", _COUNTER, ("component", "cause"), "failed trees by the "
            "component in which they failed; the label is empty if the component is unknown (a "
            "timeout)", _places),
-    Family("tuples_replayed_total", _COUNTER, _ONE, "spouts: tuples emitted again",
-           _counted(lambda counts: counts.replayed, True)),
-    Family("tuples_expired_total", _COUNTER, _ONE, "bolts: inputs dropped unprocessed, because "
-           "their trees had failed", _counted(lambda counts: counts.expired, False)),
-    Family("dead_letters_total", _COUNTER, _ONE, "spouts: tuples that became dead letters",
-           _counted(lambda counts: counts.dead, True)),
-    Family("tuples_late_total", _COUNTER, _ONE, "windows and joins: tuples that came after their "
-           "window had ended", _counted(lambda counts: counts.late, False)),
-    Family("late_by", _GAUGE, _ONE, "windows and joins: how long after that the worst one came, in "
-           "the unit of the event-time field", _counted(lambda counts: counts.late_by, False)),
-    Family("tuples_ahead_total", _COUNTER, _ONE, "spouts, and sources of batches: tuples whose "
-           "event time was too far ahead of the clock to move the watermark",
-           _counted(lambda counts: counts.ahead)),
-    Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
-           "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
-    Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had work but no credit, "
-           "or (spouts) the maximum number of pending trees, summed",
-           _counted(lambda counts: counts.blocked_s)),
+    _measured("replayed"),
+    _measured("expired"),
+    _measured("dead"),
+    _measured("late"),
+    _measured("late_by"),
+    _measured("ahead"),
+    _measured("busy_s"),
+    _measured("blocked_s"),
     Family("complete_latency_seconds", Kind.HISTOGRAM, _ONE, "spouts: from emit to complete tree",
            _latencies(LatencyKind.COMPLETE)),
     Family("execute_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: the time of a tuple in the "
@@ -328,8 +321,7 @@ FAMILIES = (
            _latencies(LatencyKind.EXECUTE), is_fine=True),
     Family("queue_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: from a tuple's arrival in the "
            "inbox to its execution", _latencies(LatencyKind.QUEUE), is_fine=True),
-    Family("pending_tuples", _GAUGE, _ONE, "spouts: trees that are open now",
-           _counted(lambda counts: counts.pending, True)),
+    _measured("pending"),
     Family("queued_tuples", _GAUGE, _ONE, "bolts: tuples in the inboxes",
            _of_tasks(lambda tasks: sum(task.queued for task in tasks), False)),
     Family("queue_wait_seconds", _GAUGE, _ONE, "bolts: the waiting time of a tuple in the "

@@ -18,9 +18,9 @@ from sunshower.cli.screen import Screen, red
 from sunshower.errors import EndsProcess, SunshowerError, TopologyFailed
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 
 if TYPE_CHECKING:

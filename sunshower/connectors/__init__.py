@@ -1,7 +1,12 @@
-"""Connectors besides Kafka: HTTP, PostgreSQL tables, objects in S3."""
+"""Connectors besides Kafka: HTTP, PostgreSQL tables, objects in S3.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+Each can be read alone: `http_source` and `http_sink` (requests), `postgres_table` (rows), `objects`
+(batches from and to objects, or files).
+"""
+
+from typing import TYPE_CHECKING
+
+from sunshower.installed import lazy_exports
 
 if TYPE_CHECKING:
     from sunshower.arrow.record_columns import Digits
@@ -21,18 +26,13 @@ __all__ = [
 ]
 
 # Loaded on first use, so that a topology needs the packages of its own connectors only.
-_WHERE = {
-    "Digits": "arrow.record_columns",
-    "HttpSink": "connectors.http_sink",
-    "HttpSource": "connectors.http_source",
-    "ObjectBatches": "connectors.objects",
-    "ObjectFiles": "connectors.objects",
-    "ObjectRecord": "connectors.objects",
-    "PostgresTable": "connectors.postgres_table",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"sunshower.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'sunshower.connectors' has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "sunshower.arrow.record_columns": "Digits",
+        "http_sink": "HttpSink",
+        "http_source": "HttpSource",
+        "objects": "ObjectBatches ObjectFiles ObjectRecord",
+        "postgres_table": "PostgresTable",
+    },
+)

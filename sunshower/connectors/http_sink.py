@@ -52,17 +52,11 @@ class HttpSink(Stateless, Bolt[Any, None]):
     """Sends each record to `url` with POST, as JSON, and acks it after an answer of 2xx.
 
     `value`: a field's name, or a function of the record; by default the record is an object, field
-    → value. With `records_max` above 1 a request has an array of up to so many records. `id`: the
-    same for the header `Idempotency-Key`, which is equal for each replay of a record. Each task has
-    `connections` requests on their way at a time, so their order is not that of the records.
-
-    Without an answer within `timeout_s` seconds, and after one that concerns each record (3xx, 5xx,
-    401 to 405, 407, 408, 410, 421, 425, 426, 429), the records fail with the cause
-    `unavailable`, and the task waits: until the time in the header Retry-After, at most five
-    minutes. Any other answer refuses the records: they fail, or of several each half is sent
-    again. Redirections are not followed.
-
-    Raises ConfigError when it is declared.
+    → value. `id`: the same for the header `Idempotency-Key`. With `records_max` above 1 a request
+    has an array of up to so many records. Each task has `connections` requests on their way at a
+    time. Without an answer within `timeout_s` seconds the records fail with the cause
+    `unavailable`; docs/CONNECTORS.md has what follows each answer. Raises ConfigError when it is
+    declared.
     """
 
     tick_s = 0.02  # settles requests while no tuples arrive
@@ -82,7 +76,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
         check_packages("http", "which HttpSink needs", "httpx2")
         self.url = address(url)
         if not _is_url(reveal(url)):
-            raise ConfigError(f'HttpSink: {self.url} is no URL, such as "https://host/orders"')
+            raise ConfigError(f'HttpSink: {self.url} is not a URL, such as "https://host/orders"')
         self._where = f"HttpSink({self.url})"
         self.value, self.id = value, id
         self.records_max, self.connections, self.timeout_s = records_max, connections, timeout_s
@@ -95,11 +89,9 @@ class HttpSink(Stateless, Bolt[Any, None]):
         self._reader = RecordParts(self._where)
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
         self._reader.check(schema, [self.value, *([] if self.id is None else [self.id])])
 
     def prepare(self, context: Context) -> None:
-        """Create the client; it connects with the first request."""
         import httpx2
 
         self._clock = context.clock
@@ -149,11 +141,9 @@ class HttpSink(Stateless, Bolt[Any, None]):
         """Settle requests that have an answer; `flush` does so after each tick."""
 
     def figures(self) -> dict[str, float]:
-        """The number of records on their way."""
         return {"on their way": sum(map(len, [*self._sent.values(), *self._waiting]))}
 
     def cleanup(self) -> None:
-        """Wait for the answers to requests, and close the connections."""
         self._threads.shutdown(cancel_futures=True)
         self._client.close()
 
@@ -185,7 +175,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
             self._sent[self._threads.submit(self._post, items)] = items
 
     def _settle_answered(self) -> None:
-        for future in [one for one in self._sent if one.done()]:
+        for future in [request for request in self._sent if request.done()]:
             items, error = self._sent.pop(future), future.result()
             self._note(error)
             if error is None:
@@ -259,7 +249,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
 
 def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str | Secret]:
     """The headers by their names in lower case; those that hold a secret are a Secret."""
-    found: dict[str, str | Secret] = {}
+    protected_headers: dict[str, str | Secret] = {}
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)
         text = reveal(value)
@@ -269,8 +259,10 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
                 "digits and hyphens, a value printable ASCII without spaces or newlines at its ends"
             )
         hides = name.lower() in _SECRET_HEADERS or is_secret(name)
-        found[name.lower()] = Secret(value) if hides and isinstance(value, str) else value
-    return found
+        protected_headers[name.lower()] = (
+            Secret(value) if hides and isinstance(value, str) else value
+        )
+    return protected_headers
 
 
 def _is_url(text: str) -> bool:

@@ -178,7 +178,7 @@ class HttpEndpoint:
             given.encode(), f"Bearer {self._token}".encode()
         ):
             return HttpAnswer(401, "the header Authorization lacks the token")
-        if self._token is None and any(one in request.headers for one in _OF_BROWSERS):
+        if self._token is None and any(header in request.headers for header in _OF_BROWSERS):
             return HttpAnswer(403, "a page in a browser needs a token")
         if not self._is_open:
             return _ENDS
@@ -193,8 +193,8 @@ class HttpEndpoint:
             body = await asyncio.wait_for(self._body(request, encoding), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
-            found = self._read(body)
-            records = found if type(found) is list else [found]
+            decoded = self._read(body)
+            records = decoded if type(decoded) is list else [decoded]
         except TimeoutError:
             return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
         except ClientDisconnect:
@@ -235,7 +235,7 @@ class HttpEndpoint:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
             self._posted[number] = _Posted(records, set_answer)
-            self._waiting += [(number, index, one) for index, one in enumerate(records)]
+            self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
         await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +251,7 @@ class HttpEndpoint:
             posted = self._posted.get(number)
             if posted is None or posted.is_taken:
                 return
-            self._waiting = deque(one for one in self._waiting if one[0] != number)
+            self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
             self._pending -= posted.left
             del self._posted[number]
 
@@ -306,7 +306,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM
         )[0]
     except OSError as error:
-        raise ConfigError(f"HttpSource: {host!r} is no host to listen at: {error}") from error
+        raise ConfigError(f"HttpSource: {host!r} is not a host to listen at: {error}") from error
     # With its protocol: asyncio sets TCP_NODELAY for it, without which an answer takes 40 ms more.
     listener = socket.socket(family, kind, protocol)
     try:
@@ -328,19 +328,12 @@ def _listen(host: str, port: int) -> socket.socket:
 class HttpSource(Spout[Any]):
     """Records of `type` that clients POST to `path` as a JSON object, or as an array of several.
 
-    A request is answered when the tuple trees of its records have ended: with 200 if all of them
-    are complete; with 500 if the topology's code fails for one of them; with 503 and Retry-After
-    after any other failure, if `pending_max` records are not processed, or while the topology is
-    inactive or drains. Nothing is replayed: the client sends its request again. A process that dies
-    closes its connections. So a record is processed at least once, if its client repeats the
-    request until the answer is 200.
-
-    Task i listens on `port` + i of its machine. With a `token`, requests need the header
-    `Authorization: Bearer TOKEN`. A body may be compressed (`Content-Encoding: gzip` or `deflate`).
-    One above `body_bytes_max`, also after it was decompressed, is refused with 413, one that is no
-    record of the type with 400, any other encoding, or content-type but application/json, with 415.
-
-    Raises ConfigError and RecordMismatch when it is declared.
+    A request is answered when the tuple trees of its records have ended: at least once, if its
+    client repeats it until the answer is 200 (docs/CONNECTORS.md has the answers). Nothing is
+    replayed. Task i listens on `port` + i; with a `token`, requests need `Authorization: Bearer
+    TOKEN`. At most `pending_max` records are not settled, and a body has at most `body_bytes_max`
+    bytes, also after it was decompressed. Raises ConfigError and RecordMismatch when it is
+    declared.
     """
 
     replay = False
@@ -378,9 +371,8 @@ class HttpSource(Spout[Any]):
         self._endpoint = endpoint
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
-        """Emit a record, if one waits."""
-        if (found := self._endpoint.take()) is not None:
-            id, record = found
+        if (taken := self._endpoint.take()) is not None:
+            id, record = taken
             out.emit(record, id)
 
     def ack(self, message_id: Any) -> None:
@@ -400,14 +392,11 @@ class HttpSource(Spout[Any]):
         self._endpoint.accept(is_open=False)
 
     def drain(self) -> None:
-        """Answer requests with 503 from now on."""
         self._drains = True
         self._endpoint.accept(is_open=False)
 
     def figures(self) -> dict[str, float]:
-        """The number of records that are not settled."""
         return {"not settled": self._endpoint.pending}
 
     def close(self) -> None:
-        """Answer what is not settled with 503, and stop listening."""
         self._endpoint.close()

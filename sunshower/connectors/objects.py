@@ -31,13 +31,13 @@ from sunshower.record_reader import json_reader, record_reader
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.secret import Secret, address, reveal, without_secrets
-from sunshower.state.files import sync_path
+from sunshower.state.sqlite import sync_path
 from sunshower.texts import clip, describe, message_of, utf8
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import PartitionedSpout
+from sunshower.trident.spouts.port import PartitionedSpout
 
 PLACE = Instance(
     (str, Secret, os.PathLike), 'a folder, such as "s3://bucket/orders"', False, is_secret=True
@@ -83,8 +83,8 @@ def json_records(name: str, data: bytes, read: Callable[[bytes], Any]) -> list[A
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
         if line.strip():
             try:
-                found = read(line)
-                records += found if type(found) is list else [found]
+                record = read(line)
+                records += record if type(record) is list else [record]
             except user_errors() as error:  # a record type may raise anything for wrong values
                 records.append(Misread(ObjectRecord(name, number, line), message_of(error)))
     return records
@@ -122,16 +122,16 @@ def _tables(data: bytes) -> tuple[Any, Any]:
         raise ValueError(f"there are two columns {double[0]!r}")
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    found = [
+    int96_columns = [
         name for name in names if any(path == name or path.startswith(f"{name}.") for path in paths)
     ]
     table = file.read()
-    if not found:
+    if not int96_columns:
         return table, table.select([])
-    int96 = parquet.ParquetFile(pa.BufferReader(data)).read(columns=found)
+    int96 = parquet.ParquetFile(pa.BufferReader(data)).read(columns=int96_columns)
     if _SPARK_KEY in (file.metadata.metadata or {}):
         int96 = _cast(int96, _as_moment)
-        for name in found:
+        for name in int96_columns:
             place = names.index(name)
             table = table.set_column(place, name, _cast(table.select([name]), _as_moment)[name])
     return table, int96
@@ -177,12 +177,14 @@ def _with_dictionaries(kind: Any) -> Callable[[Any], Any] | None:
     from pyarrow import types
 
     if types.is_map(kind):
-        key, item = (_with_dictionaries(one) or _same for one in (kind.key_type, kind.item_type))
+        key, item = (_with_dictionaries(part) or _same for part in (kind.key_type, kind.item_type))
         return lambda pairs: (
             None if pairs is None else _dictionary([(key(k), item(v)) for k, v in pairs])
         )
     if types.is_struct(kind):
-        parts = {one.name: convert for one in kind if (convert := _with_dictionaries(one.type))}
+        parts = {
+            field.name: convert for field in kind if (convert := _with_dictionaries(field.type))
+        }
         if not parts:
             return None
         return lambda record: (
@@ -234,10 +236,10 @@ def _changed(kind: Any, change: Callable[[Any], Any]) -> Any:
     if types.is_dictionary(kind):
         return _changed(kind.value_type, change)
     if types.is_struct(kind):
-        return pa.struct([one.with_type(_changed(one.type, change)) for one in kind])
+        return pa.struct([field.with_type(_changed(field.type, change)) for field in kind])
     if types.is_map(kind):
         keys, items = kind.key_field, kind.item_field
-        keys, items = (one.with_type(_changed(one.type, change)) for one in (keys, items))
+        keys, items = (part.with_type(_changed(part.type, change)) for part in (keys, items))
         return (
             kind
             if (keys.type, items.type) == (kind.key_type, kind.item_type)
@@ -388,12 +390,12 @@ class ObjectFolder:
             client, root = self._opened()
             path = f"{root}/{below}" if below else root
             selected = FileSelector(path, allow_not_found=True, recursive=True)
-            found = [
+            names = [
                 info.path[len(root) + 1 :]
                 for info in client.get_file_info(selected)
                 if info.type == FileType.File
             ]
-        return sorted(name for name in found if not _is_hidden(name))
+        return sorted(name for name in names if not _is_hidden(name))
 
     def read(self, name: str) -> bytes | None:
         """The content of an object; None if it does not exist."""
@@ -439,12 +441,12 @@ class ObjectFolder:
                 client, root = FileSystem.from_uri(reveal(self._place))
             except (ArrowInvalid, TypeError) as error:
                 raise ConfigError(
-                    f'{self} is no folder that pyarrow opens, such as "s3://bucket/orders": '
+                    f'{self} is not a folder that pyarrow opens, such as "s3://bucket/orders": '
                     f"{without_secrets(str(error))}"
                 ) from None
             self._client = client, root.rstrip("/")
-        found: tuple[Any, str] = self._client
-        return found
+        opened: tuple[Any, str] = self._client
+        return opened
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -462,7 +464,7 @@ class ObjectFolder:
 def _write_file(root: Path, path: Path, data: bytes) -> None:
     """Write a file below `root` under a hidden name, and rename it. Sync it, its folder, and all
     folders up to the lowest one that was there before. Raises OSError."""
-    there = next(one for one in (root, *root.parents) if one.exists())
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")
     draft.write_bytes(data)
@@ -470,7 +472,7 @@ def _write_file(root: Path, path: Path, data: bytes) -> None:
     draft.replace(path)
     for folder in path.parents:
         sync_path(folder)
-        if folder == there:
+        if folder == existing:
             return
 
 
@@ -492,14 +494,10 @@ class ObjectFiles:
     """What `stream.apply(ObjectFiles("s3://bucket/totals"))` writes: an object for each batch and
     task, of JSON lines or Parquet. `place` is a URL that pyarrow opens, or the path of a folder.
 
-    The name of an object is the number of the batch, and of the task. A batch that is repeated
-    replaces its objects, and removes those that it has no rows for: each row of a committed batch
-    is in one object. With the rules of an opaque state. The batches must begin with an empty
-    folder: a first attempt at a batch that finds an object of it raises StateMismatch.
-
-    The columns of Parquet are those of the annotations of the rows' record type, in each object the
-    same. `stream.apply` raises RecordMismatch for a type that has no column, or no text in JSON. A
-    value that its column cannot have fails its batch (Unserialisable).
+    A batch that is repeated replaces its objects. The batches must begin with an empty folder: else
+    a first attempt raises StateMismatch. `stream.apply` raises RecordMismatch for a type that has
+    no column, or no text in JSON; a value that its column cannot have fails its batch
+    (Unserialisable).
     """
 
     def __init__(
@@ -531,7 +529,6 @@ class _Writer(Operator):
         return []
 
     def process(self, batch: list[Any], source: int, rows: Rows, emit: Emit) -> None:
-        """Encode rows. Raises Unserialisable."""
         if rows:
             batch.append(self._writer.encode(rows))
 
@@ -540,22 +537,22 @@ class _Writer(Operator):
         folder = f"batch={attempt.txid:012}"
         name = f"{folder}/part-{self._index:04}.{self._kind}"
         if attempt.attempt or batch:
-            there = [one for one in self._folder.names(folder) if self._is_own(one)]
-            if there and not attempt.attempt:
+            written = [*filter(self._is_own, self._folder.names(folder))]
+            if written and not attempt.attempt:
                 raise StateMismatch(
-                    f"{self._folder}/{there[0]} exists, but no attempt at batch {attempt.txid} has "
-                    "written it: it is of other batches. Give an empty folder"
+                    f"{self._folder}/{written[0]} exists, but no attempt at batch {attempt.txid} "
+                    "has written it: it is of other batches. Give an empty folder"
                 )
             if batch:
                 self._folder.write(name, self._writer.joined(batch))
-            for one in there:
-                if one != name or not batch:
-                    self._folder.delete(one)
+            for object_name in written:
+                if object_name != name or not batch:
+                    self._folder.delete(object_name)
 
     def _is_own(self, name: str) -> bool:
         """Whether this task replaces an object: also those of tasks that there are no more."""
-        found = _PART.fullmatch(name)
-        return found is not None and int(found[1]) % self._tasks == self._index
+        match = _PART.fullmatch(name)
+        return match is not None and int(match[1]) % self._tasks == self._index
 
 
 # ---- object batches ------------------------------------------------------------------------------
@@ -583,20 +580,14 @@ class _Content(NamedTuple):
 
 class ObjectBatches(PartitionedSpout):
     """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`)
-    and Parquet (`.parquet`); other objects are left out. `place` is a URL that pyarrow opens, such
-    as `s3://bucket/orders`, or the path of a folder.
+    and Parquet (`.parquet`), in the order of their names, read by `shares` tasks at most. `place`
+    is a URL that pyarrow opens, such as `s3://bucket/orders`, or the path of a folder.
 
-    Objects are read whole, in the order of their names, by `shares` tasks at most. An object that
-    appears later is read if its name follows those that were read before: let names begin with a
-    date or a number. `ends`: read the objects that exist at the declaration, and then end.
-
-    Transactional: the position is in the store of the batches, and a batch that is repeated is read
-    again, or fails with IncompleteBatch if its objects were changed or removed. While the store is
-    away batches wait. An object that is no Parquet raises SourceError.
-
-    A record that cannot be read fails its batch: a line that is no JSON, a value that is not of its
-    field's type, a time with nanoseconds. `unreadable(record, reason)` makes a record of it
-    instead, or passes it over (None). Of an `ObjectRecord` it must always return the same.
+    `ends`: read the objects that exist at the declaration, and then end. `unreadable(record,
+    reason)` makes a record of an `ObjectRecord` that cannot be read, or passes it over (None), and
+    must always return the same; without it the batch fails. Transactional: a batch that is repeated
+    is read again, or fails with IncompleteBatch if its objects were changed or removed. An object
+    that is not Parquet raises SourceError.
     """
 
     @checked(place=PLACE, shares=COUNT, unreadable=_UNREADABLE)
@@ -638,9 +629,11 @@ class ObjectBatches(PartitionedSpout):
         shares = [*last]
         first = shares.index(self._served) + 1 if self._served in last else 0
         turns = [*shares[first:], *shares[:first]]
-        found = super().emit_all_new({share: last[share] for share in turns}, room)
-        self._served = next((one for one in reversed(turns) if one in room.filled), self._served)
-        return found
+        metadata = super().emit_all_new({share: last[share] for share in turns}, room)
+        self._served = next(
+            (share for share in reversed(turns) if share in room.filled), self._served
+        )
+        return metadata
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         self._check(last)
@@ -688,18 +681,20 @@ class ObjectBatches(PartitionedSpout):
 
     def _following(self, partition: str, name: str) -> str | None:
         """The name of the share's next object; None if there is none at the moment."""
-        if (found := self._after(partition, name)) is None and not self._ends:
+        if (following := self._after(partition, name)) is None and not self._ends:
             if self._clock.now() < self._list_at_s:
                 return None
             self._names = self._list()
             self._list_at_s = self._clock.now() + _LIST_S
-            found = self._after(partition, name)
-        return found
+            following = self._after(partition, name)
+        return following
 
     def _after(self, partition: str, name: str) -> str | None:
         names = self._names[bisect_right(self._names, name) :]
-        own = (one for one in names if str(_share(one, self._shares)) == partition)
-        return next(own, None)
+        of_share = (
+            following for following in names if str(_share(following, self._shares)) == partition
+        )
+        return next(of_share, None)
 
     def _list(self) -> list[str]:
         return [name for name in self._folder.names() if name.endswith((*_JSON, *_PARQUET))]

@@ -90,19 +90,11 @@ _KEY = AnyOf((replace(NAME, instead=_COLUMN), Each(NAME, "a list of such names")
 class PostgresTable(Stateless, Bolt[Any, None]):
     """Writes each record as a row of `table`, or updates the row with the same key.
 
-    `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column →
-    a field's name, or a function of the record; by default each field has a column of its name.
-    `version`: a column that grows with each change of a row. A record whose version is below that
-    of the stored row changes nothing; without it the record that arrives last is stored, even if
-    it is the replay of an older one. Keys are equal if the database says so: 7 and 7.0, one moment
-    in two zones, "b" with and without a space behind it in a char(2).
-
-    The rows of a batch of inputs are written in one transaction, with the time zone UTC, and acked
-    after its commit. If the database refuses a row (a type, a constraint, a trigger), that row
-    fails alone; so does a record with a value that its column would change, such as a number with
-    more digits, or a time with a zone for a column without one. While the database is away, or
-    refuses every row, the task waits. Values for columns of type json and jsonb are converted to
-    JSON; an Enum is its value, a tuple or set is an array.
+    `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column → a
+    field's name, or a function of the record; by default each field has a column of its name.
+    `version`: a column that grows with each change of a row; a record whose version is below that
+    of the stored row changes nothing. The rows of a batch of inputs are written in one transaction,
+    and acked after its commit; docs/CONNECTORS.md has what the database may refuse.
 
     Raises ConfigError when it is declared, StoreError and ConfigError when it starts: also if a
     column of the key may be NULL, because NULLs are not equal, and each replay would add a row.
@@ -133,7 +125,6 @@ class PostgresTable(Stateless, Bolt[Any, None]):
             self._use_columns(columns)
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be written."""
         if self._parts is None:
             self._use_columns({name: name for name in schema.fields})
         self._reader.check(schema, (self._parts or {}).values())
@@ -255,7 +246,6 @@ class PostgresTable(Stateless, Bolt[Any, None]):
                 self._collector.fail(part[0][0], refusal)
 
     def cleanup(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def _use_columns(self, columns: Mapping[str, Part]) -> None:
@@ -481,8 +471,8 @@ def _of_real(value: int | Decimal) -> int | Decimal:
 
 
 def _as_real(value: float) -> float:
-    found: float = struct.unpack("f", struct.pack("f", value))[0]
-    return found
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
 
 
 def _timestamp(value: Any, modifier: int) -> str | None:
@@ -529,7 +519,7 @@ def _micros(microseconds: int, digits: int) -> str | None:
 
 
 def _text(value: Any, _: int) -> str | None:
-    return None if isinstance(value, _WITH_TEXT) else "is no text: give its text in `columns`"
+    return None if isinstance(value, _WITH_TEXT) else "is not text: give its text in `columns`"
 
 
 def _bytes(value: Any, _: int) -> str | None:
@@ -541,7 +531,7 @@ def _name(bytes_max: int) -> Callable[[Any, int], str | None]:
     def check(value: Any, _: int) -> str | None:
         if isinstance(value, str) and len(utf8(value)) > bytes_max:
             return f"would be cut after {bytes_max} bytes: use text"
-        return None if isinstance(value, str) else _text(value, -1) or "is no text: use text"
+        return None if isinstance(value, str) else _text(value, -1) or "is not text: use text"
 
     return check
 
@@ -558,10 +548,10 @@ _OFFSET_LOST = (
     "value.astimezone(UTC).replace(tzinfo=None)"
 )
 _NO_ZONE = (
-    "has no time zone, so it is no moment: use a column without time zone, or give it one in "
+    "has no time zone, so it is not a moment: use a column without time zone, or give it one in "
     "`columns`, such as value.replace(tzinfo=UTC)"
 )
-_NOT_A_TIME = "is no time of a day: give its `.time()` or `.timetz()` in `columns`"
+_NOT_A_TIME = "is not a time of day: give its `.time()` or `.timetz()` in `columns`"
 _CHECKS: dict[int, Callable[[Any, int], str | None]] = {
     **dict.fromkeys((20, 21, 23), _integer),  # bigint, smallint, integer
     **dict.fromkeys((25, 1042, 1043), _text),  # text, char, varchar

@@ -70,7 +70,7 @@ def format_of(part: str, given: object) -> Format:
         return given
     shown = getattr(given, "__name__", repr(given))
     raise ConfigError(
-        f"{part}={shown} is no format; give one such as {part}=Text(), or Json(Sale) for records"
+        f"{part}={shown} is not a format; give one such as {part}=Text(), or Json(Sale) for records"
     )
 
 
@@ -409,19 +409,12 @@ _ID_BYTES = 5  # of Confluent's framing: a zero, and the id of the schema
 @dataclass(frozen=True)
 class Protobuf(Format):
     """Messages of a class that `protoc` has generated. With a record type, messages become records
-    by field name, as objects of JSON do; else they become dictionaries.
+    by field name, as objects of JSON do; else they become dictionaries. docs/CONNECTORS.md has the
+    value of each type.
 
-    A field without a value is None if its presence is tracked (a message, `optional`, `oneof`), and
-    its default otherwise. A Timestamp is a datetime in UTC, a Duration a timedelta; with parts of
-    microseconds, the message cannot be read. An enum is its number, a wrapper its value, a Struct a
-    dictionary. Unknown fields are ignored; a message with a value that its field cannot have, such
-    as a text for a number or an unknown number of a closed enum, cannot be read.
-
-    `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
-    The registry is not asked, because `message` has the schema; a message of another type of the
-    same file is one that cannot be read. A message of another file may be read with wrong
-    values: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
-    but a generated class.
+    `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it,
+    which is not asked. `framed={7, 12}` reads messages with these ids only. Raises ConfigError for
+    anything but a generated class.
     """
 
     message: type[Any]
@@ -440,8 +433,8 @@ class Protobuf(Format):
         if isinstance(self.framed, bool):
             return
         _IDS.check("Protobuf: framed", self.framed or None)
-        for one in self.framed:
-            _ID.check("Protobuf: an id in framed", one)
+        for id in self.framed:
+            _ID.check("Protobuf: an id in framed", id)
         object.__setattr__(self, "framed", frozenset(self.framed))
 
     def decoder(self, topic: str, part: str) -> Decode:
@@ -504,7 +497,9 @@ def _getter(field: Any, known: dict[str, _Convert]) -> _Convert:
     if kind is not None and kind.GetOptions().map_entry:
         value = kind.fields_by_name["value"].message_type
         of_value = _same if value is None else _converter(value, known)
-        return lambda message: {key: of_value(one) for key, one in get(message).items()}
+        return lambda message: {
+            key: of_value(value_of_key) for key, value_of_key in get(message).items()
+        }
     convert = None if kind is None else _converter(kind, known)
     if _is_repeated(field):
         return lambda message: [*(map(convert, get(message)) if convert else get(message))]
@@ -526,8 +521,8 @@ def _check_unknown(unknown: Any, fields: Mapping[int, str]) -> None:
     member of its closed enum."""
     for sent in unknown:
         if sent.field_number in fields:
-            value = describe(sent.data, _SHOWN_BYTES)
-            raise ValueError(f"{fields[sent.field_number]}: {value} is no value of its type")
+            field, value = fields[sent.field_number], describe(sent.data, _SHOWN_BYTES)
+            raise ValueError(f"{field}: {value} is not a valid value of its type")
 
 
 def _whole(message: Any) -> Any:
@@ -543,7 +538,7 @@ def _path(descriptor: Any) -> list[int]:
     while descriptor is not None:
         around = descriptor.containing_type
         types = around.nested_types if around else descriptor.file.message_types_by_name.values()
-        path.insert(0, [one.full_name for one in types].index(descriptor.full_name))
+        path.insert(0, [kind.full_name for kind in types].index(descriptor.full_name))
         descriptor = around
     return path
 
@@ -556,12 +551,12 @@ def _payload(data: bytes, path: list[int], ids: frozenset[int] | None) -> bytes:
     if ids is not None and schema not in ids:
         raise ValueError(f"its schema has the id {schema}; expected: {sorted(ids)}")
     count, at = _varint(data, _ID_BYTES)
-    found = [] if count else [0]
+    indexes = [] if count else [0]
     for _ in range(count):
         index, at = _varint(data, at)
-        found.append(index)
-    if found != path:
-        raise ValueError(f"it is message type {found} of its file, and {path} was expected")
+        indexes.append(index)
+    if indexes != path:
+        raise ValueError(f"it is message type {indexes} of its file, and {path} was expected")
     return data[at:]
 
 

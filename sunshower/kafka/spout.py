@@ -41,7 +41,6 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import (
     OFFSET_BITS,
@@ -53,7 +52,13 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.consuming.subscription import TopicSubscription, TopicWatch
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata, nowhere
-from sunshower.kafka.partitions.ports import Partition, RebalanceListener, RefreshedDirectory
+from sunshower.kafka.partitions.ports import (
+    Partition,
+    PartitionStatus,
+    RebalanceListener,
+    RefreshedDirectory,
+    figures,
+)
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
@@ -200,7 +205,6 @@ class KafkaSpout(LogSpout[Any]):
                 self._undo.close()
 
     def figures(self) -> dict[str, float]:
-        """The progress of its partitions (see lag.py), and the messages it could not read."""
         odd = {
             "skipped": float(self.skipped_count),
             "unreadable": float(self.unreadable),
@@ -284,17 +288,21 @@ class KafkaSpout(LogSpout[Any]):
         wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
         messages, gone = self._refetcher.find(wanted, limit)
         batch = MessageBatch.of(messages)
-        found = batch.offsets()
+        refetched = batch.offsets()
         for run in batch.runs:
-            found[run.first : run.end] |= places[run.partition].numbers[0]
+            refetched[run.first : run.end] |= places[run.partition].numbers[0]
         records, odd = self._translator.records(batch)
         if odd:
             records = [_NO_RECORD if record is None else record for record in records]
         lost = [
-            self._lost(Skipped(one, at, at + 1, why), {"offset": at}, f"{one}, offset {at} is gone")
-            for one, at, why in gone
+            self._lost(
+                Skipped(partition, at, at + 1, why),
+                {"offset": at},
+                f"{partition}, offset {at} is gone",
+            )
+            for partition, at, why in gone
         ]
-        polled = Polled(found, records, lost)
+        polled = Polled(refetched, records, lost)
         if odd:
             self._separate(polled, batch.messages)
         return polled
@@ -358,12 +366,16 @@ class KafkaSpout(LogSpout[Any]):
 
     def partitions_at_end(self) -> Mapping[int, float]:
         places = self._reader.places
-        found = self._ends.at_end(self._reader.emitted())
-        return {places[one].slot: at_s for one, at_s in found.items() if one in places}
+        at_end = self._ends.at_end(self._reader.emitted())
+        return {
+            places[partition].slot: at_s
+            for partition, at_s in at_end.items()
+            if partition in places
+        }
 
     def partition_name(self, partition: int) -> str:
-        found = self._reader.places.name(partition << OFFSET_BITS)
-        return str(partition if found is None else found[0])
+        name = self._reader.places.name(partition << OFFSET_BITS)
+        return str(partition if name is None else name[0])
 
     def partitions_of(self, numbers: I64) -> I64:
         return numbers >> OFFSET_BITS
@@ -371,16 +383,16 @@ class KafkaSpout(LogSpout[Any]):
     def message_id(self, number: int) -> Any:
         """The id (topic, partition, offset, id of the topic); without the last if the brokers give
         none."""
-        found = self._reader.places.name(number)
-        return number if found is None else found
+        name = self._reader.places.name(number)
+        return number if name is None else name
 
     def standing(self) -> dict[Partition, PartitionStatus]:
         """The progress of each partition."""
-        kept = self._reader.committer.kept
+        committed = self._reader.committer.kept
         line = np.array(self.queued(), np.int64)
         return {
             partition: PartitionStatus(
-                committed=kept[partition].offset if partition in kept else None,
+                committed=committed[partition].offset if partition in committed else None,
                 contiguous=place.progress.contiguous,
                 emitted=place.progress.emitted,
                 end=self._consumer.end(partition),
@@ -458,11 +470,11 @@ class KafkaSpout(LogSpout[Any]):
         reported, reader.skipped = reader.skipped[:limit], reader.skipped[limit:]
         return [
             self._lost(
-                one,
-                {"from": one.first, "to": one.end - 1},
-                f"offsets {one.first} to {one.end - 1} of {one.partition} are skipped",
+                skipped,
+                {"from": skipped.first, "to": skipped.end - 1},
+                f"offsets {skipped.first} to {skipped.end - 1} of {skipped.partition} are skipped",
             )
-            for _, one in reported
+            for _, skipped in reported
         ]
 
     def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:

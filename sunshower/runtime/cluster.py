@@ -18,6 +18,7 @@ from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -25,7 +26,6 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import Traces, WorkerTraces, assemble, root_number
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
-from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")

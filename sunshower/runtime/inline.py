@@ -24,6 +24,7 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import (
@@ -36,7 +37,6 @@ from sunshower.runtime.events.trace_recorder import (
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.queries import worker_of_requests
 from sunshower.runtime.tasks.letter_replays import taker_of
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of

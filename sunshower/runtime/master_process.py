@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State, why_not_kept, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
+from sunshower.runtime.control.nodes import NodeView
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
+from sunshower.runtime.control.savepoint import PackedTasks
 from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
-from sunshower.runtime.nodes import NodeView
 from sunshower.runtime.plan import ACKER, Layout, Plan
-from sunshower.runtime.savepoint import PackedTasks
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 
 _SAVE_S = 1.0  # how often the workers' positions are stored
 _LOOK_S = 0.1  # how often to call `look` during a kill or rebalance

@@ -27,8 +27,8 @@ from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.transport.routing import stable_hash
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.groupings import All, Fields
+from sunshower.topologies.operators.aggregating import GLOBAL
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-from sunshower.topologies.operators.grouping import GLOBAL
 from sunshower.topologies.operators.port import Keyed
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 from sunshower.topologies.retry import DeadLetter

@@ -19,12 +19,10 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import TopologyFailed, Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.control.failure_detector import Quarantine
-from sunshower.runtime.control.flight_recorder import CrashReport, Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.overview import Reached, apply
-from sunshower.runtime.control.task_transfer import Packer, SaveTransfer, TaskTransfer, pack_all
 from sunshower.runtime.events.event_log import EventWriter, What
+from sunshower.runtime.events.health import Quarantine, TaskError, WaitKind
 from sunshower.runtime.events.injected_faults import (
     ANY,
     WELL,
@@ -39,19 +37,21 @@ from sunshower.runtime.events.metrics import TaskStats, WorkerStats
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.flight_recorder import CrashReport, Recorder
+from sunshower.runtime.tasks.report_router import LossDetector, ReportRouter
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.source import EmitReservation, ReservationStore
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.supervision import Supervised, Supervision, WaitKind
+from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_scheduler import TaskOpening, TaskScheduler
-from sunshower.runtime.tasks.user_code import Raised, TaskError
+from sunshower.runtime.tasks.task_transfer import Packer, SaveTransfer, TaskTransfer, pack_all
+from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tracking.report_router import LossDetector, ReportRouter
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tasks.wiring import Wired, wire
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Inflows, RemoteChannel
 from sunshower.runtime.transport.packets import Answer, Packet, PacketReader
 from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink, silent_peers
-from sunshower.runtime.wiring import Wired, wire
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.graph import Component, Graph, Level, upstream
 

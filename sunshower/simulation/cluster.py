@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain, count
 from math import inf
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from sunshower.clock import VIRTUAL_DATE
 from sunshower.errors import (
@@ -22,18 +22,20 @@ from sunshower.errors import (
 )
 from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.lifecycle import NOT_STARTED, State
+from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.nodes import NodeState, NodeView
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import LatencyKind, TaskStats
+from sunshower.runtime.events.metrics import LatencyKind, TaskStats, WorkerStats
 from sunshower.runtime.events.trace_recorder import WorkerTraces
-from sunshower.runtime.nodes import NodeState, NodeView
+from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Caller, worker_of_requests
-from sunshower.runtime.savepoint import Savepoint
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.simulation.master import SimMaster
-from sunshower.simulation.network import MASTER, Network, SimEnvironment, SimProcess
+from sunshower.simulation.network import MASTER, STATE, Network, SimEnvironment, SimProcess
 from sunshower.simulation.worker import SimWorker
 from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
@@ -41,7 +43,6 @@ from sunshower.topologies.requests import Reply, RequestProgress
 
 # ---- run -----------------------------------------------------------------------------------------
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1  # how often to check the master's state, while it receives something
 _SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
@@ -62,6 +63,116 @@ _FIRST_PID = 1_000
 _BEAT_S = 1.0  # between two heartbeats
 _FRESH_S = 3.0  # the age of the last answered one, from which on nothing is wrong
 _WATCH_MAX_S = 3_600.0  # of a pause without end
+
+
+# ---- master --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+class ProcessStarter(Protocol):
+    """Starts and ends processes."""
+
+    def create(self, worker: int) -> None: ...
+    def replace(self, worker: int, *, reachable: bool) -> None: ...
+    def end(self, worker: int) -> None: ...
+    def view(self) -> NodeView: ...
+
+
+class SimMaster(SimProcess, MasterProcessBase):
+    """One life of the master. Its MasterState is in the store, as bytes."""
+
+    def __init__(
+        self, env: SimEnvironment, node: str, machines: ProcessStarter, *, active: bool
+    ) -> None:
+        SimProcess.__init__(self, env.world, env.conditions, MASTER, node)
+        self.heard = True  # whether anything arrived since the run last checked
+        self._env = env
+        self._machines = machines
+        MasterProcessBase.__init__(self, active=active)
+
+    def hello(
+        self,
+        caller: SimProcess,
+        welcomed: Callable[[Welcome | None], None],
+        crash_report: CrashReport | None,
+    ) -> None:
+        """A worker has started; answers with the Welcome."""
+        welcome = self.welcome(caller.address, crash_report)
+        self._env.network.answer(self, caller, welcomed, welcome)
+
+    def answer_beat(
+        self, caller: SimProcess, life: int, hear: Callable[[bool | None], None]
+    ) -> None:
+        """A worker sends a heartbeat."""
+        answer = self.beat(caller.address, life)
+        if answer is not None:
+            self._env.network.answer(self, caller, hear, answer)
+
+    def hear(self, stats: WorkerStats) -> None:
+        self.heard = True
+        super().hear(stats)
+
+    def change(self, change: Callable[[], T]) -> T:
+        self.heard = True
+        return super().change(change)
+
+    def state(self) -> State:
+        """The state of the topology."""
+        error = self.core.error
+        state = self.core.state(self.now())
+        if self.core.error != error:
+            self._save()
+        return state
+
+    # ---- the port of MasterProcessBase -----------------------------------------------------------
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def wall(self) -> float:
+        return self.clock.wall()
+
+    def load_state(self) -> bytes | None:
+        return self._env.store.get(STATE)
+
+    def save_state(self, state: bytes) -> None:
+        self._env.store[STATE] = state
+
+    def load_plan(self, number: int) -> Plan:
+        return self._env.plan_of(number)
+
+    def save_plan(self, number: int, plan: Plan) -> None:
+        self._env.plans[number] = plan
+
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        for number in self._env.plans.keys() - numbers:
+            del self._env.plans[number]
+
+    def remove_transfers(self) -> None:
+        self._env.transfer.clear()
+
+    def call_worker(self, worker: int, what: str, *given: Any) -> None:
+        self._env.network.call(self, worker, what, *given)
+
+    def create_worker(self, worker: int) -> None:
+        self._machines.create(worker)
+
+    def replace_worker(self, worker: int) -> None:
+        fenced = self.core.stored.fenced.get(worker, 0)
+        self._machines.replace(worker, reachable=not self._is_isolated(worker, fenced))
+
+    def end_worker(self, worker: int) -> None:
+        self._machines.end(worker)
+
+    def node_view(self) -> NodeView:
+        return self._machines.view()
+
+    def look_after(self, seconds: float) -> None:
+        self._world.after(self.clock.in_world_s(seconds), self.do, self.look)
+
+
+# ---- cluster -------------------------------------------------------------------------------------
 
 
 class Machines:

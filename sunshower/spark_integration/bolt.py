@@ -21,10 +21,9 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.spark_integration.error_report import error_text
+from sunshower.spark_integration.job import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
-from sunshower.spark_integration.steps import Spark
-from sunshower.spark_integration.submissions import Submission, Submissions
+from sunshower.spark_integration.steps import Spark, Submission, Submissions
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
@@ -52,17 +51,12 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
     """Submits batches of `rows_max` records, or of what arrived within `wait_s`, to a `spark(…)`
     step.
 
-    Inputs are acked when the job has finished and failed with its error. Until then their timeouts
-    are reset. If Spark dies, the batch is submitted again; while Spark is unavailable, the bolt
-    keeps it. Each result is anchored to all inputs of its batch, so a failed result replays all of
-    them. That is one edge per (input, result) pair; a batch with more than `edges_max` edges fails.
-    Emit few results, or let Spark write them with `spark(…).write(…)`.
-
-    The guarantee is at least once. A replayed record may be in a different batch, so writes must
-    tolerate duplicates. With several input streams, the transform gets one DataFrame per record
-    type, in declaration order. Each task has at most `batches_max` batches at Spark.
-
-    Raises ConfigError, and RecordMismatch at declaration for records that Spark cannot represent.
+    Inputs are acked when the job has finished, and failed with its error. Each result is anchored
+    to all inputs of its batch: that is one edge per (input, result) pair, and a batch with more
+    than `edges_max` edges fails. The guarantee is at least once, and a replayed record may be in a
+    different batch, so writes must tolerate duplicates. Each task has at most `batches_max` batches
+    at Spark; a batch is submitted again if Spark dies, and kept while it is unavailable. Raises
+    ConfigError, and RecordMismatch at declaration for records that Spark cannot represent.
     """
 
     tick_s = 0.05  # polls for results, also while no records arrive
@@ -98,10 +92,9 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         RecordColumns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
-        self.step.check_inputs([RecordColumns.of(one.type) for one in self._schemas])
+        self.step.check_inputs([RecordColumns.of(schema.type) for schema in self._schemas])
 
     def prepare(self, context: Context) -> None:
-        """Open a gateway to Spark; the session starts in the background."""
         self._clock = context.clock
         self._columns = [RecordColumns.of(schema.type) for schema in self._schemas]
         self._index = {schema.type: at for at, schema in enumerate(self._schemas)}
@@ -151,7 +144,6 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
             self._clock.sleep(_FULL_PAUSE_S)
 
     def figures(self) -> dict[str, float]:
-        """Inputs that wait, rows at Spark, and sums over finished batches."""
         return {
             **self._submissions.figures(),
             "waiting": len(self._waiting),
@@ -161,11 +153,9 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         }
 
     def result(self) -> list[JobReport]:
-        """The reports of the last batches, oldest first."""
         return self._submissions.reports()
 
     def cleanup(self) -> None:
-        """Cancel the unfinished jobs and close the gateway."""
         for batch in self._submitted:
             batch.submission.cancel()
         self._submissions.close()
@@ -193,7 +183,7 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
         records: list[list[Any]] = [[] for _ in self._columns]
         for tuple in tuples:
             records[self._index[type(tuple.record)]].append(tuple.record)
-        return [one.table(found) for one, found in zip(self._columns, records, strict=True)]
+        return [columns.table(rows) for columns, rows in zip(self._columns, records, strict=True)]
 
     def _check_serialisable(self, tuple: Tuple[Any]) -> bool:
         """Fail a tuple whose record Spark cannot represent."""

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from sunshower.arrow.record_columns import RecordColumns, normalise
-from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
-from sunshower.spark_integration.error_report import is_outage, write_failure
+from sunshower.errors import (
+    RangeGone,
+    ResultMismatch,
+    SparkError,
+    SparkLost,
+    SparkUnavailable,
+    TransformFailed,
+    WriteFailed,
+)
+from sunshower.outages import is_unavailable
+from sunshower.secret import without_secrets
 from sunshower.spark_integration.sessions.environment import TIMES
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
@@ -30,6 +41,106 @@ if TYPE_CHECKING:
 
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
+
+
+# ---- error report --------------------------------------------------------------------------------
+
+_OUR_FOLDER = str(Path(__file__).parent)
+_LIBRARIES = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
+_PYTHON = re.compile(
+    r"Traceback \(most recent call last\):\n.*?"
+    r"(?=\n\s*at [\w$.]+\(|\n\s*(?:JVM|Driver) stacktrace:|\Z)",
+    re.DOTALL,
+)
+_STACK = re.compile(
+    r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
+)
+# What follows a message, which may have several lines, also blank ones; its remedy is often in the
+# last one.
+_END = r"(?=\n\s*(?:at [\w$./]+\(|\.\.\. \d+ more|Driver stacktrace:)|\nCaused by: |\Z)"
+_CAUSE = re.compile(
+    r"(?:Caused by: [\w.$]+: (.*?)|\(executor [^)]*\): ([\w.$]+: .*?))"
+    rf"{_END}",
+    re.DOTALL,
+)
+# Spark's Kafka source reports this when offsets of its range have been removed.
+_GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_TRACE = "Traceback (most recent call last):\n"
+_FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
+# Errors of files, file systems and disks; not of Spark or of what it computes.
+_FILE_ERROR = re.compile(
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*?)" + _END,
+    re.DOTALL,
+)
+
+
+def error_text(error: BaseException) -> str:
+    """The text of an exception. Java exceptions fetch it from the JVM, which may have ended."""
+    try:
+        return without_secrets(str(error))
+    except Exception:
+        return "its Java is gone"
+
+
+def write_failure(error: BaseException) -> str:
+    """Why a writer could not write a file; empty if its exception has another cause."""
+    text = error_text(error)
+    if isinstance(error, SparkError) or _PYTHON.search(text):
+        return ""
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return f"{type(error).__name__}: {text}"
+    causes = _FILE_ERROR.findall(text)
+    return str(causes[-1]).strip() if causes else ""
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether waiting helps: `outages.py` classifies the error, or its text reports a full disk."""
+    return is_unavailable(error) or _FULL_DISK.search(error_text(error)) is not None
+
+
+def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
+    """Convert the `error` of the job `what` to a SparkError. `alive` says whether the JVM still
+    runs."""
+    if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
+        return error
+    if not alive:
+        return SparkLost(
+            f"Spark died while it ran {what} ({_first_line(error)}); a new one is started"
+        )
+    if is_outage(error):
+        why = _without_java(error_text(error))
+        return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
+    text = error_text(error)
+    if match := _GONE.search(text):
+        return RangeGone(
+            f"{what} was to read what Kafka has removed: {match[0].rstrip('. ')}. Retention was "
+            "faster than Spark, or the topic was created again: keep records until their batches "
+            "are committed"
+        )
+    if match := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
+        trace, _, raised = match[0].strip().rpartition("\n")
+        return TransformFailed(f"{what} failed in a function of its own: {raised}\n{trace}")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not _LIBRARIES.search(frame.filename) and not frame.filename.startswith(_OUR_FOLDER)
+    ]
+    raised = f"{type(error).__name__}: {_without_java(text)}"
+    trace = "".join([_TRACE, *traceback.format_list(frames)] if frames else []).rstrip()
+    return TransformFailed(f"{what} failed: {raised}\n{trace}".rstrip())
+
+
+def _without_java(text: str) -> str:
+    """The message of a Java error without its Java stack."""
+    if "\n\tat " not in text:
+        return text.strip()
+    causes = [cause or other for cause, other in _CAUSE.findall(text)]
+    return (causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]).strip()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = error_text(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 # ---- schema --------------------------------------------------------------------------------------
@@ -95,21 +206,12 @@ def from_bytes(packed: bytes) -> pa.Table:
 
 
 class OpenSession(Protocol):
-    """An open session."""
+    """An open session: `DriverSession` of session_host.py, which describes its methods."""
 
     spark: Any
 
-    def hand_over(self, session: Any, table: pa.Table) -> Any:
-        """Convert a normalised table to a DataFrame of `session`."""
-
-    def alive(self) -> bool:
-        """Whether the JVM runs."""
-
-    def kill(self) -> None:
-        """Kill the JVM, if this session started it, so that waiting calls raise."""
-
-    def stop(self) -> None:
-        """End the session and its JVM, or what is left of them, so that another can be opened."""
+    def hand_over(self, session: Any, table: pa.Table) -> Any: ...
+    def alive(self) -> bool: ...
 
 
 class Runner:
@@ -147,13 +249,13 @@ class Runner:
         self._check_not_over(step, batch)
         if step.state is None:
             return self._finish(step, step.transform(*frames, batch), batch)
-        made = step.transform(*frames, step.state.before(self._session, batch), batch)
-        if not (isinstance(made, tuple) and len(made) == 2):
+        returned = step.transform(*frames, step.state.before(self._session, batch), batch)
+        if not (isinstance(returned, tuple) and len(returned) == 2):
             raise ResultMismatch(
-                f"{step} has a state and returned {type(made).__name__}; it must return "
+                f"{step} has a state and returned {type(returned).__name__}; it must return "
                 "(result, state)"
             )
-        result, state = made
+        result, state = returned
         self._write(step, step.state, batch, step.state, state)
         return self._finish(step, result, batch)
 
@@ -219,13 +321,13 @@ class Runner:
         """The static tables of a step, created once per session and kept for the 16 last steps."""
         if not step.tables:
             return {}
-        kept = self._static.pop(id(step), None)
-        if kept is None:
-            kept = step, {name: self._static_frame(table) for name, table in step.tables.items()}
-        self._static[id(step)] = kept
+        cached = self._static.pop(id(step), None)
+        if cached is None:
+            cached = step, {name: self._static_frame(table) for name, table in step.tables.items()}
+        self._static[id(step)] = cached
         if len(self._static) > _STEPS_MAX:
             del self._static[next(iter(self._static))]
-        return {**kept[1]}
+        return {**cached[1]}
 
     def _static_frame(self, table: Static) -> Any:
         if isinstance(table, (str, PurePath)):
@@ -245,15 +347,15 @@ def job_metrics(context: Any, group: str) -> dict[str, Any]:
     """Job ids, spilled bytes and UI address of a finished job group. They come from Spark's status
     store, which exists without the UI too. What cannot be read is left out: it does not fail the
     batch."""
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     with suppress(Exception):
-        found["ui"] = context.uiWebUrl
-        found["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
+        metrics["ui"] = context.uiWebUrl
+        metrics["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
         spark = context._jsc.sc()
         spark.listenerBus().waitUntilEmpty(_BUS_MS)
         store = spark.statusStore()
-        found["spilled_bytes"] = sum(_spilled(store, job) for job in found["jobs"])
-    return found
+        metrics["spilled_bytes"] = sum(_spilled(store, job) for job in metrics["jobs"])
+    return metrics
 
 
 def files_written(session: Any, jobs: Collection[int]) -> int | None:
@@ -264,24 +366,26 @@ def files_written(session: Any, jobs: Collection[int]) -> int | None:
         store = session._jsparkSession.sharedState().statusStore()
         first = max(store.executionsCount() - _LOOKED_AT, 0)
         done = list(_items(store.executionsList(first, _LOOKED_AT)))
-        for one in reversed(done):
-            if any(one.jobs().contains(job) for job in jobs):
-                values = store.executionMetrics(one.executionId())
-                known = [values.get(id) for id in {*_counters(one)}]  # adaptive plans repeat them
+        for execution in reversed(done):
+            if any(execution.jobs().contains(job) for job in jobs):
+                values = store.executionMetrics(execution.executionId())
+                known = [
+                    values.get(id) for id in {*_counters(execution)}
+                ]  # adaptive plans repeat them
                 counts = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
                 return sum(counts) if counts else None
     return None
 
 
 def _counters(execution: Any) -> Iterator[int]:
-    for one in _items(execution.metrics()):
-        if one.name() == "number of written files":
-            yield one.accumulatorId()
+    for metric in _items(execution.metrics()):
+        if metric.name() == "number of written files":
+            yield metric.accumulatorId()
 
 
 def _spilled(store: Any, job: int) -> int:
     stages = list(_items(store.job(job).stageIds()))
-    return sum(int(store.lastStageAttempt(one).diskBytesSpilled()) for one in stages)
+    return sum(int(store.lastStageAttempt(stage).diskBytesSpilled()) for stage in stages)
 
 
 def _items(sequence: Any) -> Iterator[Any]:

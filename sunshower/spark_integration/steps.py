@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path, PurePath
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,14 @@ import pyarrow as pa
 from sunshower.arguments import FUNCTION, SECONDS, Instance, checked
 from sunshower.arrow.record_columns import RecordColumns, normalise
 from sunshower.clock import Clock
-from sunshower.errors import SparkError, SunshowerError, TopologyError, Unavailable, Unserialisable
+from sunshower.errors import (
+    SparkError,
+    SparkLost,
+    SunshowerError,
+    TopologyError,
+    Unavailable,
+    Unserialisable,
+)
 from sunshower.records import Schema
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
@@ -29,18 +38,17 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
     Static,
     StepState,
+    Ticket,
     Transform,
     Writer,
 )
-from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.lake_table import LakeTable
-from sunshower.spark_integration.tables.table_folder import TableFolder
-from sunshower.spark_integration.tables.tables import Table, tables_in
+from sunshower.spark_integration.tables.tables import Table, TableFolder, tables_in
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.stages.plan import Publishing
-from sunshower.trident.states.marks import LastWrite
+from sunshower.trident.states.stored_map import LastWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,18 +59,163 @@ _OPTION = Instance((str, int, float), "a text, a number, True or False")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
 
-# ---- query ---------------------------------------------------------------------------------------
-
 INPUT = "batch"  # the view of a single input
 
-
-# ---- operator ------------------------------------------------------------------------------------
 
 # ---- publisher -----------------------------------------------------------------------------------
 
 _LOG = logging.getLogger("sunshower.spark")
 _DRAIN_S, _LOOK_S = 25.0, 0.05  # at the end; workers have 29 s to close their tasks
 _BEHIND_MAX = 1  # committed batches that are not published; others wait
+
+
+# ---- submissions ---------------------------------------------------------------------------------
+
+_LOST_MAX = 3  # how often a batch is submitted again because Spark died
+_REPORTS_MAX = 100
+_OPEN_SHOWN_MAX = 20  # batches in the figures; more wait rarely
+
+
+class Submissions:
+    """A task's gateway to Spark, and sums over its finished batches. The session starts in the
+    background."""
+
+    def __init__(self, step: SparkStep, place: SparkPlace, context: Context) -> None:
+        self._step = step
+        self._topology, self._task = context.topology, f"{context.component}-{context.index}"
+        self._reports: deque[JobReport] = deque(maxlen=_REPORTS_MAX)
+        self._sums = dict.fromkeys(("batches", "rows in", "rows out", "bytes in", "spilled"), 0.0)
+        self._job_s = 0.0
+        self._clock = context.clock
+        self._open: dict[Submission, float] = {}  # unfinished ones → when they were added
+        self._failed = self._lost = 0
+        self._gateway = place.open()
+        self._gateway.start()
+
+    def add(self, tables: Sequence[pa.Table], batch: BatchInfo) -> Submission:
+        """A batch with one table for each input; its first `poll` submits it."""
+        batch = replace(batch, topology=self._topology, task=self._task)
+        submission = Submission(self, tables, batch)
+        self._open[submission] = self._clock.now()
+        return submission
+
+    def submit(self, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        """Submit a batch once. Raises what the gateway raises."""
+        return self._gateway.submit(self._step, tables, batch)
+
+    def ended(self, submission: Submission, *, failed: bool = False) -> None:
+        """The batch is no longer open: it is finished, cancelled or has failed."""
+        self._open.pop(submission, None)
+        self._failed += failed
+
+    def lost(self) -> None:
+        """Spark has died during a batch."""
+        self._lost += 1
+
+    def finished(self, report: JobReport | None) -> None:
+        """Add the report of a finished batch; None if there is none."""
+        if report is None:
+            return
+        self._reports.append(report)
+        self._job_s += report.job_s
+        amounts = (1, report.rows_in, report.rows_out, report.bytes_in, report.spilled_bytes)
+        for name, amount in zip(self._sums, amounts, strict=True):
+            self._sums[name] += amount
+
+    def figures(self) -> dict[str, float]:
+        """Sums over all batches that have ended, the seconds of the last one, and of each open
+        batch ID `spark batch ID/phase` (0: waits to be submitted, 1: at Spark, 2: publishes),
+        `/attempt`, `/rows` and `/age seconds`."""
+        figures = {f"spark {name}": amount for name, amount in self._sums.items()}
+        figures |= {"spark failed": self._failed, "spark lost": self._lost}
+        now = self._clock.now()
+        for submission, since_s in islice(self._open.items(), _OPEN_SHOWN_MAX):
+            batch = submission.batch
+            name = f"spark batch {batch.id}"
+            figures[f"{name}/phase"] = submission.phase
+            figures[f"{name}/attempt"] = max(batch.attempt, 1) + batch.run
+            figures[f"{name}/rows"] = batch.rows
+            figures[f"{name}/age seconds"] = now - since_s
+        if self._reports:
+            last = self._reports[-1]
+            figures["spark wait seconds"] = last.wait_s
+            figures["spark hand-over seconds"] = last.hand_over_s
+            figures["spark job seconds"] = last.job_s
+            figures["spark mean job seconds"] = self._job_s / self._sums["batches"]
+        return figures
+
+    def reports(self) -> list[JobReport]:
+        """The reports of the last batches, oldest first."""
+        return list(self._reports)
+
+    def close(self) -> None:
+        self._gateway.close()
+
+
+class Submission:
+    """One batch, until Spark has finished it.
+
+    new ──poll──▶ at Spark ──poll──▶ finished: `result`
+                    ├─ SparkLost ──▶ submitted again, up to three times
+                    └─ Unavailable ▶ raised; the next poll submits it again
+    """
+
+    def __init__(self, owner: Submissions, tables: Sequence[pa.Table], batch: BatchInfo) -> None:
+        self.batch = batch
+        self.result: pa.Table | None = None
+        self._owner, self._tables = owner, tables
+        self._ticket: Ticket | None = None
+
+    @property
+    def phase(self) -> int:
+        """0: waits to be submitted, 1: at Spark, 2: publishes at Spark."""
+        if self._ticket is None:
+            return 0
+        return 1 if self.batch.publish is None else 2
+
+    def poll(self) -> bool:
+        """Submit the batch, or return whether it is finished. Raises SparkError if it has failed,
+        Unavailable during an outage, and what else the gateway raises."""
+        try:
+            return self._advance()
+        except Unavailable:
+            raise
+        except SparkError:
+            self._owner.ended(self, failed=True)
+            raise
+
+    def _advance(self) -> bool:
+        if self._ticket is None:
+            self._ticket = self._owner.submit(self._tables, self.batch)
+            return False
+        if not self._ticket.done():
+            return False
+        try:
+            self.result = self._ticket.result()
+        except Unavailable:
+            self._ticket = None
+            raise
+        except SparkLost:
+            self._owner.lost()
+            if self.batch.run == _LOST_MAX:
+                raise
+            self._ticket.cancel()  # on a cluster the job may still run
+            self._ticket = None
+            self.batch = replace(self.batch, run=self.batch.run + 1)
+            return self._advance()
+        self._owner.ended(self)
+        if self.batch.publish is None:
+            self._owner.finished(self._ticket.report())
+        return True
+
+    def cancel(self) -> None:
+        """Cancel the job, if it is not finished."""
+        self._owner.ended(self)
+        if self._ticket is not None and not self._ticket.done():
+            self._ticket.cancel()
+
+
+# ---- steps ---------------------------------------------------------------------------------------
 
 
 class Publisher:
@@ -145,7 +298,7 @@ class SparkOperator(Publishing):
         self._step, self._place, self._columns = step, place, inputs
         self._out = None if step.out is None else RecordColumns.of(step.out)
         tables = tables_in(step)
-        self._tables = [one for one in tables if isinstance(one, Table)]
+        self._tables = [writer for writer in tables if isinstance(writer, Table)]
         self._by_spark = len(self._tables) < len(tables)
         self.publishes = bool(tables) or step.state is not None
         self.commits = len(tables) < len(step.writers) or step.state is not None
@@ -186,7 +339,6 @@ class SparkOperator(Publishing):
         return BatchRows([[] for _ in self._columns])
 
     def process(self, batch: BatchRows, source: int, rows: Rows, emit: Emit) -> None:
-        """Keep rows, as records."""
         batch.records[source] += self._columns[source].schema.records(rows)
 
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
@@ -203,8 +355,8 @@ class SparkOperator(Publishing):
             rows = sum(map(len, batch.records))
             info = BatchInfo(str(attempt.txid), rows, attempt=attempt.attempt, txid=attempt.txid)
             if self._state is not None:
-                found = self._state.version_before(attempt.txid)
-                info = replace(info, state=None if found is None else str(found))
+                version = self._state.version_before(attempt.txid)
+                info = replace(info, state=None if version is None else str(version))
             batch.submission = self._submissions.add(tables, info)
         return batch.submission.poll()
 
@@ -217,16 +369,13 @@ class SparkOperator(Publishing):
             emit(self._out.records(batch.submission.result))
 
     def give_up(self, batch: BatchRows) -> None:
-        """Cancel the job of an attempt that has failed."""
         if batch.submission is not None:
             batch.submission.cancel()
 
     def figures(self) -> dict[str, float]:
-        """Sums over the finished batches of this task."""
         return self._submissions.figures()
 
     def result(self) -> list[JobReport]:
-        """The reports of the last batches, oldest first."""
         return self._submissions.reports()
 
     def succeeded(self, txid: int) -> None:
@@ -240,7 +389,6 @@ class SparkOperator(Publishing):
             self._publish_error = error
 
     def cleanup(self) -> None:
-        """Publish the last batch, and close the gateway."""
         try:
             if self.counted is not None and self.publishes:
                 with suppress(Unavailable):  # the next start publishes the last batch
@@ -281,11 +429,14 @@ def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
     """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
     case)."""
     used: dict[str, str] = {}
-    for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
+    for kind, name in (
+        *(("input", name) for name in inputs),
+        *(("table", name) for name in tables),
+    ):
         if not (name.isidentifier() and name.isascii()):
             raise TopologyError(
-                f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
-                "take letters, digits and _"
+                f"spark_sql: the {kind} {name!r} is to be a view, and that is not a valid name for "
+                "one: take letters, digits and _"
             )
         if other := used.get(name.casefold()):
             raise TopologyError(
@@ -340,10 +491,10 @@ class Spark:
         """Implements `stream.apply(spark(…))`: one job per batch, in one task. The streams of
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
-        operator = self.operator([one.schema for one in (stream, *others)])
+        operator = self.operator([source.schema for source in (stream, *others)])
         stage = stream.stage
-        for one in tables_in(self.step):
-            stage.group.program.keep_folder(one.place, stage.where(f"spark({self.step})"))
+        for writer in tables_in(self.step):
+            stage.group.program.keep_folder(writer.place, stage.where(f"spark({self.step})"))
         if (state := self.step.state) is not None:
             stage.group.program.keep_folder(str(state.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
@@ -393,7 +544,7 @@ class Spark:
 
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     """View names of a query's inputs: their record types, or `batch` for a single one."""
-    return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
+    return tuple(columns.kind.path for columns in inputs) if len(inputs) > 1 else (INPUT,)
 
 
 @checked(TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, state=None)
@@ -420,7 +571,7 @@ def spark(
     """
     if state is not None and not callable(getattr(state, "before", None)):
         raise TopologyError(f"spark(…, state={state!r}): give spark_state(folder, Record)")
-    static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
+    static = {name: _static_table(table, name) for name, table in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads, state=state)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
@@ -433,9 +584,9 @@ def spark_sql(query: str, **more: Any) -> Spark:
     named after their record types. It has no state. Raises like `spark`."""
     if more.get("state") is not None:
         raise TopologyError("spark_sql: a query has no state; take spark(…, state=…)")
-    found = spark(SqlQuery(query), **more)
-    check_views((INPUT,), [*found.step.tables])
-    return found
+    step = spark(SqlQuery(query), **more)
+    check_views((INPUT,), [*step.step.tables])
+    return step
 
 
 def _static_table(table: Static, name: str) -> Static:
@@ -457,8 +608,8 @@ def _static_table(table: Static, name: str) -> Static:
 
 def _absolute(path: str | PurePath) -> str:
     """The absolute path: workers and the JVM have other working directories."""
-    found = str(path)
-    return found if _SCHEME.match(found) else str(Path(found).absolute())
+    text = str(path)
+    return text if _SCHEME.match(text) else str(Path(text).absolute())
 
 
 @checked(TopologyError)

@@ -1,1 +1,7 @@
-"""Storage that outlives processes: the ports for trees and states, with their adapters."""
+"""Storage that outlives a process: trees of versioned nodes, and states of values by key.
+
+Read `tree` (the port of trees, and a tree in memory), then `sqlite_tree` and `zookeeper_tree`: they
+store the progress of batches and of groups. Then `backing` (the port of states), `sqlite`,
+`redis_backing`, `postgres_backing` and again `zookeeper_tree`. `results` writes results and offsets
+in one transaction. `zookeeper_client` has the settings of a connection.
+"""

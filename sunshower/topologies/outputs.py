@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, TypeAlias, TypedDict, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, get_origin
 
 from sunshower.arguments import CLASS, NAME, AnyOf, Each, Instance
 from sunshower.config import Resources
@@ -16,6 +16,16 @@ from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.signatures import Signature, fits, name_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # The record type that fields= gives: without one, or with names alone, plain tuples.
+    Row = TypeVar("Row", default=tuple[Any, ...])
+else:
+    from typing import TypeVar
+
+    Row = TypeVar("Row")
 
 Columns: TypeAlias = type[Any] | Sequence[str]  # a record type, or the field names of plain tuples
 

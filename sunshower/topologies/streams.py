@@ -40,7 +40,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     joined_streams,
     keyed_table,
 )
-from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
@@ -49,12 +49,17 @@ from sunshower.topologies.operators.keyed.process_settings import (
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
-from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
-from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
+from sunshower.topologies.operators.stages import (
+    Declarations,
+    StageDraft,
+    StageRows,
+    TotalsSettings,
+    totals_of,
+)
 from sunshower.topologies.operators.updates import Lineage, TagUpdates, update_schema
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.topologies.outputs import Columns, Declared
+from sunshower.topologies.outputs import Columns, Declared, Row
 from sunshower.topologies.signatures import BoltCode, Many, name_of
 
 # ---- stream handle -------------------------------------------------------------------------------
@@ -208,23 +213,12 @@ class RecordAggregations(Generic[R_co]):
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         raise NotImplementedError
 
-    @overload
-    def aggregate(
-        self, *aggregators: AnyAggregator, fields: type[Out], **settings: Unpack[TotalsSettings]
-    ) -> Stream[Out]: ...
-    @overload
     def aggregate(
         self,
         *aggregators: AnyAggregator,
-        fields: Sequence[str] | None = None,
+        fields: type[Row] | Sequence[str] | None = None,
         **settings: Unpack[TotalsSettings],
-    ) -> Stream[tuple[Any, ...]]: ...
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: Columns | None = None,
-        **settings: Unpack[TotalsSettings],
-    ) -> Stream[Any]:
+    ) -> Stream[Row]:
         """The totals of each group, or of all records together: for each batch that a task
         processes, one record (fields of the group, aggregated values) of each group that changed.
 
@@ -238,29 +232,13 @@ class RecordAggregations(Generic[R_co]):
         rows = totals_of(stream, by, aggregators, fields, settings)
         return Stream.of_rows(stream.topology, rows, "totals")
 
-    @overload
     def window(
         self,
         window: AnyWindow,
         *aggregators: AnyAggregator,
-        fields: type[Out],
+        fields: type[Row] | Sequence[str] | None = None,
         **settings: Unpack[TotalsSettings],
-    ) -> WindowRows[Out]: ...
-    @overload
-    def window(
-        self,
-        window: AnyWindow,
-        *aggregators: AnyAggregator,
-        fields: Sequence[str] | None = None,
-        **settings: Unpack[TotalsSettings],
-    ) -> WindowRows[tuple[Any, ...]]: ...
-    def window(
-        self,
-        window: AnyWindow,
-        *aggregators: AnyAggregator,
-        fields: Columns | None = None,
-        **settings: Unpack[TotalsSettings],
-    ) -> WindowRows[Any]:
+    ) -> WindowRows[Row]:
         """A record of each group and each window that has ended: (fields of the group, window,
         aggregated values). `window` is the end of a time window or session, or the number of a
         count window, from 0.
@@ -379,18 +357,9 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         other: Stream[Any],
         on: str | Sequence[str],
         *,
-        fields: type[Out],
+        fields: type[Row] | Sequence[str] | None = None,
         **settings: Unpack[JoinSettings],
-    ) -> WindowRows[Out]: ...
-    @overload
-    def join(
-        self,
-        other: Stream[Any],
-        on: str | Sequence[str],
-        *,
-        fields: Sequence[str] | None = None,
-        **settings: Unpack[JoinSettings],
-    ) -> WindowRows[tuple[Any, ...]]: ...
+    ) -> WindowRows[Row]: ...
     @overload
     def join(
         self,
@@ -398,17 +367,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         on: str | Sequence[str] | None = None,
         *,
         how: Literal["inner", "left"] = "inner",
-        fields: type[Out],
-    ) -> Stream[Out]: ...
-    @overload
-    def join(
-        self,
-        other: KeyedTable,
-        on: str | Sequence[str] | None = None,
-        *,
-        how: Literal["inner", "left"] = "inner",
-        fields: Sequence[str] | None = None,
-    ) -> Stream[tuple[Any, ...]]: ...
+        fields: type[Row] | Sequence[str] | None = None,
+    ) -> Stream[Row]: ...
     def join(
         self,
         other: Stream[Any] | KeyedTable,

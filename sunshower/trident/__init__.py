@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from sunshower.trident.spouts.bounds import Bounds
     from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
     from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-    from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-    from sunshower.trident.spouts.port import BatchSpout, SpoutKind, TridentSpout
+    from sunshower.trident.spouts.port import (
+        BatchSpout,
+        OpaquePartitionedSpout,
+        PartitionedSpout,
+        SpoutKind,
+        TridentSpout,
+    )
     from sunshower.trident.spouts.text import TextFileBatches
     from sunshower.trident.stages.plan import Skip
     from sunshower.trident.states.factories import (
@@ -105,8 +110,8 @@ if not TYPE_CHECKING:
             "spouts.bounds": "Bounds",
             "spouts.fixed": "FeederBatchSpout FixedBatchSpout",
             "spouts.ordinary_spouts": "PlainSpout PolledSpout",
-            "spouts.partitioned": "OpaquePartitionedSpout PartitionedSpout",
-            "spouts.port": "BatchSpout SpoutKind TridentSpout",
+            "spouts.port": "BatchSpout OpaquePartitionedSpout PartitionedSpout SpoutKind "
+            "TridentSpout",
             "spouts.text": "TextFileBatches",
             "stages.plan": "Skip",
             "states.factories": "MemoryState PostgresState RedisState SqliteState StaticState "

@@ -15,9 +15,9 @@ from sunshower import Counter, Topology
 from sunshower.actors import event_log_files, flight_recorder
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
-from sunshower.runtime.control import flight_recorder as layout
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.plan import Plan, make_plan
+from sunshower.runtime.tasks import flight_recorder as layout
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots, seeded
 from sunshower.runtime.worker import Worker
 from tests.leftovers import check_program

@@ -19,8 +19,8 @@ from ray.experimental import internal_kv
 from sunshower import versions
 from sunshower.actors import run as run_module
 from sunshower.actors.cluster import RayCluster, claimed
-from sunshower.actors.master import MasterActor
 from sunshower.actors.names import CALL_S, NAMESPACE, master_name
+from sunshower.actors.run import MasterActor
 from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch

@@ -17,9 +17,9 @@ from sunshower.actors import worker
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.actors.worker import Slow, SlowCalls
-from sunshower.runtime.control.flight_recorder import FlightRecorder, Running
 from sunshower.runtime.events.metrics import StuckCall
 from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tasks.flight_recorder import FlightRecorder, Running
 from sunshower.runtime.tracking.ids import NO_IDS
 from tests.guarantee.deaths import until
 

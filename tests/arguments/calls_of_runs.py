@@ -6,9 +6,19 @@ from typing import Any
 
 from sunshower import run_inline
 from sunshower.experiments import expire
-from sunshower.runtime.plan import Layout
 from sunshower.testing import Feeder, run, simulate
-from tests.arguments.helpers import Calls, Store, asked, first, keyed, simulated, small
+from tests.arguments.helpers import (
+    Calls,
+    Store,
+    asked,
+    first,
+    functions,
+    keyed,
+    like,
+    simulated,
+    small,
+    valid,
+)
 from tests.topologies.examples import Word
 
 
@@ -21,18 +31,13 @@ def started(**named: Any) -> None:
     simulate(**named).close()
 
 
-SMALL = {"topology": small(), "replaced": None, "seed": 0}
-
 RUNS: Calls = {
-    "run_inline": (
-        run_inline,
-        {"graph": small().graph(), "seed": 0, "clock": None, "steps_max": 500, "requests": None},
-    ),
-    "testing.run": (run, {**SMALL, "requests": None, "steps_max": 500}),
-    "testing.simulate": (started, {**SMALL, "layout": Layout.ISOLATE}),
+    **functions(run_inline, graph=small().graph(), steps_max=500),
+    "testing.run": valid(run, topology=small(), steps_max=500),
+    "testing.simulate": valid(like(simulate, started), topology=small()),
     "replaced spout": (lambda source: run(small(), {"lines": source}), {"source": [Word("a")]}),
     "replaced bolt": (lambda bolt: run(small(), {"store": bolt}), {"bolt": Store()}),
-    "Feeder": (Feeder, {"type": Word, "fields": None}),
+    **functions(Feeder, type=Word),
     "simulated.crash": (simulated(small, "crash"), {"component": "store", "after": 1}),
     "simulated.inject": (first(simulated(small, "inject"), "fault"), {"fault": expire()}),
     "simulated.advance": (simulated(small, "advance"), {"seconds": 0.1}),

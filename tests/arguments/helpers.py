@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -113,14 +114,65 @@ def keyed() -> Any:
     return stream.topology
 
 
-def on(make: Callable[[], Any], word: str, *given: Any) -> Call:
-    """The method `word` of the object that `make` returns; `given` are its first arguments."""
-    return lambda *more, **named: getattr(make(), word)(*given, *more, **named)
+def on(make: Callable[[], Any], word: str) -> Call:
+    """The method `word` of the object that `make` returns."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(make(), word)(*given, **named)
+
+    return like(getattr(make(), word), call)
+
+
+def used(function: Call, use: Callable[[Any], Any]) -> Call:
+    """A function whose result is used, because only then its arguments are checked."""
+    return like(function, lambda **named: use(function(**named)))
 
 
 def first(function: Call, name: str) -> Call:
     """A function whose first argument is positional: in the table it is called `name`."""
-    return lambda **named: function(named.pop(name), **named)
+
+    def call(**named: Any) -> Any:
+        return function(named.pop(name), **named)
+
+    like(function, call)
+    others = _arguments(call)
+    if name not in {one.name for one in others}:
+        others.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
+    call.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return call
+
+
+def like(function: Call, call: Call) -> Call:
+    """`call`, with the signature of `function`."""
+    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return call
+
+
+def valid(function: Call, /, **given: Any) -> tuple[Call, dict[str, Any]]:
+    """A function and its valid arguments: those given, the defaults, and else one for the name."""
+    arguments = dict(given)
+    for argument in _arguments(function):
+        if argument.default is not argument.empty:
+            arguments.setdefault(argument.name, argument.default)
+        elif argument.name not in given:
+            arguments[argument.name] = VALUES[argument.name]
+    return function, arguments
+
+
+def _arguments(function: Call) -> list[inspect.Parameter]:
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    parameters = inspect.signature(function).parameters.values()
+    return [one for one in parameters if one.kind not in variable and one.name not in INTERNAL]
+
+
+def functions(*listed: Call, **given: Any) -> Calls:
+    """A row for each function or class, under its name."""
+    return {function.__qualname__: valid(function, **given) for function in listed}
+
+
+def methods(kind: str, make: Callable[[], Any], /, **given: dict[str, Any]) -> Calls:
+    """A row for each method of the object that `make` returns."""
+    return {f"{kind}.{word}": valid(on(make, word), **named) for word, named in given.items()}
 
 
 def simulated(make: Callable[[], Any], word: str, *, of_run: bool = False) -> Call:
@@ -134,3 +186,38 @@ def simulated(make: Callable[[], Any], word: str, *, of_run: bool = False) -> Ca
 
 
 def nothing(*arguments: Any, **named: Any) -> None: ...
+
+
+# A valid value for each argument without a default.
+VALUES: dict[str, Any] = {
+    "aggregator": sunshower.count(),
+    "authority": "x.pem",
+    "component": "x",
+    "dsn": "postgresql://h/d",
+    "field": "word",
+    "file": "x.db",
+    "folder": "x",
+    "for_s": 1.0,
+    "function": one,
+    "group": "x",
+    "grouping": FirstTask(),
+    "hosts": "zk:2181",
+    "id": "x",
+    "key": "word",
+    "name": "n",
+    "path": "x.jsonl",
+    "place": "x.db",
+    "predicate": keep,
+    "root": "/r",
+    "rows": [Word("a")],
+    "seconds": 1.0,
+    "settings": {"bootstrap.servers": "b:1", "group.id": "g"},
+    "size": 1,
+    "table": "t",
+    "topic": "t",
+    "total": 5,
+    "type": Word,
+    "url": "http://h/x",
+    "within": 5,
+}
+INTERNAL = {"clock", "is_fault", "shelf"}  # not an argument for users

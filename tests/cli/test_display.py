@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from sunshower.cli.display import Display, Rates, RunResult, duration, sentence, summary
+from sunshower.runtime.events.health import Health, Standing, TaskError
 from sunshower.runtime.events.metrics import (
     Counts,
     Latencies,
@@ -17,8 +18,6 @@ from sunshower.runtime.events.metrics import (
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.tasks.supervision import Health, Standing
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology

@@ -33,10 +33,9 @@ from sunshower.cli.session import TopologySession
 from sunshower.cli.statistics import status_fields
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.health import WELL, Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.tasks.supervision import WELL, Health, Standing, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.retry import Retry
 from sunshower.topologies.sources import Counter, Number

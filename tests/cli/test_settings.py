@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 import typer
 
-from sunshower.cli.local.setting_sources import parse
+from sunshower.cli.run import parse_settings
 from tests.cli.conftest import PrintedBy, Write
 
 
 def test_settings_have_the_types_of_config() -> None:
-    assert parse(["spout_pending=1000", "message_timeout_s=2.5", "ackers=none"]) == {
+    assert parse_settings(["spout_pending=1000", "message_timeout_s=2.5", "ackers=none"]) == {
         "spout_pending": 1000,
         "message_timeout_s": 2.5,
         "ackers": None,
     }
-    assert parse(["spout_pending=auto", "message_timeout_max_s=60", "check_mutation=true"]) == {
+    assert parse_settings(
+        ["spout_pending=auto", "message_timeout_max_s=60", "check_mutation=true"]
+    ) == {
         "spout_pending": "auto",
         "message_timeout_max_s": 60.0,
         "check_mutation": True,
@@ -25,7 +27,7 @@ def test_settings_have_the_types_of_config() -> None:
 
 
 def test_of_two_settings_of_one_name_the_last_counts() -> None:
-    assert parse(["workers=1", "workers=3"]) == {"workers": 3}
+    assert parse_settings(["workers=1", "workers=3"]) == {"workers": 3}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_of_two_settings_of_one_name_the_last_counts() -> None:
 )
 def test_a_wrong_setting_is_an_error_of_usage(setting: str, error_text: str) -> None:
     with pytest.raises(typer.BadParameter, match=error_text.replace("(", r"\(")):
-        parse([setting])
+        parse_settings([setting])
 
 
 # ---- sunshower.toml and the environment ----------------------------------------------------------

@@ -17,7 +17,7 @@ from sunshower.clock import ManualClock
 from sunshower.connectors import HttpSink, http_sink
 from sunshower.dev.servers import Ports
 from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable, UnknownField
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.events.health import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
 from tests.connectors.http_server import Answer, HttpServer, Request, http_server

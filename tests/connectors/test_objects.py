@@ -258,7 +258,7 @@ def test_an_array_of_objects_in_a_line_is_several_records(tmp_path: Path) -> Non
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="format"):
         ObjectFiles(tmp_path, format="csv")
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         ObjectBatches("ftp://host/x", type=Order, ends=True)
     with pytest.raises(SourceError, match=r"has no \.jsonl"):
         ObjectBatches(tmp_path, type=Order, ends=True)

@@ -21,7 +21,7 @@ from sunshower import Records, Retry, Topology
 from sunshower.connectors import PostgresTable
 from sunshower.errors import ConfigError, RecordMismatch, StoreError, StoreUnreachable, UnknownField
 from sunshower.records import Schema
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.events.health import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
 from tests.connectors.postgres_server import (

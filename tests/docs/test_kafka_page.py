@@ -34,8 +34,8 @@ def commands() -> list[list[str]]:
 def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
     """Run `sunshower run …` in its own process; interrupt it when its group has no lag."""
     from sunshower.errors import KafkaError
-    from sunshower.kafka.consuming.lag import total
     from sunshower.kafka.partitions.broker_offsets import lags
+    from sunshower.kafka.partitions.ports import total
 
     command = [sys.executable, "-m", "sunshower", *arguments]
     output = subprocess.STDOUT

@@ -16,7 +16,7 @@ import yaml
 from sunshower.cli.metrics import FAMILIES, PREFIX, Kind
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.events.health import WaitKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/METRICS.md").read_text(encoding="utf-8")

@@ -14,10 +14,9 @@ import requests
 
 from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.components import Bolt, Context, Spout
 from sunshower.topologies.sources import Line, Records

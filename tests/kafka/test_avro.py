@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import struct
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -18,6 +15,7 @@ from confluent_kafka.serialization import SerializationError
 from sunshower.errors import ConfigError, KafkaUnreachable
 from sunshower.kafka.consuming.decoding import MessageBatch, Translator, Undecodable
 from sunshower.kafka.formats import Avro, Bytes
+from tests.kafka.schema_registry import RegistryHandler, served
 
 SCHEMA = {
     "type": "record",
@@ -39,41 +37,26 @@ class Reply(NamedTuple):
     location: str = ""
 
 
-class Registry(BaseHTTPRequestHandler):
-    """Answers GET /schemas/ids/7, as the registry's REST interface does, or as `reply` says."""
+class Registry(RegistryHandler):
+    """A registry of one schema, or one that replies as `reply` says."""
 
     reply: Reply | None = None
 
-    def do_GET(self) -> None:
-        if self.reply is not None:
-            self.send_response(self.reply.status)
-            self.send_header("Content-Type", self.reply.content_type)
-            self.send_header("Content-Length", str(len(self.reply.body)))
-            if self.reply.location:
-                self.send_header("Location", self.reply.location)
-            self.end_headers()
-            self.wfile.write(self.reply.body)
-            return
-        found = self.path.partition("?")[0] == f"/schemas/ids/{SCHEMA_ID}"
-        body = {"schema": json.dumps(SCHEMA)} if found else {"error_code": 40403, "message": "gone"}
-        answer = json.dumps(body).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+    def schema_of(self, id: str) -> Any | None:
+        return SCHEMA if int(id) == SCHEMA_ID else None
 
-    def log_message(self, *_: Any) -> None: ...
+    def respond(self) -> None:
+        if self.reply is None:
+            super().respond()
+        else:
+            reply = self.reply
+            self.answer(reply.status, reply.content_type, reply.body, reply.location)
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served(Registry) as url:
+        yield url
 
 
 def framed(sale: Sale, schema: int = SCHEMA_ID) -> bytes:

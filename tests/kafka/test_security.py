@@ -25,8 +25,8 @@ from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.topologies.components import Context
 from tests.kafka.stage import running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all

@@ -123,6 +123,12 @@ def fill(bootstrap: str, topic: str, values: Sequence[bytes | None], partition: 
     assert not errors
 
 
+def remove_before(bootstrap: str, topic: str, before: int) -> None:
+    """Remove all messages of partition 0 before this offset, as retention does."""
+    place, client = TopicPartition(topic, 0, before), admin(bootstrap)
+    client.delete_records([place])[place].result(60)
+
+
 def read_all(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
     """All messages up to the present end of a topic, except those of aborted transactions.
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sunshower.records import Schema
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.topologies.graph import StreamSpec
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from sunshower import Context, Failure, Spout, Topology
+from sunshower.runtime.events.health import Health
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Health
 from tests.runtime.network import Network
+from tests.runtime.rig import Number
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
 DOUBT_S = 600.0  # how long a task that had succeeded may pause
-
-
-class Number(NamedTuple):
-    n: int
 
 
 class Numbers(Spout[Number]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,10 @@ from sunshower import (
     Topology,
     Tuple,
 )
+from tests.runtime.rig import Number, sink
 
 COUNT = 12
 BAD = 5
-
-
-class Number(NamedTuple):
-    n: int
 
 
 class Rows(Spout[Number]):
@@ -95,9 +92,6 @@ class Table(FailsOnce, BatchBolt[Number, Number]):
         self.look(table["n"].to_pylist())
         parents = np.repeat(np.arange(len(table)), 2)
         return Derived(table.take(parents), parents)
-
-
-def sink(record: Any) -> None: ...
 
 
 def chain(spout: Any, bolt: Any, **settings: Any) -> Topology:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
-from sunshower.runtime.control.flight_recorder import FlightRecorder, read
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.flight_recorder import FlightRecorder, read
 from sunshower.runtime.tasks.spouts.source import ReservationStore
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker

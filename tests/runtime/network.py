@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sunshower.runtime.control.master import Master
+from sunshower.runtime.events.health import Health
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.tasks.supervision import Health
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimRun

@@ -9,17 +9,28 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import reduce
 from operator import xor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sunshower import Topology
 from sunshower.failures import Failure
 from sunshower.runtime.plan import Layout, Task, make_plan
-from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.wiring import context, wire
+from sunshower.runtime.tasks.wiring import context, wire
+from sunshower.runtime.tracking.batch import Batch
 
 ROOT = 1 << 48 | 1 << 24  # plus a slot
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Number(NamedTuple):
+    n: int
+
+
+def sink(record: Any) -> None: ...
 
 
 class Rig:

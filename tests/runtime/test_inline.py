@@ -12,14 +12,11 @@ from sunshower import Bolt, Collector, Context, Records, Topology, Tuple
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.inline import run_inline
+from tests.runtime.rig import Word
 
 
 class Line(NamedTuple):
     text: str
-
-
-class Word(NamedTuple):
-    word: str
 
 
 LINES = [Line("it rains"), Line(""), Line("it rains it shines")]

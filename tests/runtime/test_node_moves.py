@@ -11,8 +11,8 @@ import pytest
 
 from sunshower import Bolt, Counter, Number, Resources, Topology
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control.nodes import NodeMoves, NodeState, NodeView, renewed
 from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.nodes import NodeMoves, NodeState, NodeView, renewed
 from sunshower.runtime.plan import Plan, make_plan
 
 NONE, ONE = Resources(), Resources(num_cpus=1)

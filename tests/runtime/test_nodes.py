@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Resources
-from sunshower.runtime.nodes import NodeRoom, NodeState, NodeView, choice, choices, misfit, waits
+from sunshower.runtime.control.nodes import (
+    NodeRoom,
+    NodeState,
+    NodeView,
+    choice,
+    choices,
+    misfit,
+    waits,
+)
 
 NONE, ONE, TWO = Resources(), Resources(num_cpus=1), Resources(num_cpus=2)
 GIB = 2**30

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sunshower.codec import Codec, RowList
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.topologies.graph import StreamSpec
 from tests.runtime.field_values import SCHEMA, Color, Field, values

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
-from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.simulation.cluster import SimCluster, SimRun
 from tests.simulation.probes import Shared
 

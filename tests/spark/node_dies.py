@@ -25,8 +25,7 @@ from sunshower.arrow.record_columns import RecordColumns
 from sunshower.clock import SystemClock
 from sunshower.errors import SparkLost, SparkUnavailable
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep, Ticket
-from sunshower.spark_integration.tables.table_folder import TableFolder
-from sunshower.spark_integration.tables.tables import table
+from sunshower.spark_integration.tables.tables import TableFolder, table
 from tests.spark.conftest import ON_RAY
 
 WITHIN_S = 400.0

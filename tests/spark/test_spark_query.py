@@ -48,7 +48,7 @@ def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gatew
     [
         ("batch", "the table 'batch' has the name of the input 'batch': give one of them another"),
         ("Batch", "the table 'Batch' has the name of the input 'batch'"),
-        ("my-pages", "the table 'my-pages' is to be a view, and that is no name for one"),
+        ("my-pages", "the table 'my-pages' is to be a view, and that is not a valid name for one"),
     ],
 )
 def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(

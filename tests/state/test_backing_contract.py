@@ -17,9 +17,8 @@ from sunshower.errors import ConfigError, StoreError, WrongVersion
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteBacking
 from sunshower.state.sqlite import homes as sqlite_homes
-from sunshower.state.zookeeper_backing import ZooKeeperBacking
-from sunshower.state.zookeeper_backing import homes as zookeeper_homes
-from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.state.zookeeper_tree import ZooKeeperBacking, ZooKeeperTree
+from sunshower.state.zookeeper_tree import homes as zookeeper_homes
 
 FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid} 你") for txid in (1, 2, 3))
 

@@ -13,7 +13,7 @@ import pytest
 
 from sunshower import Records, Retry, Topology, run_inline
 from sunshower.errors import ConfigError, StateLost, StoreForbidden, TopologyFailed
-from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.runtime.events.health import WaitKind
 from sunshower.state.backing import Home, Mark
 from sunshower.trident import FixedBatchSpout, InSqlite, RedisState, batches, count
 from tests.kafka.stage import running

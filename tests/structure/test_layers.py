@@ -89,6 +89,16 @@ LEVELS = (
     | {"experiments/runner", "experiments/demo"},
     {"cli"},
 )
+# The layers within `runtime`, from the bottom: a module imports its own layer and those before it.
+# What is not named, such as `worker`, is above them.
+RUNTIME_LAYERS = (
+    {"tracking"},
+    {"plan", "profiles", "value_copies", "garbage"},
+    {"events"},
+    {"transport"},
+    {"tasks"},
+    {"control"},
+)
 SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
 EXTENSIONS = {
     "trident",
@@ -168,7 +178,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     "sunshower.runtime.tasks.bolts.manual_bolt": {"threading"},
     "sunshower.runtime.tasks.spouts.next_tuple_source": {"threading"},
     "sunshower.trident.spouts.ordinary_spouts": {"threading"},
-    "sunshower.topologies.operators.keyed.key_value_state": {"threading"},
+    "sunshower.topologies.operators.keyed.keyed_store": {"threading"},
 }
 
 # ---- checks of each file ------------------------------------------------------------------------
@@ -225,6 +235,29 @@ def test_files_import_only_downward() -> None:
             for package in [package_of(module_name(path))]
             for found in imports(path)
             if is_ours(found.module) and package_of(found.module) not in allowed_in(package)
+        ]
+    )
+
+
+def runtime_layer(module: str) -> int | None:
+    """The number of a module's layer within `runtime`; None for modules of other packages."""
+    package, _, inner = module.removeprefix("sunshower.").partition(".")
+    if package != "runtime":
+        return None
+    above = len(RUNTIME_LAYERS)
+    part = inner.partition(".")[0]
+    return next((at for at, parts in enumerate(RUNTIME_LAYERS) if part in parts), above)
+
+
+def test_the_layers_of_the_runtime_import_only_downward() -> None:
+    none_is_wrong(
+        [
+            report(path, imported, "a higher layer of runtime; pass in what it needs")
+            for path in PACKAGE_FILES
+            if (layer := runtime_layer(module_name(path))) is not None
+            if path.name != "__init__.py"
+            for imported in all_imports(path)
+            if (below := runtime_layer(imported.module)) is not None and below > layer
         ]
     )
 
@@ -345,6 +378,65 @@ def test_no_module_imports_itself_through_others() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail("an import circle: " + " → ".join(error.args[1][::-1]))
+
+
+# Private modules that one module of their package imports, to be folded into it.
+TO_FOLD = {
+    *("sunshower.cli.doctor", "sunshower.cli.experiment", "sunshower.cli.ui.application"),
+    *("sunshower.cli.local.watch"),
+    "sunshower.experiments.swarm",
+    *("sunshower.kafka.consuming.partition_reader", "sunshower.kafka.partitions.broker_group"),
+    "sunshower.trident.coordination.master_batch_coordinator",
+    *("sunshower.trident.declaration.streams", "sunshower.trident.states.stored_map"),
+}
+REASON = "; separate because "  # in the first line of a module that stays in a file of its own
+
+
+def importers() -> dict[str, set[str]]:
+    """Module → the modules that import it, for types or when they run; of a package that offers
+    it to users, its `__init__`."""
+    names: dict[str, set[str]] = {module_name(path): set() for path in PACKAGE_FILES}
+    for path in PACKAGE_FILES:
+        for imported in all_imports(path):
+            if imported.module in names and imported.module != module_name(path):
+                names[imported.module].add(module_name(path))
+    return names
+
+
+def test_modules_with_one_importer_belong_into_it() -> None:
+    """A module that only one other of its package needs is a part of that one, unless its first
+    line says why not."""
+    files = {module_name(path): path for path in PACKAGE_FILES if path.name != "__init__.py"}
+    used = importers()
+    none_is_wrong(
+        [
+            f"{files[name]}: only {user} imports it: fold it in, or say{REASON}…"
+            for name in files.keys() - TO_FOLD
+            if len(used[name]) == 1
+            for user in used[name]
+            if user in files
+            and package_of(user) == package_of(name)
+            and REASON not in (ast.get_docstring(syntax(files[name])) or "").partition("\n")[0]
+        ]
+    )
+
+
+IMPORT_CHAIN_MAX = 36
+
+
+def test_chains_of_imports_are_short() -> None:
+    """The longest chain of modules that import each other when they run, without `__init__`."""
+    files = {module_name(path): path for path in PACKAGE_FILES if path.name != "__init__.py"}
+    graph = {
+        name: {imported.module for imported in imports(path)} & files.keys() - {name}
+        for name, path in files.items()
+    }
+    chains: dict[str, list[str]] = {}
+    for name in TopologicalSorter(graph).static_order():
+        below = max((chains[imported] for imported in graph[name]), key=len, default=[])
+        chains[name] = [name, *below]
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= IMPORT_CHAIN_MAX, " → ".join(longest)
 
 
 def test_no_two_public_classes_share_a_name() -> None:

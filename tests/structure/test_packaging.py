@@ -92,7 +92,7 @@ def test_the_version_is_written_once() -> None:
     assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).name == "__init__.py"
 
 
-def test_the_folders_that_run_with_other_versions_exist() -> None:
+def test_the_folders_that_other_versions_run_exist() -> None:
     folders = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
     assert all((ROOT / "tests" / name).is_dir() for name in folders)
 

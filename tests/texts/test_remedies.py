@@ -34,7 +34,7 @@ PACKAGES = (
     *("sunshower.topologies.streams", "sunshower.topologies.streams"),
     *("sunshower.topologies.operators.joins.keyed_tables", "sunshower.dev.jars"),
     *("sunshower.topologies.operators.record_operators", "sunshower.topologies.operators.stages"),
-    *("sunshower.trident.declaration.streams", "sunshower.trident.declaration.persisted"),
+    *("sunshower.trident.declaration.streams", "sunshower.trident.declaration.streams"),
 )
 LEFT_OUT = "sunshower/cli/profiles/command.py"  # its strings are SVG
 # Remedies in other programs and libraries, and names of examples: a new remedy that none of our

@@ -28,7 +28,7 @@ from sunshower.cli.formatting import (
 from sunshower.cli.health import quarantine_line
 from sunshower.cli.screen import Screen, red
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.events.health import TaskError
 from sunshower.secret import Secret
 from tests.texts.hostile import ESCAPES, texts, values
 

@@ -20,8 +20,6 @@ from sunshower.errors import (
 from tests.topologies.conftest import Topology, refused
 from tests.topologies.examples import Count, Everything, Manual, Total, Word, count, words
 
-# ---- ids ----------------------------------------------------------------------------------------
-
 
 def test_component_that_does_not_exist_is_refused(topology: Any, lines: Any) -> None:
     lines.shuffle().bolt("count", count)
@@ -34,33 +32,9 @@ def test_component_that_does_not_exist_is_refused(topology: Any, lines: Any) -> 
     )
 
 
-def test_id_that_is_taken_is_refused(topology: Any, lines: Any) -> None:
-    refused(
-        DuplicateComponent,
-        lambda: lines.shuffle().bolt("words", count),
-        "'clicks'",
-        "'words'",
-        "The ids in use are: words",
-    )
-
-
-def test_id_that_is_reserved_is_refused(topology: Any) -> None:
-    refused(
-        DuplicateComponent,
-        lambda: topology.spout("__acker", words()),
-        "'__acker'",
-        "reserved",
-        "'acker'",
-    )
-
-
 @pytest.mark.parametrize("id", ["", "two words", "a/b", "ü", 7, None])
 def test_invalid_id_is_refused(topology: Any, id: Any) -> None:
     refused(TopologyError, lambda: topology.spout(id, words()), repr(id), "letters, digits")
-
-
-def test_invalid_topology_id_is_refused() -> None:
-    refused(TopologyError, lambda: Topology("my topology"), "'my topology'", "letters, digits")
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, "2", True])
@@ -74,44 +48,9 @@ def test_parallelism_below_one_or_no_number_is_refused(topology: Any, parallelis
     )
 
 
-def test_setting_that_does_not_exist_is_refused() -> None:
-    refused(ConfigError, lambda: Topology("t", acker=2), "'t'", "acker", "message_timeout_s")
-
-
-def test_setting_that_is_no_number_is_refused() -> None:
-    refused(ConfigError, lambda: Topology("t", workers="two"), "'t'", "workers", "'two'", "number")
-
-
-def test_setting_out_of_range_is_refused() -> None:
-    refused(
-        ConfigError,
-        lambda: Topology("t", config=Config(workers=3), message_timeout_s=0),
-        "message_timeout_s",
-        "above 0",
-    )
-
-
-# ---- streams and fields -------------------------------------------------------------------------
-
-
-def test_stream_that_its_component_does_not_have_is_refused(lines: Any) -> None:
-    refused(
-        UnknownStream,
-        lambda: lines.stream("lat"),
-        "'clicks'",
-        "'lat'",
-        "'words'",
-        "default, late, to",
-    )
-
-
 def test_default_stream_of_a_sink_is_refused(lines: Any) -> None:
     sink = lines.shuffle().bolt("sink", Everything)
     refused(UnknownStream, sink.shuffle, "'default'", "'sink'", "none")
-
-
-def test_stream_read_as_another_record_type_is_refused(lines: Any) -> None:
-    refused(RecordMismatch, lambda: lines.stream("late", Total), "'late'", "Word(word)", "Total")
 
 
 def test_stream_declared_twice_is_refused(topology: Any) -> None:
@@ -136,16 +75,6 @@ def test_stream_declared_twice_is_refused(topology: Any) -> None:
     )
 
 
-def test_stream_id_that_is_reserved_is_refused(topology: Any) -> None:
-    refused(
-        DuplicateComponent,
-        lambda: topology.spout("words", words(), streams={"__ack": Word}),
-        "'words'",
-        "'__ack'",
-        "reserved",
-    )
-
-
 @pytest.mark.parametrize("columns", ["word", (), ("a", "a"), (1, 2)])
 def test_stream_fields_that_are_no_names_are_refused(topology: Any, columns: Any) -> None:
     refused(
@@ -155,17 +84,6 @@ def test_stream_fields_that_are_no_names_are_refused(topology: Any, columns: Any
         "'late'",
         repr(columns),
         '("word", "count")',
-    )
-
-
-def test_stream_type_that_is_no_record_type_is_refused(topology: Any) -> None:
-    refused(
-        RecordMismatch,
-        lambda: topology.spout("words", words(), streams={"late": int}),
-        "'words'",
-        "'late'",
-        "int",
-        "NamedTuple",
     )
 
 
@@ -187,21 +105,6 @@ def test_grouping_by_no_field_is_refused(lines: Any, grouping: str) -> None:
     refused(TopologyError, getattr(lines, grouping), "'words'", grouping, "one of: word")
 
 
-def test_direct_grouping_of_a_regular_stream_is_refused(lines: Any) -> None:  # Storm: Task.java:160
-    refused(TopologyError, lines.direct, "'default' of 'words'", "DirectStream")
-
-
-def test_regular_grouping_of_a_direct_stream_is_refused(lines: Any) -> None:  # Storm: Task.java:124
-    refused(TopologyError, lines.stream("to").shuffle, "'to' of 'words'", ".direct()", "shuffle")
-
-
-def test_custom_grouping_without_its_methods_is_refused(lines: Any) -> None:
-    refused(TopologyError, lambda: lines.custom(object()), "'words'", "custom(object)", "choose")
-
-
-# ---- inputs -------------------------------------------------------------------------------------
-
-
 def test_input_of_another_topology_is_refused(lines: Any) -> None:
     other = Topology("other")
     refused(
@@ -214,29 +117,9 @@ def test_input_of_another_topology_is_refused(lines: Any) -> None:
     )
 
 
-def test_input_without_a_grouping_is_refused(topology: Any, lines: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: topology.bolt("count", count, inputs=[lines]),
-        "'count'",
-        "Stream",
-        "stream.shuffle()",
-    )
-
-
 def test_input_of_a_spout_is_refused(topology: Any, lines: Any) -> None:
     topology.spout("other", words())
     refused(TopologyError, lambda: lines.shuffle().into("other"), "'other'", "spout")
-
-
-def test_stream_read_twice_by_one_bolt_is_refused(topology: Any, lines: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: topology.bolt("count", count, inputs=[lines.shuffle(), lines.all()]),
-        "'count'",
-        "'default' of 'words'",
-        "already",
-    )
 
 
 @pytest.mark.parametrize("reader", [count, Count, Count(), Manual])
@@ -272,15 +155,100 @@ def test_a_refused_bolt_is_not_in_the_topology(topology: Any, lines: Any) -> Non
     assert list(topology.graph().components) == ["words"]
 
 
-# ---- the topology -------------------------------------------------------------------------------
-
-
-def test_topology_without_a_spout_is_refused(topology: Any) -> None:
-    refused(TopologyError, topology.graph, "'clicks'", "no spout")
-
-
 def test_bolt_without_a_path_from_a_spout_is_refused(topology: Any, lines: Any) -> None:
     topology.bolt("dry", count)
     ring = topology.bolt("ring", Everything, fields=None, streams={"again": Word})
     ring.stream("again").shuffle().into("ring")
     refused(TopologyError, topology.graph, "'clicks'", "'dry', 'ring'", "into")
+
+
+REFUSED: dict[str, tuple[Any, Any, list[str]]] = {
+    "id that is taken": (
+        DuplicateComponent,
+        lambda lines: lines.shuffle().bolt("words", count),
+        ["'clicks'", "'words'", "The ids in use are: words"],
+    ),
+    "id that is reserved": (
+        DuplicateComponent,
+        lambda lines: lines.topology.spout("__acker", words()),
+        ["'__acker'", "reserved", "'acker'"],
+    ),
+    "invalid topology id": (
+        TopologyError,
+        lambda _: Topology("my topology"),
+        ["'my topology'", "letters, digits"],
+    ),
+    "setting that does not exist": (
+        ConfigError,
+        lambda _: Topology("t", acker=2),
+        ["'t'", "acker", "message_timeout_s"],
+    ),
+    "setting that is no number": (
+        ConfigError,
+        lambda _: Topology("t", workers="two"),
+        ["'t'", "workers", "'two'", "number"],
+    ),
+    "setting out of range": (
+        ConfigError,
+        lambda _: Topology("t", config=Config(workers=3), message_timeout_s=0),
+        ["message_timeout_s", "above 0"],
+    ),
+    "stream that its component does not have": (
+        UnknownStream,
+        lambda lines: lines.stream("lat"),
+        ["'clicks'", "'lat'", "'words'", "default, late, to"],
+    ),
+    "stream read as another record type": (
+        RecordMismatch,
+        lambda lines: lines.stream("late", Total),
+        ["'late'", "Word(word)", "Total"],
+    ),
+    "stream id that is reserved": (
+        DuplicateComponent,
+        lambda lines: lines.topology.spout("more", words(), streams={"__ack": Word}),
+        ["'more'", "'__ack'", "reserved"],
+    ),
+    "stream type that is no record type": (
+        RecordMismatch,
+        lambda lines: lines.topology.spout("more", words(), streams={"late": int}),
+        ["'more'", "'late'", "int", "NamedTuple"],
+    ),
+    # Storm: Task.java:160
+    "direct grouping of a regular stream": (
+        TopologyError,
+        lambda lines: lines.direct(),
+        ["'default' of 'words'", "DirectStream"],
+    ),
+    # Storm: Task.java:124
+    "regular grouping of a direct stream": (
+        TopologyError,
+        lambda lines: lines.stream("to").shuffle(),
+        ["'to' of 'words'", ".direct()", "shuffle"],
+    ),
+    "custom grouping without its methods": (
+        TopologyError,
+        lambda lines: lines.custom(object()),
+        ["'words'", "custom(object)", "choose"],
+    ),
+    "input without a grouping": (
+        TopologyError,
+        lambda lines: lines.topology.bolt("count", count, inputs=[lines]),
+        ["'count'", "Stream", "stream.shuffle()"],
+    ),
+    "stream read twice by one bolt": (
+        TopologyError,
+        lambda lines: lines.topology.bolt("count", count, inputs=[lines.shuffle(), lines.all()]),
+        ["'count'", "'default' of 'words'", "already"],
+    ),
+    "topology without a spout": (
+        TopologyError,
+        lambda _: Topology("clicks").graph(),
+        ["'clicks'", "no spout"],
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_a_wrong_declaration_is_refused(lines: Any, wrong: str) -> None:
+    kind, declare, texts = REFUSED[wrong]
+    refused(kind, lambda: declare(lines), *texts)

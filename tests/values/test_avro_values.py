@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -24,6 +21,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import UnreadableRecord
 from sunshower.kafka.formats import Avro
+from tests.kafka.schema_registry import RegistryHandler, served
 from tests.seeds import seeds
 from tests.values.test_reading_of_mutations import (
     BYTE_S,
@@ -36,31 +34,15 @@ from tests.values.test_reading_of_mutations import (
 SCHEMAS: list[Any] = []  # by their ids
 
 
-class Registry(BaseHTTPRequestHandler):
-    """Answers GET /schemas/ids/…, as the registry's REST interface does."""
-
-    def do_GET(self) -> None:
-        id = self.path.partition("?")[0].rpartition("/")[2]
-        found = self.path.startswith("/schemas/ids/")
-        schema = {"schema": json.dumps(SCHEMAS[int(id)])} if found else {"error_code": 40403}
-        answer = json.dumps(schema).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None: ...
+class Registry(RegistryHandler):
+    def schema_of(self, id: str) -> Any:
+        return SCHEMAS[int(id)]
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served(Registry) as url:
+        yield url
 
 
 def record_of(schema: Any) -> Any:

@@ -318,7 +318,7 @@ def entry(data: bytes) -> bytes:
 def test_a_value_that_the_class_does_not_have_is_refused(kind: str, form: str, data: bytes) -> None:
     for record in (None, make_dataclass("Sent", [("value", Any)])):
         read = Protobuf(message_class(kind, form, "proto2"), record).decoder("topic", "value")
-        with pytest.raises(UnreadableRecord, match="is no value of its type"):
+        with pytest.raises(UnreadableRecord, match="is not a valid value of its type"):
             read(data)
         assert read(b"\x98\x06\x07") == read(b""), "field 99, which the class does not know"
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from tests.web.experiments.prepared_experiments import make_runs
 from tests.web.prepared import PreparedSource, batches, quiet
 from tests.web.prepared_letters import shop_with_letters

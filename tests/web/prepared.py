@@ -16,6 +16,7 @@ from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
+from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import (
     WINDOWS_S,
     Activity,
@@ -31,8 +32,6 @@ from sunshower.runtime.events.metrics import (
 )
 from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces, root_number
 from sunshower.runtime.plan import Plan, Task, make_plan
-from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
 from tests.web.prepared_trees import shop_trees
 

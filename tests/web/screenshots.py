@@ -19,7 +19,7 @@ from benchmarks import results_file
 from benchmarks.machine import describe
 from benchmarks.performance.page import FRAMES as FIGURES
 from benchmarks.performance.page import write_page
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from sunshower.runtime.control.overview import Overview
 from tests.web.conftest import ARGUMENTS, FRAMES
 from tests.web.prepared import Prepared, PreparedSource, huge

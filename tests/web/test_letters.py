@@ -13,7 +13,7 @@ import pytest
 from sunshower import Counter, DeadLetter, JsonLines, Retry, Topology
 from sunshower.cli.dead.letters import Ask, ReplayIndex, read_files, replayed
 from sunshower.cli.ui import source as page_source
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from sunshower.errors import ClusterError, RequestFailed, SunshowerError
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.runtime.control.overview import letter_stores

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from sunshower.cli.dead.letters import read_files
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource
 from tests.web.prepared_letters import hostile, write_letters

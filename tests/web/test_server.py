@@ -14,8 +14,7 @@ import pytest
 from sunshower import Counter, Topology
 from sunshower.cli.statistics import status_fields
 from sunshower.cli.traces.facts import traces_fields
-from sunshower.cli.ui.application import HEADERS, is_own_host
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import HEADERS, is_own_host, served_page
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.runtime.events.trace_recorder import Traces
 from sunshower.texts import json_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import PreparedSource, quiet
 from tests.web.prepared_spark import sales

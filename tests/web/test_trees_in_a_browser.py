@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, shop
 from tests.web.prepared_trees import FAILED_ROOT

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import json
 import socket
-from collections.abc import Awaitable, Callable, Collection
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sunshower.cli.ui.source import Facts, TopologySource
-from sunshower.errors import ExperimentError, SunshowerError
+from sunshower.errors import ConfigError, ExperimentError, SunshowerError
 from sunshower.experiments.evidence.outcome import Outcome
 from sunshower.experiments.report.drawing import counted, outcome_summary
 from sunshower.experiments.runner.run_folders import (
@@ -62,6 +66,65 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _OTHER_SITES = ("cross-site", "same-site")  # as browsers say in Sec-Fetch-Site
+
+
+class Protection:
+    """Refuses requests with a foreign Host header, or made by another site; adds HEADERS to every
+    answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        if not is_own_host(headers.get("host", ""), self._hosts):
+            refusal = PlainTextResponse(
+                "The Host header names no address of this server. Open the page at the address "
+                "that the command has printed.\n",
+                status_code=400,
+            )
+            await refusal(scope, receive, with_headers)
+        elif headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"] != "/":
+            refusal = PlainTextResponse("A page of another site asks.\n", status_code=403)
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+
+def own_hosts(host: str) -> set[str]:
+    """The names of this machine that browsers may use for a server that listens at `host`."""
+    return {"localhost", host, socket.gethostname(), socket.getfqdn()}
+
+
+def is_own_host(header: str, hosts: Collection[str]) -> bool:
+    """Return whether a Host header is an IP address, which no DNS answer can redirect, or one of
+    `hosts`."""
+    name = header.lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in hosts
+    return True
+
+
+def has_token(request: Request, token: str) -> bool:
+    """Return whether a request has the token, compared in constant time."""
+    given = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 # ---- experiments ---------------------------------------------------------------------------------
@@ -195,68 +258,6 @@ def _group(folder: RunFolder) -> dict[str, Any]:
         },
         "figures": figures_of_all(folder) if folder.is_over else {},
     }
-
-
-# ---- application ---------------------------------------------------------------------------------
-
-
-class Protection:
-    """Refuses requests with a foreign Host header, or made by another site; adds HEADERS to every
-    answer."""
-
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
-        self._app = app
-        self._hosts = {host.lower() for host in hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        if scope["type"] != "http":
-            return
-        headers = Headers(scope=scope)
-        if not is_own_host(headers.get("host", ""), self._hosts):
-            refusal = PlainTextResponse(
-                "The Host header names no address of this server. Open the page at the address "
-                "that the command has printed.\n",
-                status_code=400,
-            )
-            await refusal(scope, receive, with_headers)
-        elif headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"] != "/":
-            refusal = PlainTextResponse("A page of another site asks.\n", status_code=403)
-            await refusal(scope, receive, with_headers)
-        else:
-            await self._app(scope, receive, with_headers)
-
-
-def own_hosts(host: str) -> set[str]:
-    """The names of this machine that browsers may use for a server that listens at `host`."""
-    return {"localhost", host, socket.gethostname(), socket.getfqdn()}
-
-
-def is_own_host(header: str, hosts: Collection[str]) -> bool:
-    """Return whether a Host header is an IP address, which no DNS answer can redirect, or one of
-    `hosts`."""
-    name = header.lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name in hosts
-    return True
-
-
-def has_token(request: Request, token: str) -> bool:
-    """Return whether a request has the token, compared in constant time."""
-    given = request.headers.get(TOKEN_HEADER, "")
-    return hmac.compare_digest(given.encode(), token.encode())
 
 
 # ---- application ---------------------------------------------------------------------------------
@@ -451,3 +452,68 @@ def _act(source: TopologySource, body: bytes) -> Callable[[], str]:
 
 def _json(facts: Facts, status: int = 200) -> Response:
     return Response(json_of(facts), status, media_type="application/json")
+
+
+# ---- server --------------------------------------------------------------------------------------
+
+DEFAULT_PORT = 8127
+
+
+@contextmanager
+def served_page(
+    source: TopologySource,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    experiments: ExperimentFolders | None = None,
+) -> Iterator[str]:
+    """Serve the page; yields its address. `port`: 0 takes a free one; None takes 8127, or a free
+    one if that is taken; `experiments`: None has no runs. Raises ConfigError if it cannot listen
+    there."""
+    with _listening(host, port) as listener:
+        server = uvicorn.Server(
+            uvicorn.Config(
+                make_application(source, token, own_hosts(host), experiments),
+                log_level="critical",  # not the requests that the end cancels
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        shown = f"[{host}]" if listener.family == socket.AF_INET6 else host
+        try:
+            yield f"http://{shown}:{listener.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _listening(host: str, port: int | None) -> socket.socket:
+    try:
+        return _listen(host, DEFAULT_PORT if port is None else port)
+    except OSError as error:
+        if port is None and error.errno == errno.EADDRINUSE:
+            return _listening(host, 0)
+        raise ConfigError(
+            f"cannot listen at {host}, port {port}: {error}. Choose another --host or --port; "
+            "--port 0 takes a free one"
+        ) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    family, kind, protocol, _, address = found[0]
+    # Without the protocol, asyncio leaves Nagle's algorithm on: 40 ms more for each answer.
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener

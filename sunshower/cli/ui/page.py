@@ -44,8 +44,7 @@ def opened_page(
 ) -> Iterator[list[str]]:
     """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
     runs of experiments."""
-    from sunshower.cli.ui.application import ExperimentFolders
-    from sunshower.cli.ui.server import served_page
+    from sunshower.cli.ui.application import ExperimentFolders, served_page
     from sunshower.runtime.garbage import rare_collections
 
     token = secrets.token_urlsafe(16)

@@ -33,9 +33,9 @@ from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, trac
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, VersionMismatch
 from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.metrics import ALL, NAMES, Snapshot, TaskStats
 from sunshower.runtime.events.trace_recorder import NO_TRACES, Traces
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.texts import clip, describe_error, printable
 from sunshower.topologies.graph import Component
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DeadLetter, LetterStore

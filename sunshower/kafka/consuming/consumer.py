@@ -55,10 +55,10 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
     A client keeps its callbacks. An object that has a client, and is its callback, would stay, with
     the client's threads and sockets, until a garbage collection, which workers run seldom.
     """
-    found = WeakMethod(method)
+    reference = WeakMethod(method)
 
     def call(*arguments: Any) -> None:
-        if (alive := found()) is not None:
+        if (alive := reference()) is not None:
             alive(*arguments)
 
     return call
@@ -177,13 +177,13 @@ class Consumer:
         (target,) = _bare([partition])
         what = f"the offsets of {partition}"
         try:
-            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+            bounds = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         except UnknownTopic:  # the client's metadata do not contain a new partition yet
             self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
-            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
-        if found is None:
+            bounds = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        if bounds is None:
             raise as_ours(self._late(), what, self.address)
-        return RetainedOffsets(*found)
+        return RetainedOffsets(*bounds)
 
     def end(self, partition: Partition) -> int | None:
         """The end offset in the last fetch response, without a request; None if unknown."""
@@ -220,10 +220,10 @@ class Consumer:
             return None
         wanted = targets({partition: where.timestamp_ms})
         what = f"times in {partition}"
-        (found,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
-        if found.error is not None:
-            raise as_ours(found.error, what, self.address)
-        return found.offset if found.offset >= 0 else None
+        (target,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
+        if target.error is not None:
+            raise as_ours(target.error, what, self.address)
+        return target.offset if target.offset >= 0 else None
 
     def reason(self, error: Any) -> Any:
         """An authorisation error, if the client has reported one; else `error`.
@@ -234,14 +234,14 @@ class Consumer:
             while (message := self.client.poll(0)) is not None:
                 if (error_event := message.error()) is not None:
                     self._on_error(error_event)
-        rights = (one for one in self.last_errors if "AUTHORIZATION" in one.name())
+        rights = (error for error in self.last_errors if "AUTHORIZATION" in error.name())
         return next(rights, error)
 
     def partition_error(self) -> bool:
         """Whether the client has reported an error of a topic or partition since the last call.
         Of a topic that was deleted it returns no event; it calls `error_cb`."""
-        found, self._has_partition_error = self._has_partition_error, False
-        return found
+        has_error, self._has_partition_error = self._has_partition_error, False
+        return has_error
 
     @property
     def is_cut(self) -> bool:
@@ -330,7 +330,7 @@ def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
 
 def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
     """Convert from the client's TopicPartition."""
-    return [Partition(one.topic, one.partition) for one in partitions]
+    return [Partition(target.topic, target.partition) for target in partitions]
 
 
 def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
@@ -375,7 +375,9 @@ class EndChecks:
         now = self._clock.now()
         if now >= self._ask_s:
             self._ask(positions, now)
-            was_at_end = [one.answer for part, one in self._open.items() if part in self._at_end]
+            was_at_end = [
+                question.answer for part, question in self._open.items() if part in self._at_end
+            ]
             if wait_s and was_at_end:
                 wait(was_at_end, wait_s)
                 self._note_answers(positions)
@@ -389,12 +391,16 @@ class EndChecks:
 
     def _ask(self, positions: Mapping[Partition, int], now: float) -> None:
         self._ask_s = now + _EVERY_S
-        quiet = [one for one, at in positions.items() if self._positions.get(one) == at]
-        quiet = [one for one in quiet if one not in self._open]
+        quiet = [
+            partition for partition, at in positions.items() if self._positions.get(partition) == at
+        ]
+        quiet = [partition for partition in quiet if partition not in self._open]
         self._positions = positions
-        self._at_end = {one: at for one, at in self._at_end.items() if one in positions}
+        self._at_end = {
+            partition: at for partition, at in self._at_end.items() if partition in positions
+        }
         answers = self._consumer.ask_ends(quiet) if quiet else {}
-        self._open |= {one: _Question(answer, now) for one, answer in answers.items()}
+        self._open |= {partition: _Question(answer, now) for partition, answer in answers.items()}
 
     def _note(self, partition: Partition, position: int, question: _Question) -> None:
         try:

@@ -64,13 +64,13 @@ class MessageBatch(NamedTuple):
 
     def offsets(self) -> I64:
         """The offset of each message."""
-        found = np.empty(len(self.messages), np.int64)
+        all_offsets = np.empty(len(self.messages), np.int64)
         for run in self.runs:
             whole, offsets = isinstance(run.offsets, range), run.offsets
-            found[run.first : run.end] = (
+            all_offsets[run.first : run.end] = (
                 np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
             )
-        return found
+        return all_offsets
 
     def column(self, name: str) -> Iterable[Any]:
         """A column by its name in Received; keys and values are a list of bytes or None."""
@@ -112,12 +112,12 @@ def _keys(messages: Sequence[Message], topic: str | None) -> Any:
 
 
 def _run(messages: Sequence[Message], first: int, end: int, topic: str | None) -> OffsetRun:
-    one, last = messages[first], messages[end - 1]
-    begin: Any = one.offset()
+    first_message, last = messages[first], messages[end - 1]
+    begin: Any = first_message.offset()
     offsets: Sequence[Any] = range(begin, begin + end - first)
     if last.offset() != offsets[-1]:  # there are gaps
         offsets = [message.offset() for message in messages[first:end]]
-    partition = Partition(topic or one.topic() or "", one.partition() or 0)
+    partition = Partition(topic or first_message.topic() or "", first_message.partition() or 0)
     return OffsetRun(partition, first, end, offsets)
 
 
@@ -252,5 +252,6 @@ def _plain(records: list[Any]) -> list[Any]:
     if list not in set(map(type, records)):
         return records
     return [
-        one if type(one) is not list or len(one) > 1 else one[0] if one else None for one in records
+        record if type(record) is not list or len(record) > 1 else record[0] if record else None
+        for record in records
     ]

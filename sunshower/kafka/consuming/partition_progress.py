@@ -114,14 +114,14 @@ class Progress:
     def _make_room(self, count: int) -> None:
         """Move unsettled offsets to the front, and double the arrays if they would be half full."""
         live = slice(self._head, self._tail)
-        kept = self._tail - self._head
+        count_left = self._tail - self._head
         size = len(self._offsets)
-        while 2 * (kept + count) > size:
+        while 2 * (count_left + count) > size:
             size *= 2
         offsets, acked = np.empty(size, np.int64), np.zeros(size, np.bool_)
-        offsets[:kept], acked[:kept] = self._offsets[live], self._acked[live]
+        offsets[:count_left], acked[:count_left] = self._offsets[live], self._acked[live]
         self._offsets, self._acked = offsets, acked
-        self._head, self._tail = 0, kept
+        self._head, self._tail = 0, count_left
 
 
 # ---- cursor --------------------------------------------------------------------------------------
@@ -182,7 +182,9 @@ class Cursor:
         those that are at most `leap` before."""
         self.leave(self.at.keys() - wanted.keys())
         moved = {
-            one: to for one, to in wanted.items() if not 0 <= to - self.at.get(one, to + 1) <= leap
+            partition: to
+            for partition, to in wanted.items()
+            if not 0 <= to - self.at.get(partition, to + 1) <= leap
         }
         self.leave(moved.keys() & self.at.keys())
         if moved:
@@ -191,11 +193,11 @@ class Cursor:
 
     def leave(self, partitions: Iterable[Partition]) -> None:
         """Stop reading these."""
-        gone = [one for one in partitions if one in self.at]
+        gone = [partition for partition in partitions if partition in self.at]
         if gone:
             self.consumer.unassign(gone)  # if it raises, they are still read
-            for one in gone:
-                del self.at[one]
+            for partition in gone:
+                del self.at[partition]
             self.discard(gone)
 
     def discard(self, partitions: Collection[Partition]) -> None:

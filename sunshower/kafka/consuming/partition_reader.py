@@ -47,6 +47,7 @@ from sunshower.kafka.consuming.start_position import (
     find_start,
     ignored_position,
     report_ignored,
+    report_recreated,
     within,
     writer,
 )
@@ -60,13 +61,6 @@ if TYPE_CHECKING:
 _FIND_S, _FIND_MAX_S = 2.0, 10.0  # delay before a lookup that failed is retried; doubles each time
 _FINISH_S = 5.0  # the wait for a commit when partitions are revoked, or at the end
 
-
-# ---- committer -----------------------------------------------------------------------------------
-# Commits offsets in the background, one write at a time, so that no write blocks the spout.
-#
-# KafkaSpout.poll decides when, partition_progress.py up to which offset. The write itself is in
-# partitions/broker_offsets.py for Kafka's consumer groups, otherwise in
-# zookeeper/stored_offsets.py.
 
 _LOG = logging.getLogger("sunshower.kafka")
 
@@ -171,8 +165,8 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
             parts = [(slot, numbers[slots == slot]) for slot in self._by_slot]
         else:
             order = np.sort(numbers)
-            found, begins = np.unique(order >> OFFSET_BITS, return_index=True)
-            parts = list(zip(found.tolist(), np.split(order, begins[1:]), strict=True))
+            slots_present, begins = np.unique(order >> OFFSET_BITS, return_index=True)
+            parts = list(zip(slots_present.tolist(), np.split(order, begins[1:]), strict=True))
         for slot, part in parts:
             if len(part) and (place := self._by_slot.get(slot)) is not None:
                 yield place, part & _OFFSETS
@@ -188,7 +182,9 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
         return (*name, place.topic_id) if place.topic_id else name
 
 
-# ---- partition reader ----------------------------------------------------------------------------
+# ---- committer -----------------------------------------------------------------------------------
+# Commits offsets in the background, one write at a time, so that no write blocks the spout.
+# KafkaSpout.poll decides when, partition_progress.py up to which offset; the stores write.
 
 
 class Committer:
@@ -252,14 +248,14 @@ class Committer:
         self.kept.pop(partition, None)
         if self._underway is not None:  # a thread may read what it writes
             write, new = self._underway
-            self._underway = write, {one: new[one] for one in new if one != partition}
+            self._underway = write, {other: new[other] for other in new if other != partition}
 
     def close(self) -> None:
         """Stop the thread without waiting; a hanging write ends when its client is closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _new(self, wanted: Wanted) -> dict[Partition, Committed]:
-        return {p: one for p, one in wanted.items() if self.kept.get(p) != one}
+        return {p: committed for p, committed in wanted.items() if self.kept.get(p) != committed}
 
     def _in_thread(self, wanted: Wanted) -> Future[None]:
         self._submitted = self._thread.submit(self._offsets.write, wanted)
@@ -350,8 +346,8 @@ class PartitionReader(RebalanceListener):
         for partition in sorted(partitions):
             try:
                 if late is None or self._known(stored.get(partition)):
-                    kept, id = stored.get(partition), ids.get(partition.topic, "")
-                    starts[partition] = self._begin(partition, kept, self.all_new, id)
+                    committed, id = stored.get(partition), ids.get(partition.topic, "")
+                    starts[partition] = self._begin(partition, committed, self.all_new, id)
             except KafkaUnreachable as error:
                 late = error
         if late is not None and not starts and not self.places:
@@ -371,14 +367,14 @@ class PartitionReader(RebalanceListener):
         report_ignored(self._options.first, self._ignored)
         self._ignored.clear()
         for partition, start in starts.items():
-            kept = stored.get(partition)
-            id = ids.get(partition.topic, "") or (kept.topic_id if kept else "")
+            committed = stored.get(partition)
+            id = ids.get(partition.topic, "") or (committed.topic_id if committed else "")
             place = self.places.take(partition, start.first, id)
-            if kept is not None and not id:
-                place.leader_epoch = kept.fields.get("leaderEpoch", -1)
+            if committed is not None and not id:
+                place.leader_epoch = committed.fields.get("leaderEpoch", -1)
             self._set_metadata(place)
-            if kept is not None:
-                self.committer.kept[partition] = kept
+            if committed is not None:
+                self.committer.kept[partition] = committed
             if start.skipped:
                 self._skip(
                     place, start.offset, "too far behind, removed, or of a topic that was recreated"
@@ -398,12 +394,12 @@ class PartitionReader(RebalanceListener):
         if not self._options.first.from_end:
             return
         new = [
-            one
-            for one in partitions
-            if (kept := stored.get(one)) is None
-            or kept.offset != self.places[one].progress.contiguous
-            or writer(kept) != self._deployment
-            or kept.topic_id != self.places[one].topic_id
+            partition
+            for partition in partitions
+            if (committed := stored.get(partition)) is None
+            or committed.offset != self.places[partition].progress.contiguous
+            or writer(committed) != self._deployment
+            or committed.topic_id != self.places[partition].topic_id
         ]
         if new and not self.send_commit(new):
             _LOG.warning(
@@ -417,8 +413,10 @@ class PartitionReader(RebalanceListener):
         if self._offsets.keeps_writer:
             return stored
         return {
-            one: Committed(kept.offset, json.dumps(self._writer | _topic(kept.fields)))
-            for one, kept in stored.items()
+            partition: Committed(
+                committed.offset, json.dumps(self._writer | _topic(committed.fields))
+            )
+            for partition, committed in stored.items()
         }
 
     def _topic_ids(self, partitions: Collection[Partition]) -> Mapping[str, str]:
@@ -430,8 +428,8 @@ class PartitionReader(RebalanceListener):
             return {}
 
     def _set_metadata(self, place: ReadPartition) -> None:
-        found = {"topicId": place.topic_id, "leaderEpoch": place.leader_epoch}
-        place.metadata = json.dumps(self._writer | _topic(found))
+        fields = {"topicId": place.topic_id, "leaderEpoch": place.leader_epoch}
+        place.metadata = json.dumps(self._writer | _topic(fields))
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Commit what is settled of these, unless they are `lost`; stop reading them, and drop
@@ -496,9 +494,9 @@ class PartitionReader(RebalanceListener):
             where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max
         )
         if stored is not None and not where.by_anyone and writer(stored) != self._deployment:
-            found = ignored_position(partition, stored.offset, start.first, retained)
-            if found is not None and partition not in self._reported:
-                self._ignored.append(found)
+            ignored = ignored_position(partition, stored.offset, start.first, retained)
+            if ignored is not None and partition not in self._reported:
+                self._ignored.append(ignored)
                 self._reported.add(partition)
         return start
 
@@ -517,11 +515,7 @@ class PartitionReader(RebalanceListener):
             first = self._consumer.retained(partition).earliest
             start = Start(start.offset, (first, start.offset)) if first < start.offset else start
         self.recreated += 1
-        _LOG.warning(
-            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-            "the new one is read from %d (first=%s)",
-            *(partition, former, start.offset, where),
-        )
+        report_recreated(partition, former, start.offset, where)
         return start
 
     # ---- topics that are created again ----------------------------------------------------------
@@ -596,7 +590,9 @@ class PartitionReader(RebalanceListener):
         """
         fetched = Fetched.of(taken)
         if fetched.refusal is not None:
-            self.ahead = [one for one in taken if one is not fetched.refusal] + self.ahead
+            self.ahead = [
+                message for message in taken if message is not fetched.refusal
+            ] + self.ahead
             raise fetched.error(self._consumer.address)
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
@@ -609,7 +605,9 @@ class PartitionReader(RebalanceListener):
         for partition, end in fetched.ends.items():
             if partition in self.places:
                 self.places[partition].progress.reached(end)
-        self._waiting |= {one: False for one in fetched.lost if one in self.places}
+        self._waiting |= {
+            partition: False for partition in fetched.lost if partition in self.places
+        }
         return batch, numbers
 
     def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
@@ -628,13 +626,13 @@ class PartitionReader(RebalanceListener):
             if place is None or place.is_former or not self._follows(place, batch, run):
                 keep[here] = False
                 continue
-            own = offsets[here]
-            if own[0] < place.progress.emitted:
-                keep[here] = own >= place.progress.emitted
-                own = own[own >= place.progress.emitted]
-            place.progress.emit(own)
+            new = offsets[here]
+            if new[0] < place.progress.emitted:
+                keep[here] = new >= place.progress.emitted
+                new = new[new >= place.progress.emitted]
+            place.progress.emit(new)
             if not self._acks:
-                place.progress.ack(own)
+                place.progress.ack(new)
             offsets[here] |= place.numbers[0]
         return keep
 
@@ -760,7 +758,7 @@ class PartitionReader(RebalanceListener):
 
     def _forget_skipped(self, place: ReadPartition) -> None:
         """Report no range that was skipped there before."""
-        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self.skipped = [entry for entry in self.skipped if entry[0] is not place]
 
     def emitted(self) -> dict[Partition, int]:
         """The next offset to read of each partition."""
@@ -869,25 +867,27 @@ class Refetcher:
         Raises KafkaError for permanent errors.
         """
         cursor = self._cursor
-        cursor.seek({one: int(offsets[0]) for one, offsets in wanted.items()}, _LEAP)
+        cursor.seek({partition: int(offsets[0]) for partition, offsets in wanted.items()}, _LEAP)
         fetched = Fetched.of(cursor.consumer.consume(limit, 0.0))
         if fetched.refusal is not None:
             self.stop()  # the fetched messages are read again
             raise fetched.error(cursor.consumer.address)
-        found: list[Message] = []
+        messages: list[Message] = []
         gone: list[Gone] = []
         batch = MessageBatch.of(fetched.messages)
         for run in batch.runs:
             if run.partition in cursor.at:
-                found += self._found(run, batch.messages, wanted[run.partition], gone)
+                messages += self._found(run, batch.messages, wanted[run.partition], gone)
         for partition in fetched.ends.keys() & cursor.at.keys():
             passed = self._pass(partition, wanted[partition], fetched.ends[partition])
             gone += [Gone(partition, at, _COMPACTED) for at in passed.tolist()]
         for partition in fetched.lost:
             if partition in cursor.at:
                 gone += self._out_of_range(partition, wanted[partition])
-        cursor.leave([one for one, at in cursor.at.items() if wanted[one][-1] < at])
-        return found, gone
+        cursor.leave(
+            [partition for partition, at in cursor.at.items() if wanted[partition][-1] < at]
+        )
+        return messages, gone
 
     def stop(self) -> None:
         """Stop reading: no message is wanted."""
@@ -904,11 +904,11 @@ class Refetcher:
     ) -> list[Message]:
         """The wanted messages of a run; wanted offsets missing between its messages are gone."""
         came = np.asarray(run.offsets, np.int64)
-        own = messages[run.first : run.end]
+        run_messages = messages[run.first : run.end]
         passed = self._pass(run.partition, wanted, int(came[-1]) + 1)
         missing = np.setdiff1d(passed, came, assume_unique=True)
         gone += [Gone(run.partition, at, _COMPACTED) for at in missing.tolist()]
-        return [own[index] for index in np.flatnonzero(np.isin(came, passed)).tolist()]
+        return [run_messages[index] for index in np.flatnonzero(np.isin(came, passed)).tolist()]
 
     def _pass(self, partition: Partition, wanted: I64, end: int) -> I64:
         """Advance to `end`. Returns the wanted offsets in between."""

@@ -1,21 +1,8 @@
-"""Decides at which offset a task starts to read a partition.
+"""Decides at which offset a task starts to read a partition: docs/KAFKA.md has the table.
 
-             committed by this deployment   committed by another   nothing committed
-EARLIEST     committed offset               the first offset       the first offset
-LATEST       committed offset               the end                the end
-UNCOMMITTED_EARLIEST, UNCOMMITTED_LATEST: the committed offset of any deployment; else as above
-NONE: the committed offset of any deployment; else an error (BadOffset)
-a time       committed offset               the first message of that time or later, or the end
-STORM        committed offset               committed offset       the end
-STORM_FORCED committed offset               the first offset       the first offset
-
-A partition that is created while tasks read by index is read from its first offset.
-A deployment is one declaration of the topology: a restarted one continues at its offsets.
-Where the start may be the end, it is committed at once, so that a restarted task continues there.
-Stores without metadata (PlainOffsets) count as written by this deployment.
 Offsets that retention deleted after the commit are skipped and reported, and so are those that
-`behind_max` passes over.
-Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeek), FirstPollOffsetStrategy
+`behind_max` passes over. Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeek),
+FirstPollOffsetStrategy
 """
 
 from __future__ import annotations
@@ -35,7 +22,7 @@ _SHOWN_MAX = 3  # partitions in a warning
 
 
 class StartPosition(Enum):
-    """Where a task begins to read a partition; see the table."""
+    """Where a task begins to read a partition; see the table in docs/KAFKA.md."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -155,16 +142,16 @@ def report_ignored(where: Where, ignored: Sequence[IgnoredPosition]) -> None:
     if not ignored:
         return
     shown = [
-        f"{one.partition} begins at offset {one.start}, and the stored position is {one.stored}"
-        for one in ignored[:_SHOWN_MAX]
+        f"{at.partition} begins at offset {at.start}, and the stored position is {at.stored}"
+        for at in ignored[:_SHOWN_MAX]
     ]
     if len(ignored) > _SHOWN_MAX:
         shown.append(f"and {len(ignored) - _SHOWN_MAX} more partitions")
     effects = []
-    if any(one.start < one.stored for one in ignored):
+    if any(position.start < position.stored for position in ignored):
         effects.append("messages before the stored position are processed again, and results that "
                        "are stored count them twice")  # fmt: skip
-    if any(one.start > one.stored for one in ignored):
+    if any(position.start > position.stored for position in ignored):
         effects.append("messages between the two are not processed")
     continuing = StartPosition.UNCOMMITTED_EARLIEST
     if where.from_end:
@@ -173,6 +160,15 @@ def report_ignored(where: Where, ignored: Sequence[IgnoredPosition]) -> None:
         "an earlier start of this topology has stored positions, and first=%s does not continue "
         "there: %s. So %s. To continue at each start, give first=%s",
         *(where, "; ".join(shown), ", and ".join(effects), continuing),
+    )
+
+
+def report_recreated(partition: Partition, former: int, start: int, where: Where) -> None:
+    """Log where a partition begins whose topic was created again; `former`: what was read of it."""
+    _LOG.warning(
+        "%s: its topic was deleted and created again; the former one was read up to offset %d, "
+        "the new one is read from %d (first=%s)",
+        *(partition, former, start, where),
     )
 
 

@@ -81,7 +81,7 @@ class TopicSubscription:
             return self.pattern == former.pattern
         if former.partitions and self.partitions:
             return {*former.partitions} <= {*self.partitions}
-        topics = former.topics or {one.topic for one in former.partitions}
+        topics = former.topics or {partition.topic for partition in former.partitions}
         fits = re.compile(self.pattern).fullmatch if self.pattern else self.topics.__contains__
         return all(fits(topic) for topic in topics)
 
@@ -104,14 +104,14 @@ class TopicSubscription:
         return {topic for topic in directory.topics() if fits(topic)}
 
     def _explicit(self, directory: Directory) -> tuple[Partition, ...]:
-        there = {
+        existing = {
             p for topic in {p.topic for p in self.partitions} for p in directory.partitions(topic)
         }
-        missing = sorted({*self.partitions} - there)
+        missing = sorted({*self.partitions} - existing)
         if missing:
             raise UnknownTopic(
                 f"there is no partition {', '.join(map(str, missing))}; topic "
-                f"{missing[0].topic!r} has {sum(p.topic == missing[0].topic for p in there)}"
+                f"{missing[0].topic!r} has {sum(p.topic == missing[0].topic for p in existing)}"
             )
         return tuple(sorted({*self.partitions}))
 

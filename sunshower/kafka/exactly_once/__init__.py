@@ -1,1 +1,5 @@
-"""Each Kafka record counted once: batch spouts, deduplication, offsets stored with results."""
+"""Processes each record of Kafka once.
+
+`batch_spouts` is for programs of batches; `deduplicate` (by keys) and `offsets_with_results` (in
+one transaction) are for ordinary bolts.
+"""

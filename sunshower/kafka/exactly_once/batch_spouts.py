@@ -1,16 +1,10 @@
-"""KafkaTransactional and KafkaOpaque: batch spouts that read Kafka for exactly-once processing.
+"""Batch spouts that read Kafka for exactly-once processing.
 
-transactional   a replayed batch is read again and has exactly the same records, or it fails
-                (IncompleteBatch): the brokers must retain them until the batch is committed
-opaque          a replayed batch is read from the same offset, and may have more or fewer records
-
-The batch group's store holds the progress of each partition, not a Kafka consumer group. A new
-topology starts where `first` says, as KafkaSpout does; partitions that are added later are read
-from their first offset. The spouts read only committed transactions. Offsets that the brokers
-deleted before they were read are skipped and logged. A topic that is deleted and created again is
-read as one that was never read: its id is compared with the stored one after each fetch, before any
-of the messages is emitted.
-Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
+The batch group's store holds the progress of each partition, not a Kafka consumer group. The spouts
+read only committed transactions; partitions that are added later are read from their first offset.
+A topic that is deleted and created again is read as one that was never read: its id is compared
+with the stored one after each fetch, before any of the messages is emitted. Storm:
+org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -44,7 +38,6 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.partition_progress import Cursor, Fetched, partition_of_message
 from sunshower.kafka.consuming.start_position import (
     StartPosition,
@@ -53,6 +46,7 @@ from sunshower.kafka.consuming.start_position import (
     find_start,
     ignored_position,
     report_ignored,
+    report_recreated,
 )
 from sunshower.kafka.consuming.subscription import EVERY_S
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
@@ -61,18 +55,20 @@ from sunshower.kafka.partitions.ports import (
     Committed,
     Directory,
     Partition,
+    PartitionStatus,
     RefreshedDirectory,
     RetainedOffsets,
+    figures,
 )
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import (
+from sunshower.trident.spouts.port import (
     OpaquePartitionedSpout,
     Partitioned,
     PartitionedSpout,
+    SpoutKind,
 )
-from sunshower.trident.spouts.port import SpoutKind
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -128,24 +124,26 @@ class BatchFetcher(Cursor):
 
         For partitions in `until`, only offsets below that value.
         """
-        found: list[Message] = []
+        messages: list[Message] = []
         size = room.bytes
-        while len(found) < room.records and size > 0 and room.seconds and not self._finished(until):
+        while (
+            len(messages) < room.records and size > 0 and room.seconds and not self._finished(until)
+        ):
             if not self._ahead:
-                enough = bool(found) and self._at_ends()
-                self._fetch(room.records - len(found), 0.0 if enough else room.seconds)
+                enough = bool(messages) and self._at_ends()
+                self._fetch(room.records - len(messages), 0.0 if enough else room.seconds)
                 if not self._ahead and (enough or self.lost):
                     break
                 continue
-            part = self._ahead[: room.records - len(found)]
+            part = self._ahead[: room.records - len(messages)]
             sums = np.cumsum(list(map(len, part)))
-            count = max(int(np.searchsorted(sums, size, "right")), 0 if found else 1)
+            count = max(int(np.searchsorted(sums, size, "right")), 0 if messages else 1)
             if not count:
                 break
-            found += part[:count]
+            messages += part[:count]
             self._ahead = self._ahead[count:]
             size -= int(sums[count - 1])
-        return self._taken(found, until)
+        return self._taken(messages, until)
 
     def again(
         self, ranges: Mapping[Partition, range], counts: Mapping[Partition, int], is_over: IsOver
@@ -157,26 +155,31 @@ class BatchFetcher(Cursor):
         """
         self.leave([*self.at])
         self.seek({partition: offsets.start for partition, offsets in ranges.items()})
-        found: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
+        messages_of: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
         while self.at:
             came = self._fetch(_AT_ONCE, _WAIT_S)
-            if not came and is_over([one for one in self.at if not self._is_at_end(one)]):
+            if not came and is_over(
+                [partition for partition in self.at if not self._is_at_end(partition)]
+            ):
                 self.leave([*self.at])
             for partition, messages in self._by_partition(self._ahead).items():
                 offsets = ranges[partition]
-                found[partition] += [one for one in messages if (one.offset() or 0) in offsets]
+                messages_of[partition] += [
+                    message for message in messages if (message.offset() or 0) in offsets
+                ]
                 end = (messages[-1].offset() or 0) + 1
                 self._ends[partition] = max(end, self._reported.get(partition, 0))
             self._ahead = []
             for partition in [*self.lost]:
                 self._go_on(partition, ranges[partition].start)
             done = [
-                one
-                for one in self.at
-                if len(found[one]) >= counts[one] or self._ends.get(one, 0) >= ranges[one].stop
+                partition
+                for partition in self.at
+                if len(messages_of[partition]) >= counts[partition]
+                or self._ends.get(partition, 0) >= ranges[partition].stop
             ]
             self.leave(done)
-        return found
+        return messages_of
 
     def _go_on(self, partition: Partition, wanted: int) -> None:
         """Continue at the first retained offset, or at the end if that comes first."""
@@ -194,7 +197,7 @@ class BatchFetcher(Cursor):
         taken = taken or self.consumer.consume(1, min(wait_s, _WAIT_S))
         fetched = Fetched.of(taken)
         self._ahead += fetched.messages
-        ends = {one: end for one, end in fetched.ends.items() if one in self.at}
+        ends = {partition: end for partition, end in fetched.ends.items() if partition in self.at}
         self._ends |= ends
         self._reported |= ends
         self.lost |= {*fetched.lost} & self.at.keys()
@@ -209,36 +212,38 @@ class BatchFetcher(Cursor):
     def _finished(self, until: Mapping[Partition, int]) -> bool:
         """Whether every partition has reached its bound in `until` and nothing is buffered."""
         return not self._ahead and all(
-            one in until and max(at, self._ends.get(one, 0)) >= until[one]
-            for one, at in self.at.items()
+            partition in until and max(at, self._ends.get(partition, 0)) >= until[partition]
+            for partition, at in self.at.items()
         )
 
     def _taken(
         self, messages: list[Message], until: Mapping[Partition, int]
     ) -> dict[Partition, list[Message]]:
         """Group messages by partition and advance the positions past them."""
-        found = self._by_partition(messages)
+        messages_of = self._by_partition(messages)
         waiting = self._by_partition(self._ahead)
         for partition, at in self.at.items():
-            own = found.get(partition, [])
-            if own and (own[0].offset() or 0) < at:
-                own = [one for one in own if (one.offset() or 0) >= at]
-            after = max(at, (own[-1].offset() or 0) + 1) if own else at
+            new = messages_of.get(partition, [])
+            if new and (new[0].offset() or 0) < at:
+                new = [message for message in new if (message.offset() or 0) >= at]
+            after = max(at, (new[-1].offset() or 0) + 1) if new else at
             if partition not in waiting:
                 after = max(after, self._ends.get(partition, 0))
             end = until.get(partition, after)
             self.at[partition] = min(after, end)
-            found[partition] = [m for m in own if (m.offset() or 0) < end] if after > end else own
-        return {partition: own for partition, own in sorted(found.items()) if own}
+            messages_of[partition] = (
+                [m for m in new if (m.offset() or 0) < end] if after > end else new
+            )
+        return {partition: part for partition, part in sorted(messages_of.items()) if part}
 
     def _by_partition(self, messages: list[Message]) -> dict[Partition, list[Message]]:
-        found: dict[Partition, list[list[Message]]] = {}
+        parts_of: dict[Partition, list[list[Message]]] = {}
         batch = MessageBatch.of(messages)
         for run in batch.runs:
             if run.partition in self.at:
                 part = [*batch.messages[run.first : run.end]]
-                found.setdefault(run.partition, []).append(part)
-        return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}
+                parts_of.setdefault(run.partition, []).append(part)
+        return {partition: [*chain.from_iterable(parts)] for partition, parts in parts_of.items()}
 
 
 # ---- batch extents -------------------------------------------------------------------------------
@@ -267,22 +272,22 @@ class Extent:
     topic_id: str | None = None  # None: not known
 
     @classmethod
-    def of(cls, kept: Any, partition: str) -> Extent:
+    def of(cls, stored: Any, partition: str) -> Extent:
         """Parse stored metadata. Raises StateMismatch if they are not those of a Kafka batch."""
-        found = kept if isinstance(kept, Mapping) else {}
-        first, last = found.get("firstOffset"), found.get("lastOffset")
+        fields = stored if isinstance(stored, Mapping) else {}
+        first, last = fields.get("firstOffset"), fields.get("lastOffset")
         if not isinstance(first, int) or not isinstance(last, int):
             raise StateMismatch(
-                f"what is kept of {partition} is {kept!r:.200}, and not what a batch has of a "
+                f"what is kept of {partition} is {stored!r:.200}, and not what a batch has of a "
                 "partition of Kafka: give the spout another id, or remove the nodes to start over"
             )
-        rest = {name: found.get(name) for name in ("count", "checksum", "until", "run")}
-        rest["topic_id"] = found.get("topicId")
-        return cls(first, last + 1, found.get("topologyId"), **rest)
+        rest = {name: fields.get(name) for name in ("count", "checksum", "until", "run")}
+        rest["topic_id"] = fields.get("topicId")
+        return cls(first, last + 1, fields.get("topologyId"), **rest)
 
     def kept(self) -> dict[str, Any]:
         """The metadata to store: the inverse of `of`."""
-        found = {
+        metadata = {
             "firstOffset": self.first,
             "lastOffset": self.end - 1,
             "topologyId": self.deployment,
@@ -292,7 +297,7 @@ class Extent:
             "run": self.run,
             "topicId": self.topic_id,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in metadata.items() if value is not None}
 
     def at(self, offset: int) -> Extent:
         """An empty extent at `offset`."""
@@ -323,12 +328,12 @@ def partition_of(name: str) -> Partition:
 def checksum(messages: Sequence[Message]) -> int:
     """A CRC-32 of offsets, keys and values with their lengths; null and empty values differ."""
     batch = MessageBatch.of(messages)
-    found = zlib.crc32(batch.offsets().tobytes())
+    crc = zlib.crc32(batch.offsets().tobytes())
     for column in ("key", "value"):
         parts: Any = batch.column(column)
         sizes = np.array([-1 if part is None else len(part) for part in parts], np.int64)
-        found = zlib.crc32(b"".join(filter(None, parts)), zlib.crc32(sizes.tobytes(), found))
-    return found
+        crc = zlib.crc32(b"".join(filter(None, parts)), zlib.crc32(sizes.tobytes(), crc))
+    return crc
 
 
 # ---- batch spouts --------------------------------------------------------------------------------
@@ -417,13 +422,13 @@ class KafkaBatches(Partitioned):
             self._fetching = BatchFetcher(self._consumer)
             self._ends = EndChecks(self._consumer, self._clock)
             self._translator = Translator(*self._reads)
-            self._translator.topic_id = lambda one: self._extents_of[one].topic_id or ""
+            self._translator.topic_id = lambda partition: self._extents_of[partition].topic_id or ""
         return self._consumer
 
     def _open_directory(self) -> RefreshedDirectory:
         if self._directory is None:
-            made, every_s = self.options.directory(self.settings), self.options.refresh_s
-            self._directory = RefreshedDirectory(made, self._clock, every_s=every_s)
+            directory, every_s = self.options.directory(self.settings), self.options.refresh_s
+            self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
         return self._directory
 
     def close(self) -> None:
@@ -434,15 +439,14 @@ class KafkaBatches(Partitioned):
         self._directory = self._consumer = None
 
     def figures(self) -> dict[str, float]:
-        """The progress of its partitions (see lag.py), and the messages it could not read."""
         standing = {
-            one: PartitionStatus(
-                committed=self._committed.get(one),
-                contiguous=self._committed.get(one, extent.first),
+            partition: PartitionStatus(
+                committed=self._committed.get(partition),
+                contiguous=self._committed.get(partition, extent.first),
                 emitted=extent.end,
-                end=self._end(one),
+                end=self._end(partition),
             )
-            for one, extent in self._read.items()
+            for partition, extent in self._read.items()
         }
         odd = {
             "skipped": float(self.skipped),
@@ -452,7 +456,7 @@ class KafkaBatches(Partitioned):
         is_known = bool(self._read) or self._has_committed  # in this life
         if self._consumer is None or self._consumer.is_cut:
             is_known = False
-        is_known = is_known and all(one.end is not None for one in standing.values())
+        is_known = is_known and all(status.end is not None for status in standing.values())
         return figures(standing, is_known=is_known) | odd
 
     def _end(self, partition: Partition) -> int | None:
@@ -464,7 +468,7 @@ class KafkaBatches(Partitioned):
         """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable: also if
         a topic that this coordinator has seen does not exist any more."""
         try:
-            found = self.subscription.found(self._open_directory())
+            partitions = self.subscription.found(self._open_directory())
         except UnknownTopic as error:
             if not self._has_found:
                 raise
@@ -473,7 +477,7 @@ class KafkaBatches(Partitioned):
                 "is created again"
             ) from error
         self._has_found = True
-        return [partition_name(one) for one in found]
+        return [partition_name(partition) for partition in partitions]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
@@ -490,9 +494,9 @@ class KafkaBatches(Partitioned):
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
         self._has_committed = True
-        for name, kept in metadata.items():
-            if isinstance(kept, dict):
-                self._committed[partition_of(name)] = Extent.of(kept, name).end
+        for name, stored in metadata.items():
+            if isinstance(stored, dict):
+                self._committed[partition_of(name)] = Extent.of(stored, name).end
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
         """Emit one batch of the available messages of all of a task's partitions. Raises
@@ -501,18 +505,18 @@ class KafkaBatches(Partitioned):
         starts = self._starts(last)
         if not starts:
             self._clock.sleep(min(room.seconds, REST_S))  # the interval between requests
-        self._fetching.seek({one: extent.end for one, extent in starts.items()})
-        until = {one: e.until for one, e in starts.items() if e.until is not None}
+        self._fetching.seek({partition: extent.end for partition, extent in starts.items()})
+        until = {partition: e.until for partition, e in starts.items() if e.until is not None}
         taken = self._fetching.take(room, until)
         if starts and not taken:
             self._connect().check()
         starts, unread = self._of_present_topics(starts, now=bool(taken))
         self._extents_of = starts
-        found = {}
+        metadata = {}
         for partition, start in sorted(starts.items()):
             if partition in unread:
                 self._note_topic(last, partition, start, room)
-                found[partition_name(partition)] = replace(start, count=0).kept()
+                metadata[partition_name(partition)] = replace(start, count=0).kept()
                 self._read[partition] = start
                 continue
             messages = taken.get(partition, [])
@@ -529,30 +533,36 @@ class KafkaBatches(Partitioned):
             name, self._read[partition] = partition_name(partition), extent
             known = last[name] is not None and Extent.of(last[name], name) == start
             idle = known and extent.end == start.end and self.kind is SpoutKind.OPAQUE
-            found[name] = last[name] if idle else extent.kept()
-        return found
+            metadata[name] = last[name] if idle else extent.kept()
+        return metadata
 
     def _note_topic(
         self, last: Mapping[str, Any], partition: Partition, extent: Extent, room: Room
     ) -> None:
         """Note that a partition begins anew if its topic was created again."""
-        kept = last[name := partition_name(partition)]
-        former = None if kept is None else Extent.of(kept, name).topic_id
+        stored = last[name := partition_name(partition)]
+        former = None if stored is None else Extent.of(stored, name).topic_id
         if former and extent.topic_id and former != extent.topic_id:
             room.anew.add(name)
 
     def partitions_at_end(self) -> Mapping[str, float] | None:
         read = self._fetching.at
-        positions = {one: read[one] for one in self._extents_of if one in read}
-        found = self._ends.at_end(positions, _ENDS_S)
-        return {partition_name(one): at_s for one, at_s in found.items() if one in positions}
+        positions = {
+            partition: read[partition] for partition in self._extents_of if partition in read
+        }
+        at_end = self._ends.at_end(positions, _ENDS_S)
+        return {
+            partition_name(partition): at_s
+            for partition, at_s in at_end.items()
+            if partition in positions
+        }
 
     def _emit(self, messages: list[Message], room: Room) -> None:
         if messages:
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
-                made = map(self._row, rows, messages)
-                each = (row if type(row) is list else [row] for row in made if row is not None)
+                results = map(self._row, rows, messages)
+                each = (row if type(row) is list else [row] for row in results if row is not None)
                 rows = [*chain.from_iterable(each)]
             room.emit(rows, sum(map(len, messages)))
 
@@ -600,28 +610,29 @@ class KafkaBatches(Partitioned):
         """
         if not starts or not (now or self._clock.now() - self._look_s >= EVERY_S):
             return {**starts}, ()
-        found, unread = dict[Partition, Extent](), set[Partition]()
+        positions, unread = dict[Partition, Extent](), set[Partition]()
         try:
-            ids = self._topic_ids({one.topic for one in starts})
+            ids = self._topic_ids({partition.topic for partition in starts})
         except KafkaUnreachable as error:
             if not now:
                 self._look_s = self._clock.now() + _LOOK_LATER_S
                 return {**starts}, ()
             _LOG.warning("what was fetched is fetched again: %s", error)
             self._fetching.leave({*starts})
-            return {one: replace(at, first=at.end) for one, at in starts.items()}, {*starts}
+            empty = {partition: replace(at, first=at.end) for partition, at in starts.items()}
+            return empty, {*starts}
         for partition, start in starts.items():
             id = ids.get(partition.topic)
             if id is None:  # deleted, or not known to this broker
-                found[partition] = replace(start, first=start.end)
+                positions[partition] = replace(start, first=start.end)
                 unread.add(partition)
             elif start.topic_id is None or not id or start.topic_id == id:
-                found[partition] = replace(start, topic_id=start.topic_id or id or None)
+                positions[partition] = replace(start, topic_id=start.topic_id or id or None)
             else:
-                found[partition] = self._anew(partition, start, id)
+                positions[partition] = self._anew(partition, start, id)
                 unread.add(partition)
         self._fetching.leave(unread)
-        return found, unread
+        return positions, unread
 
     def _anew(self, partition: Partition, former: Extent, id: str) -> Extent:
         """Where to begin in a topic that was created again, as an empty extent."""
@@ -636,11 +647,7 @@ class KafkaBatches(Partitioned):
         stamped = consumer.since(partition, where)
         at = find_start(where, None, self._topology, retained, stamped=stamped).offset
         self.recreated += 1
-        _LOG.warning(
-            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-            "the new one is read from %d (first=%s)",
-            *(partition, former.end, at, where),
-        )
+        report_recreated(partition, former.end, at, where)
         if where.from_end and retained.earliest < at:
             self._skip(partition, retained.earliest, at, "they are of a topic that is new")
         until = retained.latest if self.options.until_end else None
@@ -651,8 +658,8 @@ class KafkaBatches(Partitioned):
     def begins_anew(self, stored: Mapping[str, Any]) -> None:
         """Log one warning if this start does not continue at the stored positions."""
         ignored = []
-        for name, kept in stored.items():
-            extent, partition = Extent.of(kept, name), partition_of(name)
+        for name, metadata in stored.items():
+            extent, partition = Extent.of(metadata, name), partition_of(name)
             if extent.deployment == self._topology:
                 continue
             try:
@@ -663,8 +670,8 @@ class KafkaBatches(Partitioned):
                     start = find_start(
                         self.options.first, None, self._topology, retained, stamped=at
                     )
-                    found = ignored_position(partition, extent.end, start.offset, retained)
-                    ignored += [found] if found else []
+                    other_position = ignored_position(partition, extent.end, start.offset, retained)
+                    ignored += [other_position] if other_position else []
             except KafkaUnreachable as error:
                 _LOG.warning("it is not known where %s begins: %s", name, error)
         report_ignored(self.options.first, ignored)
@@ -675,15 +682,15 @@ class KafkaBatches(Partitioned):
         Partitions whose broker does not answer are left out, so that batches continue without
         them, and so are those for which no time is left.
         """
-        found: dict[Partition, Extent] = {}
+        positions: dict[Partition, Extent] = {}
         until_s = self._clock.now() + ASKING_S
         for name in sorted(last, key=lambda name: self._unanswered_s.get(name, 0.0)):
             if (start := self._start(name, last[name], until_s)) is not None:
-                found[partition_of(name)] = start
-        return found
+                positions[partition_of(name)] = start
+        return positions
 
-    def _start(self, name: str, kept: Any, until_s: float) -> Extent | None:
-        extent = None if kept is None else Extent.of(kept, name)
+    def _start(self, name: str, stored: Any, until_s: float) -> Extent | None:
+        extent = None if stored is None else Extent.of(stored, name)
         ours = (self._topology, self._bounded)
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
@@ -717,8 +724,8 @@ class KafkaBatches(Partitioned):
             where = StartPosition.EARLIEST
         retained = consumer.retained(partition)
         late = consumer.since(partition, where)
-        kept = where.by_anyone or (extent is not None and extent.deployment == self._topology)
-        if extent is not None and kept and extent.end > retained.latest:
+        continues = where.by_anyone or (extent is not None and extent.deployment == self._topology)
+        if extent is not None and continues and extent.end > retained.latest:
             at = self._shortened(partition, extent.end, retained)
             stored = extent.at(at).committed
         check_start(where, partition, stored and stored.offset, retained)
@@ -791,11 +798,10 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
     """Batches that have the same records each time they are emitted."""
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """Read the recorded offsets again. Raises IncompleteBatch after emitting what is whole."""
         self._connect()
-        extents = {partition_of(name): Extent.of(one, name) for name, one in metadata.items()}
+        extents = {partition_of(name): Extent.of(stored, name) for name, stored in metadata.items()}
         self._extents_of = extents
-        wanted = {one: extent for one, extent in extents.items() if extent.records_max}
+        wanted = {partition: extent for partition, extent in extents.items() if extent.records_max}
         until_s = self._clock.now() + self.options.answer_s
 
         def is_over(silent: Collection[Partition]) -> bool:
@@ -808,12 +814,14 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
                 )
             return late
 
-        ranges = {one: range(extent.first, extent.end) for one, extent in wanted.items()}
-        counts = {one: extent.records_max for one, extent in wanted.items()}
-        found = self._fetching.again(ranges, counts, is_over)
+        ranges = {
+            partition: range(extent.first, extent.end) for partition, extent in wanted.items()
+        }
+        counts = {partition: extent.records_max for partition, extent in wanted.items()}
+        messages_of = self._fetching.again(ranges, counts, is_over)
         gone = []
-        self._topic_ids({one.topic for one in wanted})
-        for partition, messages in sorted(found.items()):
+        self._topic_ids({partition.topic for partition in wanted})
+        for partition, messages in sorted(messages_of.items()):
             if problem := self._missing(partition, wanted[partition], messages):
                 gone.append(problem)
             else:
@@ -836,3 +844,157 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
             f"{earliest} to {latest - 1}. Retention or compaction has removed them, or the topic "
             "was recreated: keep records until their batches are committed, or use KafkaOpaque"
         )
+
+
+# ---- offset ranges -------------------------------------------------------------------------------
+# Ranges are for volumes that should not pass through Python: Spark reads them
+# (sunshower/spark_integration/tables/kafka_rows.py). No messages are fetched here.
+
+_BOUNDS = Bounds(records=1_000_000)
+
+
+class OffsetRange(NamedTuple):
+    """Offsets [first, end) of a partition. Some may hold no record: transaction markers and
+    compacted records."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    topic_id: str = ""  # differs if the topic is created again; "": the brokers give none
+
+
+class KafkaRanges(KafkaBatches, PartitionedSpout):
+    """Emits an OffsetRange for each partition with new offsets; transactional: a replayed batch has
+    the same ranges.
+
+    `options.bounds.records` limits the offsets of one task's part, by default 1 million; bytes are
+    not known. A range that retention has partly deleted cannot be emitted again (IncompleteBatch);
+    records removed by compaction are not detected. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        partitions: Collection[Partition] = (),
+        options: BatchOptions | None = None,
+        deployment: str | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            topics=topics,
+            pattern=pattern,
+            partitions=partitions,
+            options=BatchOptions(bounds=_BOUNDS) if options is None else options,
+            deployment=deployment,
+        )
+        self.emits = OffsetRange
+        self._latest: dict[Partition, int] = {}
+        self._asked_s: dict[str, float] = {}  # the last request; the least recent one is next
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        starts = self._starts(last)
+        extents = self._extents(starts, room)
+        while room.seconds and all(
+            extent.end == starts[partition].end for partition, extent in extents.items()
+        ):
+            if extents and self.options.until_end:
+                break  # all offsets up to the end are in batches
+            self._clock.sleep(min(room.seconds, REST_S))
+            extents = self._extents(starts, room)
+        begins = {partition: extent.at(extent.first) for partition, extent in extents.items()}
+        is_any = any(extent.first < extent.end for extent in extents.values())
+        present, unread = self._of_present_topics(begins, now=is_any)
+        for other, begin in present.items():
+            if other not in unread:
+                extents[other] = replace(extents[other], topic_id=begin.topic_id)
+            elif begin.topic_id != extents[other].topic_id:  # the topic was created again
+                extents[other] = begin
+            else:
+                extents[other] = replace(extents[other], end=extents[other].first)
+        for partition, extent in sorted(extents.items()):
+            self._emit_range(partition, extent, room)
+        return {partition_name(partition): extent.kept() for partition, extent in extents.items()}
+
+    def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
+        gone = []
+        self._topic_ids({partition_of(name).topic for name in metadata})
+        for name, stored in sorted(metadata.items()):
+            partition, extent = partition_of(name), Extent.of(stored, name)
+            if problem := self._missing(partition, extent):
+                gone.append(problem)
+            else:
+                self._emit_range(partition, extent, room)
+        if gone:
+            raise IncompleteBatch("; ".join(gone))
+
+    def partitions_at_end(self) -> Mapping[str, float] | None:
+        return None  # a partition is in a batch only if its leader has answered
+
+    def _missing(self, partition: Partition, extent: Extent) -> str:
+        if extent.first == extent.end:
+            return ""
+        if problem := self._other_topic(partition, extent):
+            return problem
+        earliest, latest = self._connect().retained(partition)
+        if earliest <= extent.first and extent.end <= latest:
+            return ""
+        return (
+            f"{partition}, offsets {extent.first} to {extent.end - 1}: the partition has "
+            f"{earliest} to {latest - 1} now. Retention has removed them, or the topic was "
+            "created again: keep records until their batches are committed"
+        )
+
+    def _end(self, partition: Partition) -> int | None:
+        return self._latest.get(partition)
+
+    def _emit_range(self, partition: Partition, extent: Extent, room: Room) -> None:
+        self._read[partition] = extent
+        room.partition = partition_name(partition)
+        if extent.first < extent.end:
+            room.emit([OffsetRange(*partition, extent.first, extent.end, extent.topic_id or "")])
+
+    def _extents(self, starts: Mapping[Partition, Extent], room: Room) -> dict[Partition, Extent]:
+        """The extents of a batch; partitions whose broker does not answer are left out."""
+        extents, waiting = dict[Partition, Extent](), dict[Partition, int]()
+        until_s = self._clock.now() + ASKING_S
+        for partition in sorted(
+            starts, key=lambda partition: self._asked_s.get(partition_name(partition), 0.0)
+        ):
+            if self._clock.now() >= until_s:
+                break
+            self._asked_s[partition_name(partition)] = self._clock.now()
+            try:
+                extents[partition], waiting[partition] = self._look(partition, starts[partition])
+            except KafkaUnreachable as error:
+                _LOG.warning("%s is read later: %s", partition, error)
+        return {
+            partition: replace(extents[partition], end=extents[partition].end + count)
+            for partition, count in shares(waiting, self.bounds.records).items()
+        }
+
+    def _look(self, partition: Partition, start: Extent) -> tuple[Extent, int]:
+        """An empty extent at the next offset, and the number of offsets waiting there. Raises
+        KafkaUnreachable, and FailedBatch for a partition that has become shorter."""
+        earliest, latest = self._connect().retained(partition)
+        self._latest[partition] = latest
+        if not earliest <= start.end <= latest:  # empty in this batch, the next one continues
+            start = self._beyond(partition, start)
+            latest = start.end
+        end = latest if start.until is None else min(latest, start.until)
+        empty = replace(start.at(start.end), until=start.until, run=start.run)
+        return empty, max(end - start.end, 0)
+
+
+def shares(waiting: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
+    """Divide `limit` equally over partitions, as far as they have offsets waiting; at least one
+    for each that has some, so that none starves."""
+    counts, left = dict[Partition, int](), limit
+    few_first = sorted(waiting, key=lambda partition: (waiting[partition], partition))
+    for place, partition in enumerate(few_first):
+        counts[partition] = min(waiting[partition], max(left // (len(few_first) - place), 1))
+        left -= counts[partition]
+    return counts

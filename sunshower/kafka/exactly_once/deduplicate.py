@@ -56,15 +56,14 @@ class OnceBolt(Bolt[Any, None]):
         """Discard the batch, and continue with what is stored. Raises StoreError."""
 
     def process(self, record: Any) -> Any:
-        """Process a record, unless its key is a repeat."""
         self.undo_failed()
         key = self.key_of(record)
         if key in self._fresh or self.is_stored(key):
             self.repeats += 1
             return None
-        made = self.accept(record)
+        output = self.accept(record)
         self._fresh[key] = None
-        return made
+        return output
 
     def flush(self) -> None:
         """Store the batch; if that fails, undo it."""
@@ -87,7 +86,6 @@ class OnceBolt(Bolt[Any, None]):
             self._is_failed = False
 
     def figures(self) -> dict[str, float]:
-        """The number of dropped repeats."""
         return {"repeats": self.repeats}
 
 
@@ -135,23 +133,13 @@ def deduplicate(
 ) -> Deduplicated:
     """Wraps `bolt` so that it gets only records whose `key` is not among the last `memory` keys.
 
-    `key` is a field's name, or a function of the record. Keys are equal as those of `group_by`:
-    1 and 1.0, one moment in two zones, NaN and NaN. `bolt` must be a sink with `process` that
-    keeps its results in itself: tuples it emitted could fail downstream, and their replay would be
-    dropped here.
-
+    `key` is a field's name, or a function of the record; keys are equal as those of `group_by`.
+    `bolt` must be a sink with `process`, `snapshot` and `restore` that keeps its results in itself.
     With `store`, such as `InSqlite("counts.db")`, the keys and `bolt.snapshot()` are written there
-    together after each batch, before it is acked, at `path`/topology/bolt/task. A restarted task
-    continues with them, so that each key counts once, whichever process crashes. Versioned writes
-    prevent a process that was replaced from overwriting its successor's data. Every write contains
-    everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). docs/TOPOLOGIES.md
-    lists the types that keys and snapshot may have; others raise Unserialisable. Changes by the
-    bolt's `tick` are written with the next batch. While the store is unreachable all batches fail
-    and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
-
-    A repeat must reach the same task: group by the fields that the key is made of. Raises
-    TopologyError for a bolt without `process`, `snapshot` and `restore`, ConfigError for other
-    wrong arguments.
+    together after each batch, at `path`/topology/bolt/task; without it they survive a rebalance,
+    but not a crash. docs/KAFKA.md has what it requires. Raises TopologyError for a bolt without
+    these methods, ConfigError for other wrong arguments; Unserialisable for keys that cannot be
+    stored.
     """
     for method in ("process", "snapshot", "restore"):
         if getattr(type(bolt), method, None) in {getattr(Bolt, method), None}:
@@ -179,12 +167,10 @@ class Deduplicated(OnceBolt):
         self.tick_s = bolt.tick_s
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error for records without the key, or that the bolt refuses."""
         self._parts.check(schema, [self._key])
         self.bolt.check_input(schema)
 
     def prepare(self, context: Context) -> None:
-        """Load the stored keys and results of the previous process."""
         self.begin()
         self._get_key = self._parts.getter(self._key)
         self._stored = KeyCache(self._memory)
@@ -240,8 +226,8 @@ class Deduplicated(OnceBolt):
             layout, *stored = _codec.decode(value)
             if type(layout) is not int:
                 raise ValueError(f"it is {value!r:.100}")
-            way_out = "use the release that wrote it, or give another `path`"
-            versions.check(self._node, layout, versions.KEYS, way_out)
+            remedy = "use the release that wrote it, or give another `path`"
+            versions.check(self._node, layout, versions.KEYS, remedy)
             keys, results = stored
             if type(keys) is not list:
                 raise ValueError(f"it is {value!r:.100}")
@@ -261,11 +247,9 @@ class Deduplicated(OnceBolt):
         self.bolt.restore(results)
 
     def figures(self) -> dict[str, float]:
-        """The figures of the bolt, and the number of dropped repeats."""
         return {**self.bolt.figures(), **super().figures()}
 
     def snapshot(self) -> tuple[list[Hashable], Any]:
-        """The keys and the bolt's snapshot, for another process."""
         return self._stored.keys(), self.bolt.snapshot()
 
     def restore(self, state: tuple[list[Hashable], Any]) -> None:
@@ -274,7 +258,6 @@ class Deduplicated(OnceBolt):
             self._restore(state)
 
     def cleanup(self) -> None:
-        """Clean up the bolt and close the store."""
         self.bolt.cleanup()
         if self._tree is not None:
             self._tree.close()
@@ -287,6 +270,5 @@ class _Ticking(Deduplicated):
     """For a bolt that has a `tick`."""
 
     def tick(self) -> Any:
-        """Call the bolt's `tick`."""
         self.undo_failed()
         return self.bolt.tick()

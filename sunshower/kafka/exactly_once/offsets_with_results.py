@@ -1,9 +1,4 @@
-"""Exactly once without batches: stores offsets and results in the same transaction.
-
-    kept = OffsetsWithResults("counts.db", "words")    # or "postgresql://host/database"
-    KafkaSpout(…, fields=("topic", "topic_id", "partition", "offset", "value"),
-               options=KafkaOptions(store=kept))
-    kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
+"""Exactly once without batches: stores offsets and results in the same transaction (docs/KAFKA.md).
 
 The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
 the offsets of its messages in one transaction, and drops repeats by their offsets, also after a
@@ -98,15 +93,14 @@ class ResultsBolt(OnceBolt):
     """The bolt that OffsetsWithResults.bolt returns. Its keys are topic, id of the topic (if
     records have it), partition and offset."""
 
-    def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
-        self._kept, self._write, self._setup = kept, write, setup
+    def __init__(self, options: OffsetsWithResults, write: Write, setup: str) -> None:
+        self._kept, self._write, self._setup = options, write, setup
         self._parts: RecordParts | None = None  # None until an input is declared
         self._has_topic_id: bool | None = None  # of its inputs
         self._done: dict[Source, tuple[Intervals, Read]] = {}
         self._records: list[Any] = []  # the records of this batch
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error for records without topic, partition and offset."""
         self._parts = self._parts or RecordParts("a bolt that keeps offsets with its results")
         self._parts.check(schema, FIELDS)
         has_topic_id = "topic_id" in schema.fields
@@ -193,7 +187,7 @@ class _ResultOffsets(Offsets):
         self._lock = threading.Lock()  # the commit thread writes
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        found = {}
+        committed = {}
         ids = self._ask({partition.topic for partition in partitions})
         with using("offsets with results"), self._lock:
             for partition in partitions:
@@ -201,8 +195,8 @@ class _ResultOffsets(Offsets):
                 settled = self._settled(partition, id)
                 if settled is not None:
                     metadata = json.dumps({"topicId": id}) if id else ""
-                    found[partition] = Committed(settled, metadata)
-        return found
+                    committed[partition] = Committed(settled, metadata)
+        return committed
 
     def _settled(self, partition: Partition, id: str) -> int | None:
         """The stored offset of the topic with this id. Raises BadOffset if results of a former

@@ -55,8 +55,8 @@ class KafkaDirectory:
         self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.answer_within_s = answer_within_s
         self._reports: list[Any] = []
-        own = {"error_cb": self._reports.append}
-        self._client: AdminClient = new_client("AdminClient", {**_QUIET, **settings, **own})
+        reporting = {"error_cb": self._reports.append}
+        self._client: AdminClient = new_client("AdminClient", {**_QUIET, **settings, **reporting})
 
     def topics(self) -> frozenset[str]:
         return frozenset(self._ask().topics) - INTERNAL_TOPICS
@@ -74,10 +74,13 @@ class KafkaDirectory:
         }
 
     def leaders(self, topic: str) -> dict[Partition, str | None]:
-        found = self._of(topic).partitions.items()
+        partitions = self._of(topic).partitions.items()
         brokers = self._ask().brokers
-        address = {id: f"{one.host}:{one.port}" for id, one in brokers.items()}
-        return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
+        address = {id: f"{broker.host}:{broker.port}" for id, broker in brokers.items()}
+        return {
+            Partition(topic, number): address.get(metadata.leader)
+            for number, metadata in sorted(partitions)
+        }
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         from confluent_kafka import TopicCollection
@@ -87,12 +90,12 @@ class KafkaDirectory:
         asked = self._client.describe_topics(
             TopicCollection(sorted(topics)), request_timeout=self.answer_within_s
         )
-        found = {}
+        ids = {}
         for topic, answer in asked.items():
             with suppress(UnknownTopic), client_errors(f"topic {topic!r}", self._address):
                 id = str(answer.result().topic_id)
-                found[topic] = "" if id == _NO_ID else id.translate(_AS_KAFKA_PRINTS)
-        return found
+                ids[topic] = "" if id == _NO_ID else id.translate(_AS_KAFKA_PRINTS)
+        return ids
 
     def bootstrap(self) -> str:
         return self._address
@@ -101,12 +104,12 @@ class KafkaDirectory:
         del self._client
 
     def _of(self, topic: str) -> TopicMetadata:
-        found = self._ask().topics.get(topic)
-        if found is None:
+        metadata = self._ask().topics.get(topic)
+        if metadata is None:
             raise self._why_not(topic)
-        if found.error:
-            raise as_ours(found.error, f"topic {topic!r}", self._address)
-        return found
+        if metadata.error:
+            raise as_ours(metadata.error, f"topic {topic!r}", self._address)
+        return metadata
 
     def _ask(self) -> ClusterMetadata:
         """Metadata of all topics: a request for one would create it if brokers auto-create."""
@@ -167,15 +170,17 @@ def new_client(
     except (KafkaException, TypeError) as error:
         reason = error.args[0]
         text = without_secrets(str(reason.str() if hasattr(reason, "str") else reason))
-        raise ConfigError(f"these settings make no client of Kafka: {text}") from None
+        raise ConfigError(f"invalid Kafka client settings: {text}") from None
 
 
 def _reported(reports: Collection[Any], late: object) -> tuple[object, object, bool]:
     """Evaluate the errors the client reported: an authorisation error if there is one, the best
     other reason, and whether all brokers are down."""
-    names = [one.name() for one in reports]
-    refusal = next((one for one in reports if one.name() in _NOT_AUTHORISED), None)
-    reason = next((one for one in reports if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
+    names = [report.name() for report in reports]
+    refusal = next((report for report in reports if report.name() in _NOT_AUTHORISED), None)
+    reason = next(
+        (report for report in reports if report.name() in ("_TRANSPORT", "_RESOLVE")), late
+    )
     return refusal, reason, "_ALL_BROKERS_DOWN" in names
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError, StaleGeneration
 from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer, targets
-from sunshower.kafka.consuming.lag import Lag
 from sunshower.kafka.partitions.broker_metadata import (
     KafkaDirectory,
     as_ours,
     client_errors,
     new_client,
 )
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.ports import Committed, Lag, Offsets, Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
@@ -45,13 +44,13 @@ class KafkaOffsets(Offsets):
         if not partitions:
             return {}
         try:
-            found, errors = read_committed(self._consumer.client, partitions, ANSWER_S)
+            committed, errors = read_committed(self._consumer.client, partitions, ANSWER_S)
         except KafkaException as error:
             why = self._consumer.reason(error.args[0])
             raise as_ours(why, self._what, self._consumer.address) from error
         for refusal in errors:
             raise as_ours(refusal, self._what, self._consumer.address)
-        return found
+        return committed
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         client = self._consumer.client
@@ -84,7 +83,7 @@ class KafkaOffsets(Offsets):
             for p, committed in offsets.items()
         ]
         try:
-            errors = [one.error for one in commit(wanted) or () if one.error is not None]
+            errors = [target.error for target in commit(wanted) or () if target.error is not None]
         except KafkaException as error:
             errors = [error.args[0]]
         except RuntimeError as error:  # the consumer is closed
@@ -98,7 +97,7 @@ class KafkaOffsets(Offsets):
         written = self._unanswered.popleft()
         try:
             self._check([error] * (error is not None))
-            self._check([one.error for one in partitions if one.error is not None])
+            self._check([target.error for target in partitions if target.error is not None])
         except KafkaError as refused:
             written.set_exception(refused)
         else:
@@ -119,14 +118,14 @@ def read_committed(
 ) -> tuple[dict[Partition, Committed], list[Any]]:
     """The offsets that the client's group has committed, and the errors of single partitions.
     Raises KafkaException."""
-    found, errors = {}, []
-    for one in client.committed(targets(dict.fromkeys(sorted(partitions), 0)), within_s):
-        if one.error is not None:
-            errors.append(one.error)
-        elif one.offset >= 0:
-            partition = Partition(one.topic, one.partition)
-            found[partition] = Committed(one.offset, one.metadata or "")
-    return found, errors
+    committed, errors = {}, []
+    for target in client.committed(targets(dict.fromkeys(sorted(partitions), 0)), within_s):
+        if target.error is not None:
+            errors.append(target.error)
+        elif target.offset >= 0:
+            partition = Partition(target.topic, target.partition)
+            committed[partition] = Committed(target.offset, target.metadata or "")
+    return committed, errors
 
 
 # ---- group lag -----------------------------------------------------------------------------------
@@ -154,11 +153,11 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     with closing(_client(settings, group, "read_committed")) as client:
         what = f"group {group!r}"
         with client_errors(what, address):
-            found, errors = read_committed(client, wanted, left())
+            committed, errors = read_committed(client, wanted, left())
         for refusal in errors:
             raise as_ours(refusal, what, address)
         if not topics:
-            wanted = {*found}
+            wanted = {*committed}
             if not wanted:
                 raise KafkaError(
                     f"{what} has committed nothing in the Kafka at {address}: correct its name, or "
@@ -175,7 +174,7 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     return [
         Lag(
             partition=partition,
-            committed=None if (at := found.get(partition, nothing)).offset < 0 else at.offset,
+            committed=None if (at := committed.get(partition, nothing)).offset < 0 else at.offset,
             begin=begins[partition],
             end=ends[partition],
             last_stable=stable[partition],
@@ -187,8 +186,8 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
 
 def _client(settings: Mapping[str, Any], group: str, isolation: str) -> ClientConsumer:
     """A client whose end offsets are the last stable ones, or those of the log."""
-    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
-    client: ClientConsumer = new_client("Consumer", {"log_level": 0, **settings, **own})
+    group_settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
+    client: ClientConsumer = new_client("Consumer", {"log_level": 0, **settings, **group_settings})
     return client
 
 
@@ -219,8 +218,8 @@ def _offsets(
     from confluent_kafka import KafkaException
 
     wanted = targets(dict.fromkeys(sorted(partitions), time))
-    found = client.offsets_for_times(wanted, left())
-    for one in found:
-        if one.error is not None:
-            raise KafkaException(one.error)
-    return {Partition(one.topic, one.partition): one.offset for one in found}
+    answers = client.offsets_for_times(wanted, left())
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {Partition(answer.topic, answer.partition): answer.offset for answer in answers}

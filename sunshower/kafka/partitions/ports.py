@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import nan
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sunshower.clock import Clock
@@ -46,10 +48,10 @@ class Committed(NamedTuple):
         """The metadata, if they are a JSON object, as Storm's and ours are: the writer's
         "topologyId", and the "topicId" of the topic that the offset belongs to."""
         try:
-            found = json.loads(self.metadata)
+            fields = json.loads(self.metadata)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return fields if isinstance(fields, dict) else {}
 
     @property
     def topic_id(self) -> str:
@@ -236,8 +238,8 @@ class RefreshedDirectory:
         recent = asked_s is not None and now_s - asked_s < self._every_s
         if question not in self._answers or not (recent or now_s < self._away_until_s):
             self._ask(question, ask, now_s)
-        found: _T = self._answers[question]
-        return found
+        answer: _T = self._answers[question]
+        return answer
 
     def _ask(self, question: Hashable, ask: Callable[[], object], now_s: float) -> None:
         try:
@@ -249,3 +251,78 @@ class RefreshedDirectory:
         else:
             self._asked_s[question] = now_s
             self._away_until_s = 0.0
+
+
+# ---- lag -----------------------------------------------------------------------------------------
+# Lag and progress per partition, and the metrics derived from them.
+#
+# Offsets are those of the next message, as in Kafka: a partition that is settled to its end has
+# `contiguous == end`. Offsets without a message (compacted records, transaction markers) count as
+# messages, as in Kafka's own tools.
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The progress of a group in a partition, as the brokers report it."""
+
+    partition: Partition
+    committed: int | None  # None: the group has no committed offset here
+    begin: int  # the earliest retained offset
+    end: int  # of the log (the high watermark)
+    # Below it no transaction is open: a reader of committed transactions (the default) stops here.
+    last_stable: int | None = None
+    metadata: str = ""  # committed with the offset
+
+    @property
+    def lag(self) -> int:
+        """Messages left to read, from the committed offset or else from `begin`."""
+        at = self.begin if self.committed is None else max(self.committed, self.begin)
+        return max(self.end - at, 0)
+
+    @property
+    def removed(self) -> int:
+        """Messages that the brokers deleted before the group committed them."""
+        return 0 if self.committed is None else max(self.begin - self.committed, 0)
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """The progress of a partition, as the task that reads it sees it."""
+
+    committed: int | None = None
+    contiguous: int = 0  # all below are settled: the next offset to commit
+    emitted: int = 0  # all below were emitted at least once
+    end: int | None = None  # None: not known yet
+    holes: int = 0  # open offsets from `contiguous` on that lie below a settled one
+    waiting: int = 0  # failed, waiting to be emitted again
+    paused: bool = False
+
+    @property
+    def lag(self) -> int:
+        """Messages known to exist that are not settled yet."""
+        return max((self.emitted if self.end is None else self.end) - self.contiguous, 0)
+
+
+def figures(
+    standings: Mapping[Partition, PartitionStatus], *, is_known: bool = True
+) -> dict[str, float]:
+    """A spout's metrics: sums, and each figure of each partition under `topic[0]/…`. The sum of the
+    lags is NaN unless `is_known`: where the partitions end has been told."""
+    all_of = standings.values()
+    sums: dict[str, float] = {
+        "lag": sum(status.lag for status in all_of) if is_known else nan,
+        "holes": sum(status.holes for status in all_of),
+        "waiting": sum(status.waiting for status in all_of),
+        "paused": sum(status.paused for status in all_of),
+    }
+    return sums | {
+        f"{partition}/{name}": float(value)
+        for partition, status in sorted(standings.items())
+        for name, value in (*vars(status).items(), ("lag", status.lag))
+        if value is not None
+    }
+
+
+def total(lags: Iterable[Lag]) -> int:
+    """The lag over all partitions."""
+    return sum(lag.lag for lag in lags)

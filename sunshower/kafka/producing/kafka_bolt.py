@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any, Unpack
 
-from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic, user_errors
+from sunshower.arguments import COUNT, NAME, checked
+from sunshower.errors import (
+    KafkaError,
+    KafkaUnreachable,
+    StaleGeneration,
+    Unavailable,
+    UnknownTopic,
+    user_errors,
+)
+from sunshower.kafka.exactly_once.deduplicate import KeyCache
+from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.producer import (
     TOO_LARGE,
     Composer,
     Headers,
     Message,
+    MessageParts,
     Producer,
     Settings,
     as_bytes,
@@ -53,7 +65,6 @@ class SendingBolt(Stateless, Bolt[Any, None]):
         self._composer = Composer(where, topic, value, key, headers, partition)
 
     def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
         self._composer.check(schema)
 
     def _finish(self, out: Collector[Any], tuple: Tuple[Any], error: KafkaError | None) -> None:
@@ -64,22 +75,18 @@ class SendingBolt(Stateless, Bolt[Any, None]):
 
 
 class KafkaBolt(SendingBolt):
-    """Writes each record as a message to `topic` (a name, or a function of the record).
+    """Writes each record as a message to `topic` (a name, or a function of the record), at least
+    once.
 
     `value` and `key` are a field's name, or a function of the record; without `value` the whole
     record is sent as a JSON object. `headers` are pairs, or a function of the record; `partition`
-    is a function. `settings` are passed to librdkafka: `bootstrap.servers`, `security.…`,
-    `linger.ms`, `compression.type`, and so on. By default the producer is idempotent.
+    is a function. `settings` are passed to librdkafka; by default the producer is idempotent.
 
-    A record is acked when all in-sync replicas have its message. If the message is refused, the
-    tuple fails with the cause; its tree does not time out during delivery. While all brokers are
-    down the task waits, and the client keeps its queue. A message that is not delivered within
-    `message.timeout.ms` (5 minutes), or is refused because of a right, a missing topic or the
-    client, fails the tuple with the cause `unavailable`, which is not charged as an attempt.
-    A full queue causes back-pressure.
-    Replayed records may be sent twice: at least once.
-
-    Raises UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError when it starts.
+    A record is acked when all in-sync replicas have its message. A message that is refused fails
+    its tuple with the cause; one that is not delivered within `message.timeout.ms` (5 minutes), or
+    is refused because of a right, a missing topic or the client, with the cause `unavailable`.
+    While all brokers are down the task waits. Raises UnknownTopic, NotAuthorised, KafkaUnreachable,
+    or ConfigError when it starts.
     """
 
     tick_s = 0.02  # polls for delivery reports while no tuples arrive
@@ -88,17 +95,14 @@ class KafkaBolt(SendingBolt):
     def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
         """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
 
-            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
-
         The value is the DeadLetter as JSON, the key its message id. Headers contain the cause, and
         for records from Kafka also `topic`, `partition`, `offset`, and `topic_id` if the brokers
         have one. A letter that is larger than the topic, or `message.max.bytes`, takes is clipped,
-        with a marker in each clipped text.
+        with a marker.
         """
         return _DeadLetterBolt(settings, topic, key="message_id", headers=_causes)
 
     def prepare(self, context: Context) -> None:
-        """Create the producer, and check the topic if it is fixed."""
         self._clock = context.clock
         self._collector: Collector[Any]  # the same object in each call
         self._open: dict[int, Tuple[Any]] = {}  # unsettled tuples, by number, the oldest first
@@ -148,7 +152,6 @@ class KafkaBolt(SendingBolt):
             self._send_waiting()
 
     def figures(self) -> dict[str, float]:
-        """The number of undelivered tuples, and how many of them did not fit into the queue."""
         return {"on their way": len(self._open), "without room": len(self._waiting)}
 
     def cleanup(self) -> None:
@@ -266,3 +269,301 @@ def _causes(letter: DeadLetter) -> Headers:
     if isinstance(name, tuple | list) and len(name) in (len(_PLACE) - 1, len(_PLACE)):
         pairs += zip(_PLACE, name, strict=False)
     return [(name, as_bytes(carried(value, _HEADER_BYTES))) for name, value in pairs]
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+_WITHIN_S = 8.0  # less than the minute after which brokers abort a transaction
+_APART_S = 8.0  # time to find the records of a batch that cannot be sent; then the rest fails
+_FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+
+
+class Transactions(Producer):
+    """A producer whose messages become visible with `commit`.
+
+    A new producer of the same `id` aborts the transaction its predecessor left open, and fences
+    the predecessor. If `fatal` is set, the outcome of the last commit may be unknown, and only a
+    new producer of the same id can continue.
+    """
+
+    def __init__(self, settings: Settings, id: str) -> None:
+        super().__init__({**settings, "transactional.id": id})
+        self.id = id
+        self._client.poll(0)
+        self._do("starting", lambda: self._client.init_transactions(_WITHIN_S))
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises StaleGeneration, KafkaError."""
+        self._do("beginning", self._client.begin_transaction)
+
+    def produce(self, message: Message) -> None:
+        """Send a message in the transaction. Waits while the queue is full.
+
+        Raises KafkaError for messages that can never be sent, and if the brokers do not answer.
+        """
+        until_s = time.monotonic() + _WITHIN_S
+        while not self.send(message):
+            self.poll(0.1)
+            if time.monotonic() > until_s:
+                raise KafkaUnreachable(
+                    f"the Kafka at {self.address} has taken no message for {_WITHIN_S:g} s"
+                )
+
+    def commit(self) -> None:
+        """Commit; readers see the messages soon after this returns, once the brokers have written
+        the markers of the transaction. If it raises, readers never see them, unless `fatal`
+        is set. Raises StaleGeneration, KafkaError."""
+        self._do("committing", lambda: self._client.commit_transaction(_WITHIN_S))
+
+    def abort(self) -> None:
+        """Abort the transaction. Raises StaleGeneration, KafkaError."""
+        self._do("aborting", lambda: self._client.abort_transaction(_WITHIN_S))
+
+    def _do(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except self._refusals as error:
+            refusal = error.args[0]
+            ours = self._ours(refusal, what)
+            if isinstance(ours, Unavailable):
+                self.fatal = ours  # the next producer of this id aborts the transaction
+            elif refusal.txn_requires_abort() and what != "aborting":
+                self.abort()
+            else:
+                self.fatal = ours
+            raise ours from error
+
+    def _ours(self, refusal: Any, what: str) -> KafkaError:
+        if refusal.name() in _FENCED:
+            return StaleGeneration(
+                f"{what} a transaction of {self.id!r}: another process has that id now, or it was "
+                f"open for too long ({refusal.str()})"
+            )
+        return self.ours(refusal, f"{what} a transaction of {self.id!r}")
+
+
+class TransactionalKafkaBolt(SendingBolt):
+    """A KafkaBolt that writes each batch of records in a transaction, and acks it after the commit.
+
+    `transactional_id` and the task's index form the id of the producer, also after a restart: use
+    another one for each bolt that writes to a Kafka. Of a refused batch each message is sent in a
+    request of its own, then the halves of the batch, and so on: a record that cannot be sent fails
+    alone. Records not sent after 8 s of this, or without an answer of a broker, fail with the cause
+    `unavailable`, and are emitted again.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str | Callable[[Any], str],
+        *,
+        transactional_id: str,
+        **message: Unpack[MessageParts],
+    ) -> None:
+        NAME.check("transactional_id", transactional_id)
+        super().__init__(settings, topic, **message)
+        self.transactional_id = transactional_id
+
+    def prepare(self, context: Context) -> None:
+        self._collector: Collector[Any]  # the same object in each call
+        self._batch: list[tuple[Tuple[Any], Message]] = []
+        self._id = f"{self.transactional_id}-{context.index}"
+        self._producer, self._failed = Transactions(self.settings, self._id), False
+        self._is_there = True
+        self._alone = False  # each message is sent in a request of its own
+        if isinstance(self.topic, str):
+            self._producer.check_topic(self.topic)
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Add the record to the batch. Raises KafkaUnreachable if no producer can be created."""
+        self._collector = out
+        if self._failed:
+            self._renew()
+        self._batch.append((tuple, self._composer.compose(tuple.record)))
+
+    def flush(self) -> None:
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        parts, until_s = [batch], time.monotonic() + _APART_S
+        while parts:
+            part = parts.pop()
+            error = self._send(part)
+            if error is None:
+                self._settle(part, None)
+            elif self._fails_all(error):
+                self._settle(sum(parts, part), error)
+                return
+            elif len(part) == 1:
+                self._settle(part, error)
+                self._alone = False  # it was this record, and not the size of the batch
+            elif time.monotonic() > until_s:
+                late = f"not sent in {_APART_S:g} s: other records are refused ({error})"
+                self._settle(sum(parts, part), KafkaUnreachable(late))
+                return
+            elif not self._alone:
+                self._alone = True
+                parts.append(part)
+            else:
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
+
+    def _send(self, batch: list[tuple[Tuple[Any], Message]]) -> KafkaError | None:
+        """Send messages in one transaction. Returns the error if it was not committed."""
+        try:
+            self._renew()
+            self._producer.begin()
+            try:
+                for _, message in batch:
+                    self._producer.produce(message)
+            except Unavailable:
+                raise  # the next producer of this id aborts the transaction
+            except KafkaError:
+                self._producer.abort()
+                raise
+            self._producer.commit()
+        except KafkaError as error:
+            self._failed = True
+            return error
+        return None
+
+    def _renew(self) -> None:
+        """Create a new producer after a failure: the client would carry the sequence numbers of
+        failed messages into the next transaction. If it raises KafkaError there is no producer.
+        While all brokers are down the old one is kept, as its `check` raises without waiting."""
+        if self._failed:
+            if self._is_there:
+                self._producer.poll(0.0)
+                self._producer.check()
+            self._producer.let_go()
+            self._is_there = False
+            single = {"batch.num.messages": 1} if self._alone else {}
+            self._producer = Transactions({**self.settings, **single}, self._id)
+            self._failed, self._is_there = False, True
+
+    def _fails_all(self, error: KafkaError) -> bool:
+        """Whether the error does not depend on the records, so that no other part can succeed."""
+        return (
+            not self._is_there or self._producer.fatal is not None or isinstance(error, Unavailable)
+        )
+
+    def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
+        for tuple, _ in batch:
+            self._finish(self._collector, tuple, error)
+
+
+# ---- sole writer ---------------------------------------------------------------------------------
+
+ID_HEADER = "id"
+_READ_APART_S = 5.0  # after a failed attempt to read the topic, before the next one
+
+
+class SoleWriterBolt(KafkaBolt):
+    """A KafkaBolt that sends each `id` once, also if its record is replayed after a crash.
+
+    Each message carries its id (a field's name, or a function of the record) in the header `id`. At
+    its start, and after a message that was not confirmed, the bolt reads the last `memory` messages
+    of each partition of the topic, so it knows by their ids which messages have arrived. A record
+    with a known id is acked and dropped. Nothing else may write to the topic; `memory` must exceed
+    the messages in delivery (`spout_pending`) plus those that other tasks write while one is down;
+    group by the fields that the id is made of.
+    """
+
+    @checked(memory=COUNT)
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        *,
+        id: Part,
+        memory: int = 100_000,
+        **message: Unpack[MessageParts],
+    ) -> None:
+        super().__init__(settings, topic, **message)
+        self._target, self._id, self._memory = topic, id, memory
+
+    def check_input(self, schema: Schema) -> None:
+        super().check_input(schema)
+        self._composer.parts.check(schema, [self._id])
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.repeats = 0  # dropped records
+        self._ids: dict[int, bytes] = {}  # of messages in delivery, by number
+        self._repeated: dict[bytes, list[Tuple[Any]]] = {}  # repeats of messages in delivery
+        self._is_unconfirmed = False  # unconfirmed messages may have arrived
+        self._read_error: KafkaError | None = None  # of the last attempt to read the topic
+        self._read_again_s = 0.0  # the time of the next attempt
+        partitions = self._producer.check_topic(self._target)
+        self._arrived = KeyCache(
+            self._memory * partitions, _ids(self.settings, self._target, self._memory)
+        )
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        if self._is_unconfirmed:
+            self._read_again()
+        id = self._id_of(tuple.record)
+        if id in self._arrived:
+            self.repeats += 1
+            out.ack(tuple)
+        elif id in self._repeated:  # settled together with the message in delivery
+            self.repeats += 1
+            self._repeated[id].append(tuple)
+        else:
+            self._ids[self._number], self._repeated[id] = id, []
+            try:
+                super().execute(tuple, out)
+            except Exception:
+                del self._repeated[self._ids.pop(self._number)]
+                raise
+
+    def figures(self) -> dict[str, float]:
+        return super().figures() | {"repeats": self.repeats}
+
+    def _compose(self, record: Any) -> Message:
+        message = super()._compose(record)
+        id = (ID_HEADER, self._id_of(record))
+        return message._replace(headers=[*(message.headers or ()), id])
+
+    def _id_of(self, record: Any) -> bytes:
+        """Different ids are different bytes, also of texts that UTF-8 cannot encode."""
+        id = self._get_id(record)
+        return id.encode("utf-8", "surrogatepass") if isinstance(id, str) else as_bytes(id) or b""
+
+    @cached_property
+    def _get_id(self) -> Callable[[Any], Any]:
+        return self._composer.parts.getter(self._id)
+
+    def _delivered(self, number: int, error: Any, message: Any) -> None:
+        self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE
+        super()._delivered(number, error, message)
+
+    def _replace_producer(self, fatal: KafkaError) -> None:
+        self._is_unconfirmed = True
+        super()._replace_producer(fatal)
+
+    def _read_again(self) -> None:
+        """Read which messages have arrived. Raises KafkaError; after a failure it raises the same
+        error for 5 s without a request, because a request may take seconds."""
+        if self._read_error is not None and self._clock.now() < self._read_again_s:
+            raise self._read_error
+        try:
+            self._arrived.add(_ids(self.settings, self._target, self._memory))
+        except KafkaError as error:
+            self._read_error, self._read_again_s = error, self._clock.now() + _READ_APART_S
+            raise
+        self._is_unconfirmed, self._read_error = False, None
+
+    def _settle(self, number: int, error: KafkaError | None) -> None:
+        id = self._ids.pop(number)
+        if error is None:
+            self._arrived.add([id])
+        super()._settle(number, error)
+        for tuple in self._repeated.pop(id):
+            self._finish(self._collector, tuple, error)
+
+
+def _ids(settings: Settings, topic: str, count: int) -> Iterator[bytes]:
+    for message in tails(settings, topic, count):
+        if (id := as_bytes(dict(message.headers() or ()).get(ID_HEADER))) is not None:
+            yield id

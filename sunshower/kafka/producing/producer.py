@@ -167,8 +167,8 @@ class Producer:
         self._known: dict[str, int] = {}  # the partition counts of topics
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
-        own = {"error_cb": weakly(self._on_error)}
-        self._client: Client = new_client("Producer", {**_USUAL, **settings, **own})
+        reporting = {"error_cb": weakly(self._on_error)}
+        self._client: Client = new_client("Producer", {**_USUAL, **settings, **reporting})
         self._single: Producer | None = None  # see `send`
         self._produce: Callable[..., None] = self._client.produce
         from confluent_kafka import KafkaException
@@ -181,7 +181,9 @@ class Producer:
         if topic in self._known:
             return self._known[topic]
         now = self._clock.now()
-        self._unknown = {name: one for name, one in self._unknown.items() if now < one[0]}
+        self._unknown = {
+            name: failure for name, failure in self._unknown.items() if now < failure[0]
+        }
         if topic in self._unknown:
             raise self._unknown[topic][1]
         directory = KafkaDirectory(self.settings)
@@ -280,10 +282,10 @@ class Producer:
                 f"a message for topic {topic!r} of the Kafka at {self.address} has a partition "
                 f"that the topic does not have ({error.str()}): correct `partition`"
             )
-        found = as_ours(error, f"topic {topic!r}", self.address)
-        if type(found) is KafkaError and error.name() not in _OF_MESSAGES:
-            return KafkaUnreachable(str(found))
-        return found
+        converted = as_ours(error, f"topic {topic!r}", self.address)
+        if type(converted) is KafkaError and error.name() not in _OF_MESSAGES:
+            return KafkaUnreachable(str(converted))
+        return converted
 
     def _on_error(self, error: Refusal) -> None:
         self._connection.on_error(error)

@@ -1,1 +1,4 @@
-"""Kafka's metadata and consumer groups in ZooKeeper, as used up to Kafka 3."""
+"""Brokers, offsets and consumer groups in ZooKeeper.
+
+`options` is what a user gives to KafkaOptions, `group` the protocol of a consumer group.
+"""

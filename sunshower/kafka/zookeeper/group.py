@@ -8,16 +8,10 @@
                       └──── members or partitions changed, or a claim waits ────┘
     session lost, or suspended for too long: this member owns nothing any more ──▶ OUT
 
-Each member decides by itself, from the members and partitions it sees, by a deterministic rule.
-Two members may see different states and disagree: then one finds the other's owner node, waits,
-and looks again. A member reads a partition only while its own owner node exists, so a partition
-has one reader, whatever the members see. A member withdraws a claim in one step with a check of
-its own member node: a session that ends meanwhile removes no claim of another member. Reading
-continues for partitions that keep their owner.
-
-To avoid a herd effect, each member watches one node, the list of members. It reads the list after
-a random delay that grows with the group, which merges changes and spreads requests, and it reads
-only the nodes of new members. Owner nodes are polled by those that wait for them, not watched.
+Each member decides by itself, from the members and partitions it sees, by a deterministic rule. It
+reads a partition only while its own owner node exists, so a partition has one reader, whatever the
+members see. A claim is withdrawn in one step with a check of its own member node: a session that
+ends meanwhile removes no claim of another member.
 """
 
 from __future__ import annotations
@@ -57,9 +51,6 @@ _log = logging.getLogger(__name__)
 # ---- thread assignment ---------------------------------------------------------------------------
 # How a ZooKeeper group assigns partitions to the stream threads of its members.
 #
-# by_range_of_threads       runs of each topic, by thread; a member with two streams counts twice
-# round_robin_of_threads    dealt in the order of the hashes of their names
-#
 # Each function ignores the order of its arguments, so that all members compute the same
 # assignment. Partitions of topics without a subscriber stay unassigned. Strings are in Java's
 # order.
@@ -85,9 +76,9 @@ def by_range_of_threads(partitions: Iterable[Partition], streams: Streams) -> Th
     more, in every topic."""
     readers = threads_by_topic(streams)
     assigned: dict[StreamThread, list[Partition]] = {
-        thread: [] for thread in _in_order({one for some in readers.values() for one in some})
+        thread: [] for thread in _in_order({thread for some in readers.values() for thread in some})
     }
-    for topic, group in groupby(sorted(partitions), key=lambda one: one.topic):
+    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
         if threads := readers.get(topic):
             run = [*group]
             each, more = divmod(len(run), len(threads))
@@ -116,7 +107,9 @@ def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) ->
         )
     readers = next(iter(threads.values()), [])
     assigned: dict[StreamThread, list[Partition]] = {thread: [] for thread in readers}
-    dealt = sorted((one for one in partitions if one.topic in threads), key=_by_hash)
+    dealt = sorted(
+        (partition for partition in partitions if partition.topic in threads), key=_by_hash
+    )
     for partition, thread in zip(dealt, cycle(readers), strict=False):
         assigned[thread].append(partition)
     return {thread: tuple(taken) for thread, taken in assigned.items()}
@@ -124,13 +117,13 @@ def round_robin_of_threads(partitions: Iterable[Partition], streams: Streams) ->
 
 def threads_by_topic(streams: Streams) -> dict[str, list[StreamThread]]:
     """The threads that read each topic, in Java's order."""
-    found: dict[str, list[StreamThread]] = {}
+    threads: dict[str, list[StreamThread]] = {}
     for member, topics in streams.items():
         for topic, count in topics.items():
-            found.setdefault(topic, []).extend(
+            threads.setdefault(topic, []).extend(
                 StreamThread(member, number) for number in range(count)
             )
-    return {topic: _in_order(some) for topic, some in found.items()}
+    return {topic: _in_order(some) for topic, some in threads.items()}
 
 
 def java_hash(text: str) -> int:
@@ -149,10 +142,8 @@ def _by_hash(partition: Partition) -> tuple[int, Partition]:
 
 def _in_order(threads: Iterable[StreamThread]) -> list[StreamThread]:
     """Sort by name as Java does, by UTF-16 units: `c-10` comes before `c-2`."""
-    return sorted(threads, key=lambda one: str(one).encode("utf-16-be", "surrogatepass"))
+    return sorted(threads, key=lambda thread: str(thread).encode("utf-16-be", "surrogatepass"))
 
-
-# ---- group ---------------------------------------------------------------------------------------
 
 Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
 
@@ -220,10 +211,10 @@ class Member:
     def read(value: bytes, path: str) -> Member:
         """Parse a member's node. Raises KafkaError."""
         try:
-            found = json.loads(value)
+            content = json.loads(value)
         except ValueError:
-            found = None
-        match found:
+            content = None
+        match content:
             case {"subscription": dict(streams), **more} if all(
                 isinstance(count, int) and count > 0 for count in streams.values()
             ):
@@ -247,7 +238,7 @@ def compiled(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text!r} is no pattern of topics: {error}") from error
+        raise ConfigError(f"{text!r} is not a valid pattern of topics: {error}") from error
 
 
 # ---- group ---------------------------------------------------------------------------------------
@@ -402,7 +393,11 @@ class ZooKeeperGroup:
                 self._end_session(owner)
         if self._name in self._members:  # else the members were not read since joining
             self._decide()
-            gone = {one for one in self._held if self._mine.get(one) != self._nodes[one]}
+            gone = {
+                partition
+                for partition in self._held
+                if self._mine.get(partition) != self._nodes[partition]
+            }
             self._revoke(owner, gone, lost=False)
             self._release()
             if now_s >= self._claim_s:
@@ -479,13 +474,13 @@ class ZooKeeperGroup:
 
     def _read_members(self, now_s: float) -> None:
         path = f"{self._home}/ids"
-        found: dict[str, Member] = {}
+        members: dict[str, Member] = {}
         for name in self._tree.children(path):
             if name in self._members:
-                found[name] = self._members[name]  # a member's node never changes
+                members[name] = self._members[name]  # a member's node never changes
             elif node := self._tree.get(f"{path}/{name}"):
-                found[name] = Member.read(node.value, f"{path}/{name}")
-        self._members = found
+                members[name] = Member.read(node.value, f"{path}/{name}")
+        self._members = members
         self._look_s = now_s + self._timeouts.look_every_s + self._delay_s()
 
     # ---- assignment -----------------------------------------------------------------------------
@@ -499,7 +494,7 @@ class ZooKeeperGroup:
         seen = [self._members, topics, *by_topic]
         known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
         if self._decided is None or not known:
-            partitions = sorted(one for some in by_topic for one in some)
+            partitions = sorted(partition for some in by_topic for partition in some)
             view = _View(self._members, tuple(partitions))
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
@@ -520,7 +515,7 @@ class ZooKeeperGroup:
         mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
         for thread in (thread for thread, some in mine.items() if not some):
             _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)
-        return {one: thread for thread, some in mine.items() for one in some}
+        return {partition: thread for thread, some in mine.items() for partition in some}
 
     def _release(self) -> None:
         """Withdraw owner nodes of partitions assigned to others, or to another thread of ours."""

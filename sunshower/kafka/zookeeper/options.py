@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random, SystemRandom
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 from sunshower.arguments import COUNT
 from sunshower.errors import (
@@ -60,22 +60,10 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 # Source: `committedPath` and `commit` of org/apache/storm/kafka/PartitionManager.java
 
 
-class OffsetLayout(Protocol):
-    """The path and format of a stored offset. `keeps_writer` is that of the port `Offsets`."""
-
-    @property
-    def keeps_writer(self) -> bool: ...
-    @property
-    def has_topic_node(self) -> bool: ...  # the topic's id is a node of its own
-    def path(self, partition: Partition) -> str: ...
-    def value(self, partition: Partition, committed: Committed) -> bytes: ...
-    def read(self, partition: Partition, value: bytes) -> Committed:
-        """Raises BadOffset."""
-
-
 @dataclass(frozen=True)
 class PlainLayout:
-    """The layout of Kafka's old ZooKeeper consumer. It has no metadata."""
+    """The layout of Kafka's old ZooKeeper consumer. It has no metadata (`keeps_writer`, as of port
+    `Offsets`), and the topic's id is a node of its own (`has_topic_node`)."""
 
     group: str
     keeps_writer: ClassVar[bool] = False
@@ -95,12 +83,9 @@ class PlainLayout:
 
 @dataclass(frozen=True)
 class StormLayout:
-    """The layout of Storm's spout, so that its deployments can be migrated.
-
-    `root` and `id` are SpoutConfig's zkRoot and id; `wildcard` is kafka.topic.wildcard.match,
-    which adds the topic to the path. `topology` is the id of this deployment, `name` its
-    user-visible name. `leader` returns a partition's broker, which is recorded but never read.
-    """
+    """The layout of Storm's spout; see StormOffsets. `topology` is the id of this deployment,
+    `name` its user-visible name. `leader` returns a partition's broker, which is recorded but never
+    read."""
 
     root: str
     id: str
@@ -126,16 +111,20 @@ class StormLayout:
             "topic": partition.topic,
         }
         of_topic = {name: committed.fields.get(name) for name in ("topicId", "leaderEpoch")}
-        value |= {name: one for name, one in of_topic.items() if one is not None}
+        value |= {
+            name: value_of_topic
+            for name, value_of_topic in of_topic.items()
+            if value_of_topic is not None
+        }
         return json.dumps(value).encode()
 
     def read(self, partition: Partition, value: bytes) -> Committed:
         path = self.path(partition)
         try:
-            found = json.loads(value)
+            content = json.loads(value)
         except ValueError:
-            found = None
-        match found:
+            content = None
+        match content:
             case {"offset": int(offset), **more} if offset >= 0 and offset is not True:
                 pass
             case _:
@@ -151,6 +140,9 @@ class StormLayout:
         fields = {"topologyId": writer} if writer else {}
         fields |= {name: more[name] for name in ("topicId", "leaderEpoch") if name in more}
         return Committed(offset, json.dumps(fields) if fields else "")
+
+
+OffsetLayout: TypeAlias = PlainLayout | StormLayout
 
 
 class StoredOffsets(Offsets):
@@ -178,18 +170,20 @@ class StoredOffsets(Offsets):
         self._topics: dict[Partition, str] = {}  # the stored ids of topics, in nodes of their own
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        found: dict[Partition, Committed] = {}
+        committed: dict[Partition, Committed] = {}
         for partition in partitions:
             path = self._layout.path(partition)
             with using(path):
                 node = self._tree.get(path)
                 topic = self._tree.get(_topic(path)) if self._layout.has_topic_node else None
             if node:
-                found[partition] = self._layout.read(partition, node.value)
+                committed[partition] = self._layout.read(partition, node.value)
             if node and topic:
                 self._topics[partition] = id = topic.value.decode(errors="replace")
-                found[partition] = found[partition]._replace(metadata=json.dumps({"topicId": id}))
-        return found
+                committed[partition] = committed[partition]._replace(
+                    metadata=json.dumps({"topicId": id})
+                )
+        return committed
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         member = self._member()  # before the writes: a new session would have another node
@@ -244,11 +238,8 @@ def _bad(path: str, value: bytes, wanted: str) -> BadOffset:
 
 
 class ZooKeeperDirectory:
-    """Implements the port `Directory`. It owns the tree: closing this closes that.
-
-    `root` is Kafka's node, as in the brokers' `zookeeper.connect`. For brokers with several
-    listeners, `listener` selects the address.
-    """
+    """Implements the port `Directory`. It owns the tree: closing this closes that. See
+    ZooKeeperBrokers."""
 
     def __init__(self, tree: Tree, *, root: str = "", listener: str = "PLAINTEXT") -> None:
         self._tree = tree
@@ -267,17 +258,19 @@ class ZooKeeperDirectory:
 
     def partitions(self, topic: str) -> tuple[Partition, ...]:
         path = f"{self._brokers}/topics/{topic}"
-        found = self._read(path)
-        if found is None:
+        topic_node = self._read(path)
+        if topic_node is None:
             self.topics()  # raises if there is no Kafka at all
             raise UnknownTopic(
                 f"there is no topic {topic!r}: ZooKeeper has no {path}. Create it, or correct its "
                 "name"
             )
-        match found:
+        match topic_node:
             case {"partitions": dict(replicas)} if all(number.isdecimal() for number in replicas):
                 return tuple(Partition(topic, number) for number in sorted(map(int, replicas)))
-        raise KafkaError(f"{path} in ZooKeeper does not contain the partitions of a topic: {found}")
+        raise KafkaError(
+            f"{path} in ZooKeeper does not contain the partitions of a topic: {topic_node}"
+        )
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         nodes = {topic: self._read(f"{self._brokers}/topics/{topic}") for topic in topics}
@@ -290,8 +283,10 @@ class ZooKeeperDirectory:
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         brokers = self.brokers()
         return {
-            one: brokers.get(leader) if (leader := self._leader(one)) is not None else None
-            for one in self.partitions(topic)
+            partition: brokers.get(leader)
+            if (leader := self._leader(partition)) is not None
+            else None
+            for partition in self.partitions(topic)
         }
 
     def brokers(self) -> dict[int, str]:
@@ -299,18 +294,18 @@ class ZooKeeperDirectory:
         path = f"{self._brokers}/ids"
         with using(path):
             ids = self._tree.children(path)
-        found = {id: self._read(f"{path}/{id}") for id in ids}
+        brokers = {id: self._read(f"{path}/{id}") for id in ids}
         return {
             int(id): address
-            for id, broker in found.items()
+            for id, broker in brokers.items()
             if broker is not None and (address := _address(broker, self._listener))
         }
 
     def bootstrap(self) -> str:
         """Raises KafkaUnreachable if no broker is registered, KafkaError if none has the
         listener."""
-        if found := self.brokers():
-            return ",".join(address for _, address in sorted(found.items()))
+        if addresses := self.brokers():
+            return ",".join(address for _, address in sorted(addresses.items()))
         self.topics()  # raises if there is no Kafka at all
         path = f"{self._brokers}/ids"
         with using(path):
@@ -339,12 +334,12 @@ class ZooKeeperDirectory:
         if node is None:
             return None
         try:
-            found = json.loads(node.value)
+            content = json.loads(node.value)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise KafkaError(f"{path} in ZooKeeper is no JSON object: {node.value[:80]!r}")
-        return found
+            content = None
+        if not isinstance(content, dict):
+            raise KafkaError(f"{path} in ZooKeeper is not a JSON object: {node.value[:80]!r}")
+        return content
 
 
 def _address(broker: dict[str, object], listener: str) -> str | None:
@@ -488,7 +483,7 @@ class SqliteOffsets(SqliteFile):
     id: str
 
     def __call__(self, reader: ReaderContext) -> Offsets:
-        layout: OffsetLayout = StormLayout(
+        layout = StormLayout(
             "/offsets", self.id, reader.deployment, reader.context.topology, wildcard=True
         )
         with using(str(self.file)):

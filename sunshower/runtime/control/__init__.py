@@ -1,6 +1,6 @@
 """The master (Storm: Nimbus).
 
 Read `lifecycle` (states and commands of a topology), `master`, and `master_state`, from which the
-next master continues. `failure_detector` finds silent workers, `placement`, `plan_changes` and
-`task_transfer` are rebalances and upgrades, `flight_recorder` finds the tuple that killed a worker.
+next master continues. `failure_detector` finds silent workers, `placement` and `plan_changes` are
+rebalances and upgrades, `nodes` chooses machines, `savepoint` is what a later run continues from.
 """

@@ -1,6 +1,6 @@
 """Detects silent workers by their heartbeats; the master replaces them.
 
-The tuples of a worker that died or was replaced are failed in tracking/loss_detector.py.
+The tuples of a worker that died or was replaced are failed in tasks/report_router.py.
 
 A thread of each worker sends heartbeats, so a worker that is busy still beats; one that is stopped,
 cut off from the master, or whose user code holds the interpreter's lock does not.
@@ -20,14 +20,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from math import inf
-from typing import NamedTuple
 
 from sunshower.config import Config
-from sunshower.runtime.control.flight_recorder import CrashReport
+from sunshower.runtime.events.health import Quarantine, Standing, TaskError
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.runtime.tasks.supervision import Standing, backoff
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.flight_recorder import CrashReport
+from sunshower.runtime.tasks.supervision import backoff
 from sunshower.runtime.transport.peer_link import SUSPECT
 
 _BEAT = 0.1  # parts of worker_timeout_s: the interval of heartbeats,
@@ -204,13 +203,6 @@ class RestartTracker:
         )
         stack = crash_report.stack if crash_report else ""
         return TaskError(task.component, task.index, task.worker, text, traceback=stack)
-
-
-class Quarantine(NamedTuple):
-    """What the master sends to the worker of a quarantined task at its hello."""
-
-    error: TaskError  # why
-    wait_s: float  # until the task is tried
 
 
 class Probations:

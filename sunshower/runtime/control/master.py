@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 
 from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.lifecycle import (
     POSSIBLE,
     Command,
@@ -32,6 +31,7 @@ from sunshower.runtime.control.lifecycle import (
 )
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import (
@@ -41,7 +41,9 @@ from sunshower.runtime.control.plan_changes import (
     upgraded,
     with_counts,
 )
+from sunshower.runtime.control.savepoint import all_elsewhere
 from sunshower.runtime.control.topology_log import TaskMoves
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import (
     Snapshot,
@@ -50,10 +52,8 @@ from sunshower.runtime.events.metrics import (
     TimeWindows,
     WorkerStats,
 )
-from sunshower.runtime.nodes import NodeMoves
 from sunshower.runtime.plan import Layout, Plan
-from sunshower.runtime.savepoint import all_elsewhere
-from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.texts import ERROR_BYTES, clip
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from sunshower import versions
-from sunshower.runtime.control.flight_recorder import CrashReport
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import (
     Counts,
@@ -20,7 +20,7 @@ from sunshower.runtime.events.metrics import (
     WorkerStats,
 )
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.texts import ERROR_BYTES, clip
 
 T = TypeVar("T")

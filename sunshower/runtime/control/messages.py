@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sunshower.runtime.control.failure_detector import Quarantine
 from sunshower.runtime.control.overview import Conditions
+from sunshower.runtime.events.health import Quarantine
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Task
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.groupings import describe
 from sunshower.topologies.retry import LetterStore

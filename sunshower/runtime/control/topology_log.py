@@ -12,14 +12,14 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Orders
 from sunshower.runtime.control.plan_changes import ends_anew, leaving
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine
 from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.texts import clip
 
 _LINES_MAX = 2000  # 8 MB at most

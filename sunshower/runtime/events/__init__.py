@@ -1,1 +1,1 @@
-"""The event log, metrics, logging limits and fault injection."""
+"""The event log, metrics, health of tasks, traces, logging limits and fault injection."""

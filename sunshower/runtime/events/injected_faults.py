@@ -22,7 +22,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ExperimentError, InjectedError, InjectedOutage
 from sunshower.records import Schema
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 
 ANY = "*"
 

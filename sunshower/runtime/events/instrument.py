@@ -19,9 +19,9 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.events.trace_recorder import TraceRecorder
+from sunshower.runtime.tracking.batch import Anchors, Batch
 from sunshower.runtime.tracking.ids import I64, U64, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.transport.batch import Anchors, Batch
 
 
 class AnchoredInput(Protocol):

@@ -22,9 +22,9 @@ from sunshower.errors import ConfigError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import NO_IDS, U64, traced_of
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
 from sunshower.texts import clip, describe
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, RequestRefused, user_errors
-from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import LetterValues
 from sunshower.runtime.tasks.spouts.retry_queue import (
     LETTERS_END,
@@ -24,10 +23,8 @@ from sunshower.runtime.tasks.spouts.retry_queue import (
     RetryQueue,
 )
 from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
-from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
+from sunshower.runtime.tasks.spouts.spout_output import SpoutHost, SpoutOutput
 from sunshower.runtime.tracking.pending import Pending, Released
-from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
@@ -53,20 +50,17 @@ class _Sender:
     ends_s: float
 
 
-class _Owner(Protocol):
-    """The spout task."""
+class _LetterHost(SpoutHost, Protocol):
+    """The same spout task, with what replays letters."""
 
-    task: Task
     is_tracked: bool
     output: SpoutOutput
-    output_streams: OutputStreams
-    watermarks: WatermarkSender
 
 
 class LetterReplays(SpoutSource):
     """The letters of one spout task that are not settled: a second source beside the user's."""
 
-    def __init__(self, owner: _Owner, pending: Pending, retries: RetryQueue) -> None:
+    def __init__(self, owner: _LetterHost, pending: Pending, retries: RetryQueue) -> None:
         self.clock: Clock = SystemClock()  # the worker's, once the task is open
         self._owner, self._pending, self._retries = owner, pending, retries
         self._senders: dict[str, _Sender] = {}  # by request
@@ -96,7 +90,7 @@ class LetterReplays(SpoutSource):
             tell(RequestProgress.ABSENT, ends_s)
             return
         self._senders[request.id] = _Sender(tell, ends_s)
-        self._retries.put_last(Replay(self._number, payload, 1))
+        self._retries.enqueue_ready(Replay(self._number, payload, 1))
         self._number += 1
         tell(RequestProgress.WAITS, ends_s)
 

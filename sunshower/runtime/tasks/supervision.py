@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from math import inf
 from typing import Any
@@ -27,9 +25,10 @@ from sunshower.config import Config
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
+from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.user_code import Raised, TaskError, guard, untracked
+from sunshower.runtime.tasks.user_code import Raised, guard, untracked
 from sunshower.texts import clip
 from sunshower.topologies.components import Context
 
@@ -41,47 +40,6 @@ _PROBATION_S = 30.0  # interval at which a quarantined task is tried again
 _CALM_S = 5.0  # a source without records or errors for this long counts as healthy
 _LAST = 5  # error texts to keep
 _FIGURES_MAX, _NAME_BYTES = 1_000, 200
-
-
-class Standing(StrEnum):
-    """Whether a task runs."""
-
-    RUNNING = "running"
-    WAITING = "waiting"  # to be opened, or tried again
-    QUARANTINED = "quarantined"  # not run, except for periodic tries
-
-
-class WaitKind(StrEnum):
-    """Why a task waits."""
-
-    UNAVAILABLE = "unavailable"  # a dependency is unavailable; see outages.py
-    DOUBT = "doubt"  # it has succeeded before, and now fails every input
-    FILLING = "filling"  # a table in memory is filled again; see worker.py
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Why and for how long a task has waited."""
-
-    kind: WaitKind
-    for_s: float  # since its first failure without a success after it
-    tries: int  # failed tries since then
-    error: TaskError  # the last error
-    reached: bool  # whether the component has ever succeeded, in any task and any life
-    sure: bool = True  # false: in doubt only because another task of the component is
-
-
-@dataclass(frozen=True)
-class Health:
-    """The health of a task, as statistics report it."""
-
-    standing: Standing = Standing.RUNNING
-    errors: int = 0
-    last: tuple[TaskError, ...] = ()  # the newest at the end
-    wait: Wait | None = None  # None: it does not wait
-
-
-WELL = Health()
 
 
 def backoff(first_s: float, times: int, longest_s: float) -> float:

@@ -1,4 +1,6 @@
-"""Schedules the tasks of a worker, slice by slice, and handles errors of their user code.
+"""Schedules a worker's tasks; separate because the order of work is an algorithm of its own.
+
+It runs slice by slice, and handles the errors of user code.
 
 A task is ready if it has work, its receivers have credit, and it is not paused. Seven of eight
 slices go to the ready task furthest downstream, readers of dead letters first: this keeps queues
@@ -24,21 +26,22 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed, user_errors
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
+from sunshower.runtime.tasks.report_router import ReportRouter
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import Raised, TaskError
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tracking.report_router import ReportRouter
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tasks.wiring import Wired, context
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.value_copies import picture
-from sunshower.runtime.wiring import Wired, context
 from sunshower.topologies.components import BatchBolt, Bolt, Context
 
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)
@@ -280,17 +283,13 @@ class TaskOpening:
         self._plan = plan
         self._call = call
         self._clock = clock
-        self._transfer = dict(transfer)
+        # Of tasks that are not open yet; the next rebalance moves it again.
+        self.transfer_left = dict(transfer)
 
     @property
     def tickers(self) -> Sequence[Ticker]:
         """Those of open tasks that have a tick."""
         return () if self.is_code_new else self._tickers
-
-    @property
-    def transfer_left(self) -> Mapping[int, TaskTransfer]:
-        """The TaskTransfer of tasks that are not open yet; the next rebalance moves it again."""
-        return self._transfer
 
     def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
         """Try a task again later, because its user code raised. A task that was in doubt for too
@@ -320,14 +319,14 @@ class TaskOpening:
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
-        own = self._transfer.get(task.task.id)
+        own = self.transfer_left.get(task.task.id)
         begin = partial(task.unpack, own) if own else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
         if isinstance(task, BoltTask):
             task.supervision.end_wait()
-        self._transfer.pop(task.task.id, None)
+        self.transfer_left.pop(task.task.id, None)
         if isinstance(task, SpoutTask) and self.active and task.spout is not before:
             self._call(task.task, "activate", task.activate)
         self._tickers += tickers(self._plan, task, self._tickers, self._clock.now())

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed, user_errors
-from sunshower.failures import Cause, Failure, clip_texts
+from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Task
 from sunshower.secret import without_secrets
-from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, message_of
+from sunshower.texts import message_of
 
 T = TypeVar("T")
-
-_TEXTS = {"text": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
-
-
-@dataclass(frozen=True, slots=True)
-class TaskError:
-    """One error of one task, with component, task and worker; its texts are clipped."""
-
-    component: str
-    index: int  # among the tasks of its component
-    worker: int
-    text: str  # such as: open of numbers[0] raised OSError: gone
-    exception: str = ""  # the exception's type
-    traceback: str = ""  # empty if the text is sufficient
-
-    def __post_init__(self) -> None:
-        clip_texts(self, _TEXTS)
-
-    def __str__(self) -> str:
-        return self.text
-
-    @property
-    def line(self) -> str:
-        """The first line of the text."""
-        return self.text.partition("\n")[0]
-
-    @property
-    def story(self) -> str:
-        """The text with advice and traceback."""
-        if not self.traceback:
-            return self.text
-        return f"{self.text}. Mend it and run again.\n{self.traceback}"
 
 
 class Raised(Exception):

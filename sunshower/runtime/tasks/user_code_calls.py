@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sunshower.clock import Clock
-from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.plan import Task
 from sunshower.runtime.profiles import frame_of
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.user_code import guard
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import (
     I64,
@@ -19,7 +20,6 @@ from sunshower.runtime.tracking.ids import (
     is_newer,
     slots_of,
 )
-from sunshower.runtime.transport.batch import Batch
 
 _TEXTS_BYTES = 1 << 18  # of the failures for one shard, or one spout, in one packet
 

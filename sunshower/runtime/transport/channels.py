@@ -20,8 +20,8 @@ import numpy as np
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.config import Config
+from sunshower.runtime.tracking.batch import Batch, can_join, join
 from sunshower.runtime.tracking.ids import NO_IDS, U64
-from sunshower.runtime.transport.batch import Batch, can_join, join
 
 _SMALL_RECORDS = 1024  # joining copies the records; processing a batch costs 0.1 ms
 _GRANT_S = 0.05  # grants wait at most this long, however small they are

@@ -27,9 +27,9 @@ from sunshower.codec import Codec
 from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
-from sunshower.runtime.transport.batch import Batch
 from sunshower.texts import describe_error, message_of
 
 if TYPE_CHECKING:

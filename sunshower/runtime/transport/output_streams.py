@@ -12,8 +12,8 @@ import numpy as np
 from sunshower.errors import BadEmit, user_errors
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.tracking.batch import Anchors, Batch
 from sunshower.runtime.tracking.ids import U64, EdgeIds
-from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel, RemoteChannel
 from sunshower.runtime.transport.routing import EvenRouter, Router, Share, pick, prepare
 from sunshower.texts import describe

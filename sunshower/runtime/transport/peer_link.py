@@ -21,8 +21,8 @@ from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import ShardReport
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.transport.frames import encode, first_bad
 from sunshower.runtime.transport.packets import (

@@ -127,10 +127,10 @@ def prepare(*packages: str) -> dict[str, str]:
     Java or one of `packages` is missing, or has no release for this Python."""
     check_spark_python()
     check_packages("spark", "which runs batches", *packages, error=SparkMissing)
-    found = {
+    variables = {
         "JAVA_HOME": str(spark_java()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    os.environ.update(found)
-    return found
+    os.environ.update(variables)
+    return variables

@@ -14,7 +14,6 @@ from sunshower.arguments import COUNT, check_all
 from sunshower.errors import ConfigError
 from sunshower.secret import protected, reveal
 from sunshower.spark_integration.job import hand_over
-from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
@@ -22,7 +21,12 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.session_host import Job, SessionHost
+from sunshower.spark_integration.sessions.session_host import (
+    DriverSession,
+    Job,
+    SessionHost,
+    end_java,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 
 
@@ -108,7 +112,6 @@ class LocalSession(DriverSession):
         return hand_over(session, table)
 
     def stop(self) -> None:
-        """End the session and its JVM, or what is left of them, so that another can be opened."""
         if self.owned and self.alive():
             with suppress(Exception):
                 self.spark.stop()

@@ -34,9 +34,7 @@ from sunshower.errors import (
     TransformFailed,
 )
 from sunshower.secret import protected, revealed
-from sunshower.spark_integration.error_report import error_text
-from sunshower.spark_integration.job import from_bytes, to_bytes
-from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
+from sunshower.spark_integration.job import error_text, from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
     MEMORY,
     SETTINGS,
@@ -45,7 +43,14 @@ from sunshower.spark_integration.sessions.environment import (
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.session_host import Job, RunningJobs, SessionHost, after
+from sunshower.spark_integration.sessions.session_host import (
+    DriverSession,
+    Job,
+    RunningJobs,
+    SessionHost,
+    after,
+    end_java,
+)
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
 # ---- raydp session -------------------------------------------------------------------------------
@@ -60,22 +65,7 @@ _CHECK_S = 5.0  # interval of the checks in `_watch`
 _MISSED_MAX = 2  # failed checks in a row
 
 
-@dataclass(frozen=True)
-class RayDPSettings:
-    """The settings of RayDPSpark, which documents them."""
-
-    name: str | None = "spark"
-    executors: int = 1
-    cores: int = 1
-    memory: str = "1g"
-    driver_memory: str = "1g"
-    in_flight: int = 2
-    idle_s: float = 600.0
-    settings: Mapping[str, str] = field(default_factory=dict)
-    jars: Sequence[str] = ()
-
-
-def check_room(place: RayDPSettings, free: dict[str, float], total: dict[str, float]) -> None:
+def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
     """Raise SparkUnavailable if the executors cannot be placed: their jobs would hang. `free` and
     `total` are Ray's resources: CPU, and memory in bytes."""
     each = memory_bytes(place.memory)
@@ -105,7 +95,7 @@ def check_java(path: str) -> None:
 class RayDPSession(DriverSession):
     """A driver in this process and executors on the cluster. Raises SparkUnavailable."""
 
-    def __init__(self, place: RayDPSettings) -> None:
+    def __init__(self, place: RayDPSpark) -> None:
         ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
         check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
@@ -135,18 +125,15 @@ class RayDPSession(DriverSession):
         threading.Thread(target=self._watch, args=(place,), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
-        """Convert a normalised table to a DataFrame that executors read from Ray's object store.
-
-        This takes half the time of the path through the driver. The object store keeps the bytes
-        while this DataFrame object exists, so it must outlive every job over what was derived from
-        it.
-        """
+        """Convert a normalised table to a DataFrame that executors read from Ray's object store, in
+        half the time of the path through the driver. The store keeps the bytes while this DataFrame
+        exists, so it must outlive every job over what was derived from it."""
         from raydp.spark import ray_dataset_to_spark_dataframe
 
         starts = range(0, max(table.num_rows, 1), _CHUNK_ROWS)
-        kept = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
-        frame = ray_dataset_to_spark_dataframe(session, table.schema, kept)
-        frame.sunshower_kept = kept
+        chunks = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
+        frame = ray_dataset_to_spark_dataframe(session, table.schema, chunks)
+        frame.sunshower_kept = chunks
         return frame
 
     def stop(self) -> None:
@@ -173,7 +160,7 @@ class RayDPSession(DriverSession):
         with suppress(Exception):
             ray.kill(ray.get_actor(self._master))
 
-    def _watch(self, place: RayDPSettings) -> None:
+    def _watch(self, place: RayDPSpark) -> None:
         """Kill the JVM when the session's masters or nodes are gone: its jobs would hang."""
         missed = 0
         while missed < _MISSED_MAX and not self._ended.wait(_CHECK_S):
@@ -181,7 +168,7 @@ class RayDPSession(DriverSession):
         if not self._ended.is_set():
             self._java.kill()
 
-    def _is_intact(self, least: RayDPSettings) -> bool:
+    def _is_intact(self, least: RayDPSpark) -> bool:
         """Whether both RayDP masters exist and the cluster has the resources of `least`."""
         try:
             check_room(least, total := ray.cluster_resources(), total)
@@ -189,7 +176,7 @@ class RayDPSession(DriverSession):
         except Exception:  # Ray's head may be unreachable for a moment
             return False
         java = {"name": _JAVA_MASTER, "namespace": self._name}
-        return java in actors and self._master in (one["name"] for one in actors)
+        return java in actors and self._master in (actor["name"] for actor in actors)
 
 
 def _give_masters_namespaces() -> None:
@@ -229,7 +216,7 @@ _OTHER_CALLS = 4  # threads for all other calls
 
 
 @dataclass(frozen=True)
-class RayDPSpark(RayDPSettings):
+class RayDPSpark:
     """A session on this process's Ray cluster; it opens with the first batch.
 
     Bolts that give the same `name` share one session, whose JVM ends after `idle_s` without a job.
@@ -239,6 +226,16 @@ class RayDPSpark(RayDPSettings):
     driver additionally uses `driver_memory`. `in_flight` batches run concurrently. `jars` are paths
     on the driver's node, which sends them to the executors.
     """
+
+    name: str | None = "spark"
+    executors: int = 1
+    cores: int = 1
+    memory: str = "1g"
+    driver_memory: str = "1g"
+    in_flight: int = 2
+    idle_s: float = 600.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("executors", "cores", "in_flight"), COUNT)
@@ -266,8 +263,10 @@ class RayGateway:
                 "RayDPSpark is for topologies that run on Ray, and there is no Ray in this "
                 "process: use LocalSpark(…)"
             )
-        found = prepare("raydp", "pyspark")
-        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # on the actor's node
+        variables = prepare("raydp", "pyspark")
+        variables["PATH"] = (
+            f"{variables['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # on the actor's node
+        )
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
         self._place, self._private = place, place.name is None
         self._life = uuid.uuid4().hex
@@ -279,7 +278,7 @@ class RayGateway:
                 max_restarts=-1,
                 max_concurrency=_OTHER_CALLS,
                 namespace=_NAMESPACE,
-                runtime_env={"env_vars": found},
+                runtime_env={"env_vars": variables},
                 **({} if self._private else shared),
             )
             .remote,
@@ -358,7 +357,7 @@ class RayTicket:
 
 def _error_name(error: SparkError) -> str:
     """The name of the error's class, or of its nearest base class in `errors`."""
-    return next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+    return next(base.__name__ for base in type(error).__mro__ if base.__module__ == errors.__name__)
 
 
 def _end(actor: Any) -> None:
@@ -404,7 +403,6 @@ class GatewayActor:
             import pyspark.sql  # noqa: F401
 
     def start(self) -> None:
-        """Open the session in the background, if it is not open."""
         self._host.start()
 
     def ping(self) -> None:
@@ -440,7 +438,6 @@ class GatewayActor:
                     self._idle = self._timer()
 
     def stop(self) -> None:
-        """End the session and its JVMs."""
         self._host.stop()
 
     def _unpacked(self, request: JobRequest) -> SparkStep:

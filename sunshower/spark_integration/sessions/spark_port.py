@@ -1,10 +1,6 @@
 """The port of Spark: the interfaces that run transforms, and the values they exchange.
 
-    place.open() ──▶ Gateway ──submit(step, tables, batch)──▶ Ticket: done? result
-                        └── close
-
-Implementations: `local_spark.py` (a session in this process) and `spark_on_ray.py` (one on the Ray
-cluster).
+place.open() ──▶ Gateway ──submit(step, tables, batch)──▶ Ticket: done? result
 """
 
 from __future__ import annotations
@@ -77,7 +73,7 @@ class PublishingWriter(Protocol):
 
 
 class StepState(Protocol):
-    """The state of a step, as `spark_state.py` keeps it: a version for each committed batch."""
+    """The state of a step, as SparkState keeps it: a version for each committed batch."""
 
     @property
     def folder(self) -> Path:

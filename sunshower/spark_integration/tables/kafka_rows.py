@@ -69,7 +69,9 @@ class KafkaRows:
     def check(self, columns: pa.Schema) -> None:
         """Raise RecordMismatch for an input that has no ranges of offsets."""
         missing = [
-            one.name for one in _RANGE if one.name not in columns.names or one not in [*columns]
+            column.name
+            for column in _RANGE
+            if column.name not in columns.names or column not in [*columns]
         ]
         if missing:
             raise RecordMismatch(
@@ -84,7 +86,7 @@ class KafkaRows:
         from pyspark.sql import DataFrame
 
         try:
-            frames = [self._read(session, one) for one in reads(table.to_pylist())]
+            frames = [self._read(session, options) for options in reads(table.to_pylist())]
         except AnalysisException as error:
             if "find data source: kafka" not in str(error):
                 raise
@@ -109,22 +111,22 @@ class KafkaRows:
 def reads(ranges: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Options of Spark's source for each read that is needed. A read takes one range per partition,
     so several ranges of a partition need several reads."""
-    found: list[dict[tuple[str, int], Mapping[str, Any]]] = []
-    for one in ranges:
-        place = one["topic"], one["partition"]
-        free = next((read for read in found if place not in read), None)
+    read_ranges: list[dict[tuple[str, int], Mapping[str, Any]]] = []
+    for offsets in ranges:
+        place = offsets["topic"], offsets["partition"]
+        free = next((read for read in read_ranges if place not in read), None)
         if free is None:
-            found.append(free := {})
-        free[place] = one
-    return [_options(read.values()) for read in found]
+            read_ranges.append(free := {})
+        free[place] = offsets
+    return [_options(read.values()) for read in read_ranges]
 
 
 def _options(ranges: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     first: dict[str, dict[str, int]] = {}
     end: dict[str, dict[str, int]] = {}
-    for one in ranges:
-        first.setdefault(one["topic"], {})[str(one["partition"])] = one["first"]
-        end.setdefault(one["topic"], {})[str(one["partition"])] = one["end"]
+    for offsets in ranges:
+        first.setdefault(offsets["topic"], {})[str(offsets["partition"])] = offsets["first"]
+        end.setdefault(offsets["topic"], {})[str(offsets["partition"])] = offsets["end"]
     partitions = {topic: [*map(int, numbers)] for topic, numbers in first.items()}
     return {
         "assign": json.dumps(partitions),

@@ -4,26 +4,25 @@
                              /staged/8/2.0-4f1c…/…     attempt 2 of batch 8, complete
                              /published/7              batch 7 and all before it are in the table
 
-    staged ──batch 8 is committed──▶ appended, or merged ──▶ published/8 ──▶ staged/8 is removed
-
-TABLE is the folder of the table. A batch is one commit of the table, which carries the txid: a
-second one changes nothing. The committed attempt is the highest staged one, as in
-`table_folder.py`. All names are created and listed, none is renamed, so any file system that Spark
-knows will do.
+A batch is one commit of the table, which carries the txid: a second one changes nothing. The
+committed attempt is the highest staged one, as in `tables.py`. All names are created and
+listed, none is renamed, so any file system that Spark knows will do.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
-from sunshower.arguments import NAME, Each
+from sunshower.arguments import NAME, Each, checked
 from sunshower.errors import (
     ConfigError,
     ResultMismatch,
@@ -31,14 +30,18 @@ from sunshower.errors import (
     SparkUnavailable,
     WriteFailed,
 )
-from sunshower.spark_integration.error_report import error_text
+from sunshower.spark_integration.job import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
-from sunshower.spark_integration.tables.table_folder import attempt_and_run
-from sunshower.spark_integration.tables.tables import NO_MARK, check_complete, files_of
+from sunshower.spark_integration.tables.tables import (
+    NO_MARK,
+    attempt_and_run,
+    check_complete,
+    files_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 PATTERN = re.compile(r"[*?{}\[\]]")  # in a path Spark takes it for one of several files
 _PRIVATE, _COMPLETE = "_sunshower", "_complete"
@@ -70,10 +73,10 @@ class HadoopFolder:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if it does not exist."""
-        found = self._of(f"{self.path}/{folder}" if folder else self.path)
-        if not self._files.exists(found):
+        path = self._of(f"{self.path}/{folder}" if folder else self.path)
+        if not self._files.exists(path):
             return []
-        return sorted(str(one.getPath().getName()) for one in self._files.listStatus(found))
+        return sorted(str(entry.getPath().getName()) for entry in self._files.listStatus(path))
 
     def create(self, name: str) -> None:
         """Create an empty file, in place of one of that name."""
@@ -161,8 +164,8 @@ class LakeTable(ABC):
         staged = f"staged/{batch.txid}/{batch.attempt}.{batch.run}-{uuid.uuid4().hex[:8]}"
         where = f"{folder.path}/{staged}"
         saved = files_of(session, lambda: result.write.options(**NO_MARK).parquet(where))
-        there = [name for name in folder.names(staged) if name.endswith(".parquet")]
-        check_complete(str(self), batch.txid, len(there), saved.files)
+        files = [name for name in folder.names(staged) if name.endswith(".parquet")]
+        check_complete(str(self), batch.txid, len(files), saved.files)
         self._check_keys(session.read.parquet(where), batch)
         folder.create(f"{staged}/{_COMPLETE}")
 
@@ -250,25 +253,25 @@ class LakeTable(ABC):
 
     def _check_columns(self, session: SparkSession, result: StructType) -> None:
         """Raise ResultMismatch for a result that cannot be added to the table later."""
-        ours = {one.name.casefold(): one for one in self._kept(session, result)}
+        ours = {column.name.casefold(): column for column in self._kept(session, result)}
         if missing := [key for key in self.keys if key.casefold() not in ours]:
             raise ResultMismatch(
-                f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
+                f"{self}: {missing[0]!r} is one of the keys and not a column of the result; its "
                 f"columns are: {', '.join(result.names)}"
             )
         schema = self._schema(session)
         if schema is None:
             self._check_new(session, result)
             return
-        there = {one.name.casefold(): one for one in schema}
-        for name in sorted(there.keys() ^ ours.keys()):
-            where = "of the table and not of the result" if name in there else "not of the table"
+        existing = {column.name.casefold(): column for column in schema}
+        for name in sorted(existing.keys() ^ ours.keys()):
+            where = "of the table and not of the result" if name in existing else "not of the table"
             raise ResultMismatch(f"{self}: the column {name!r} is {where}")
-        for name, one in ours.items():
-            if one.dataType.simpleString() != there[name].dataType.simpleString():
+        for name, column in ours.items():
+            if column.dataType.simpleString() != existing[name].dataType.simpleString():
                 raise ResultMismatch(
-                    f"{self}: the column {one.name!r} is {one.dataType.simpleString()}, and in the "
-                    f"table {there[name].dataType.simpleString()}: cast it"
+                    f"{self}: the column {column.name!r} is {column.dataType.simpleString()}, and "
+                    f"in the table {existing[name].dataType.simpleString()}: cast it"
                 )
 
     def _check_keys(self, rows: DataFrame, batch: BatchInfo) -> None:
@@ -277,10 +280,10 @@ class LakeTable(ABC):
             return
         twice = rows.groupBy(*map(quoted, self.keys)).count().where("count > 1").head()
         if twice is not None:
-            found = {key: twice[place] for place, key in enumerate(self.keys)}
+            values = {key: twice[place] for place, key in enumerate(self.keys)}
             raise ResultMismatch(
-                f"{self}: {twice['count']} rows of batch {batch.txid} have the keys {found}: which "
-                "of them is to stay? Aggregate them, or give more keys"
+                f"{self}: {twice['count']} rows of batch {batch.txid} have the keys {values}, and "
+                "a MERGE needs one: aggregate them first, or give more key columns"
             )
 
     @contextmanager
@@ -289,9 +292,9 @@ class LakeTable(ABC):
         try:
             yield
         except Exception as error:
-            if found := self._passing.search(error_text(error)):
+            if match := self._passing.search(error_text(error)):
                 raise SparkUnavailable(
-                    f"{self}: batch {txid} waits, {self._waits} ({found[0]})"
+                    f"{self}: batch {txid} waits, {self._waits} ({match[0]})"
                 ) from error
             raise
 
@@ -433,3 +436,261 @@ def _add_handler(session: SparkSession, client: Any) -> None:
     handlers = java.java.util.ArrayList(field.get(client))
     handlers.add(java.com.amazonaws.handlers.RequestHandler2.adapt(_Handler()))
     field.set(client, handlers)
+
+
+# ---- delta table ---------------------------------------------------------------------------------
+# A batch is one commit of Delta's, with the txid as its `txnVersion`: Delta ignores a second one.
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_TXN = "spark.databricks.delta.write"
+# Names with these need column mapping, a feature of a table.
+_NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+_MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+_MAPPED = ("name", "id")
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@checked(keys=None)
+def delta(path: str | PurePath, *, keys: Sequence[str] = ()) -> Delta:
+    """Append each batch to the Delta Lake table at `path` once it is committed, as one commit.
+
+    With `keys` (columns) each row replaces the row with the same values in them, or is inserted: a
+    MERGE. A table that does not exist is created. `path` is a folder, or the address of one on an
+    object store (`s3a://bucket/totals`). For Trident programs with transactional and opaque spouts;
+    Spark needs `jars=spark_delta()`. Raises ConfigError.
+    """
+    text = str(path)
+    if PATTERN.search(text):
+        raise ConfigError(f"delta({text!r}): Spark takes * ? {{ }} [ ] in a path for a pattern")
+    if not _SCHEME.match(text):
+        text = f"file:{Path(text).absolute()}"  # workers have another working directory
+    return Delta(text.rstrip("/"), keys)
+
+
+@dataclass(frozen=True)
+class Delta(LakeTable):
+    """A writer of a Delta Lake table."""
+
+    _kind: ClassVar[str] = "delta"
+    _passing: ClassVar[re.Pattern[str]] = re.compile(
+        rf"io\.delta\.exceptions\.(?:Concurrent|MetadataCh|ProtocolCh)\w+|{REFUSED}"
+    )
+
+    def _prepare(self, session: SparkSession) -> None:
+        self._check_extension(session, "DeltaSparkSessionExtension", product="Delta Lake")
+
+    def _folder(self, session: SparkSession) -> str:
+        return self.place
+
+    def _schema(self, session: SparkSession) -> StructType | None:
+        """The folder of the log is there before its first entry."""
+        log = HadoopFolder(session, self.place).names("_delta_log")
+        if not any(name[0].isdigit() for name in log):
+            return None
+        self._prepare(session)
+        return session.read.format("delta").load(self.place).schema
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        if settings.get(_MAPPING) not in _MAPPED:
+            for key in self.keys:
+                if _NOT_IN_NAMES.search(key):
+                    raise ConfigError(f"{self}, keys={self.keys!r}: {_name_refusal(key)}")
+
+    def _check_new(self, session: SparkSession, result: StructType) -> None:
+        is_mapped = session.conf.get(_MAPPING, None) in _MAPPED
+        for name, path, kind in _columns(result, ""):
+            if not is_mapped and _NOT_IN_NAMES.search(name):
+                raise ResultMismatch(f"{self}: {_name_refusal(path)}")
+            if kind.simpleString().startswith("interval"):
+                raise ResultMismatch(
+                    f"{self}: the column {path!r} is {kind.simpleString()}, which Delta Lake does "
+                    "not have: convert it, for example to seconds"
+                )
+
+    def _commit_alone(self, session: SparkSession) -> AbstractContextManager[None]:
+        return put_if_absent(session, self.place)
+
+    def _commit(
+        self, session: SparkSession, rows: DataFrame, app: str, about: Mapping[str, Any]
+    ) -> None:
+        settings = {
+            f"{_TXN}.txnAppId": app,
+            f"{_TXN}.txnVersion": str(about["txid"]),
+            _METADATA: json.dumps(about),
+        }
+        with settings_of(session, settings):
+            if self.keys and self._schema(session) is not None:
+                self._merge(session, rows, f"delta.{quoted(self.place)}")
+            else:
+                rows.write.format("delta").mode("append").save(self.place)
+
+
+def _name_refusal(name: str) -> str:
+    return (
+        f"Delta Lake has no column {name!r}: rename it, without blanks and any of ,;{{}}()= (as in "
+        f"df.withColumnRenamed({name!r}, {_NOT_IN_NAMES.sub('_', name)!r})), or let the table have "
+        f"column mapping: settings={{{_MAPPING!r}: 'name'}}"
+    )
+
+
+def _columns(kind: DataType, path: str) -> Iterator[tuple[str, str, DataType]]:
+    """The name, path and type of each column, and of all fields within."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        for field in kind:
+            inner = f"{path}.{field.name}".lstrip(".")
+            yield field.name, inner, field.dataType
+            yield from _columns(field.dataType, inner)
+    elif isinstance(kind, MapType):
+        for part, name in ((kind.keyType, "key"), (kind.valueType, "value")):
+            yield name, f"{path}.{name}", part
+            yield from _columns(part, f"{path}.{name}")
+    elif isinstance(kind, ArrayType):
+        yield "element", f"{path}.element", kind.elementType
+        yield from _columns(kind.elementType, f"{path}.element")
+
+
+# ---- iceberg table -------------------------------------------------------------------------------
+# A batch becomes a snapshot of which readers do not know (`spark.wap.id`), appended or merged by
+# Spark. Then one commit makes it the current one and notes the txid in the table's properties:
+#
+#     current: s7, noted: 7 ──Spark──▶ s8 after s7 ──commit, if still so──▶ current: s8, noted: 8
+#
+# An Iceberg commit replaces the version of the table that it was made from, or fails. So a driver
+# that was stopped, however long, commits nothing that its successor has committed.
+
+_STAGING = "write.wap.enabled"  # a property of the table
+_STAGED = "wap.id"  # in the summary of a snapshot
+_HADOOP = {"hadoop", "org.apache.iceberg.hadoop.HadoopCatalog"}
+
+
+@checked(keys=None)
+def iceberg(table: str, *, keys: Sequence[str] = ()) -> Iceberg:
+    """Append each batch to an Iceberg table once it is committed, as one commit.
+
+    `table` is `catalog.namespace.table`; the catalog is one of the session: give its settings
+    (`spark.sql.catalog.…`) to the place where Spark runs, and `jars=spark_iceberg()`. With `keys`
+    (columns) each row replaces the row with the same values in them, or is inserted: a MERGE. A
+    table that does not exist is created. For Trident programs with transactional and opaque spouts.
+    Raises ConfigError.
+    """
+    if len(parts := table.split(".")) < 3 or not all(parts):
+        raise ConfigError(
+            f"iceberg({table!r}): give catalog.namespace.table, without quotes; a catalog is set "
+            "up by settings of the session (spark.sql.catalog.…)"
+        )
+    return Iceberg(table, keys)
+
+
+@dataclass(frozen=True)
+class Iceberg(LakeTable):
+    """A writer of an Iceberg table."""
+
+    _kind: ClassVar[str] = "iceberg"
+    _passing: ClassVar[re.Pattern[str]] = re.compile(
+        r"org\.apache\.iceberg\.(?:exceptions\.(?:Commit|Service|REST)|jdbc\.UncheckedSQL)[^\n]*"
+        r"|Found conflicting files"
+    )
+    _waits: ClassVar[str] = "another writer came first, or its catalog does not answer"
+
+    @property
+    def _name(self) -> str:
+        return ".".join(map(quoted, self.place.split(".")))
+
+    def _prepare(self, session: SparkSession) -> None:
+        self._check_extension(session, "IcebergSparkSessionExtensions", product="Iceberg")
+        self._renames(session)
+        namespace = self._name.rpartition(".")[0]
+        session.sql(f"create namespace if not exists {namespace}")
+        session.sql(f"create table if not exists {self._name} using iceberg")
+        if self._table(session).properties().get(_STAGING) != "true":
+            session.sql(f"alter table {self._name} set tblproperties ('{_STAGING}' = 'true')")
+
+    def _renames(self, session: SparkSession) -> bool:
+        """Whether commits rename files of a local disk. Raises SparkMissing without the catalog,
+        WriteFailed for one that renames where a rename may overwrite."""
+        prefix = f"spark.sql.catalog.{self.place.partition('.')[0]}"
+        if session.conf.get(prefix, None) is None:
+            raise SparkMissing(
+                f"{self}: the session has no such catalog: give its place settings={{{prefix!r}: "
+                "'org.apache.iceberg.spark.SparkCatalog', …}"
+            )
+        kinds = (session.conf.get(f"{prefix}.{name}", None) for name in ("type", "catalog-impl"))
+        if _HADOOP.isdisjoint(kinds):
+            return False
+        warehouse = session.conf.get(f"{prefix}.warehouse", None) or "."
+        files = session._jvm.org.apache.hadoop.fs
+        default = files.FileSystem.getDefaultUri(session.sparkContext._jsc.hadoopConfiguration())
+        scheme = files.Path(warehouse).toUri().getScheme() or default.getScheme()
+        if scheme not in ("file", "hdfs"):
+            raise WriteFailed(
+                f"{self}: a hadoop catalog commits by renaming, and in {warehouse} a rename may "
+                "overwrite the commit of another driver: use a catalog that compares before it "
+                "sets, of the type jdbc, rest, glue or hive"
+            )
+        return bool(scheme == "file")
+
+    def _table(self, session: SparkSession) -> Any:
+        """The table as it is now: an `org.apache.iceberg.Table`."""
+        session.catalog.refreshTable(self._name)
+        spark = session._jvm.org.apache.iceberg.spark
+        return spark.Spark3Util.loadIcebergTable(session._jsparkSession, self._name)
+
+    def _folder(self, session: SparkSession) -> str:
+        location = str(self._table(session).location())
+        if PATTERN.search(location):
+            raise WriteFailed(f"{self} is in {location}: Spark takes * ? {{ }} [ ] for a pattern")
+        return location
+
+    def _schema(self, session: SparkSession) -> StructType | None:
+        session.catalog.refreshTable(self._name)
+        return session.table(self._name).schema or None
+
+    def _kept(self, session: SparkSession, schema: StructType) -> StructType:
+        """Iceberg has fewer types: a smallint is kept as an int."""
+        types = session._jvm.org.apache.iceberg.spark.SparkSchemaUtil
+        java = types.convert(types.convert(session._jsparkSession.parseDataType(schema.json())))
+        return type(schema).fromJson(json.loads(java.json()))
+
+    def _commit_alone(self, session: SparkSession) -> AbstractContextManager[None]:
+        if not self._renames(session):
+            return nullcontext()
+        return table_lock(session, self._folder(session))
+
+    def _commit(
+        self, session: SparkSession, rows: DataFrame, app: str, about: Mapping[str, Any]
+    ) -> None:
+        iceberg, table = session._jvm.org.apache.iceberg, self._table(session)
+        if self._schema(session) is None:
+            columns = iceberg.spark.SparkSchemaUtil.convert(rows._jdf.schema())
+            table.updateSchema().unionByNameWith(columns).commit()
+        noted, txid = f"sunshower.{app}", int(about["txid"])
+        versions = table.operations()
+        if rows.isEmpty() or int(versions.current().properties().get(noted) or 0) >= txid:
+            return
+        staged = json.dumps({**about, "id": uuid.uuid4().hex})
+        session.catalog.refreshTable(self._name)
+        with settings_of(session, {"spark.wap.id": staged}):
+            if self.keys:
+                self._merge(session, rows, self._name)
+            else:
+                rows.writeTo(self._name).append()
+        base = versions.refresh()
+        if int(base.properties().get(noted) or 0) >= txid:
+            return
+        newest_first = reversed(base.snapshots())
+        ours = next(
+            (snapshot for snapshot in newest_first if snapshot.summary().get(_STAGED) == staged),
+            None,
+        )
+        if ours is None:
+            raise WriteFailed(
+                f"{self}: Spark has not staged batch {txid}: is {_STAGING} of the table no longer "
+                "true? Then its rows are in the table already, and come again: remove them there"
+            )
+        before = base.currentSnapshot()
+        if ours.parentId() != (None if before is None else before.snapshotId()):
+            raise SparkUnavailable(f"{self}: batch {txid} waits, another writer came first")
+        new = iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(ours.snapshotId(), "main")
+        versions.commit(base, new.setProperties({noted: str(txid)}).build())

@@ -1,1 +1,7 @@
-"""Operators on the rows of a stream, batch by batch."""
+"""Operators on records: functions, aggregators, totals, used on ordinary streams and in batches.
+
+Read `port` (operators) and `states`, `steps` (functions), `aggregators` and `aggregating`, `totals`
+(aggregates in a state), `stages` (operators while they are declared) and `compiled_stage` (the bolt
+that runs them). `updates` are rows of totals that replace earlier ones; `columns` computes on Arrow
+tables. Then `keyed`, `windows` and `joins`.
+"""

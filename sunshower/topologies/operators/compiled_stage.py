@@ -17,8 +17,8 @@ from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.keyed.moved_parts import entries_of
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
+from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
     RowFunction,
@@ -29,7 +29,7 @@ from sunshower.topologies.operators.steps import (
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
     from sunshower.topologies.async_functions import CallLimits
-    from sunshower.topologies.operators.windows.late_records import LateRecords
+    from sunshower.topologies.operators.windows.window_operator import LateRecords
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 

@@ -24,11 +24,18 @@ from typing import Any
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, is_table, key_of
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.aggregating import GLOBAL, group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
-from sunshower.topologies.operators.grouping import GLOBAL, group_keys, values_of_key
-from sunshower.topologies.operators.keyed.moved_parts import NODE, ORIGIN, SLOTS, is_own
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-from sunshower.topologies.operators.states import FoundPart, Key, MapState
+from sunshower.topologies.operators.states import (
+    NODE,
+    ORIGIN,
+    SLOTS,
+    FoundPart,
+    Key,
+    MapState,
+    is_own,
+)
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot
 

@@ -1,4 +1,4 @@
-"""The spout that controls a batch group: emits `$batch`, `$commit` and `$success`.
+"""Storm's MasterBatchCoordinator: the spout that emits `$batch`, `$commit` and `$success`.
 
     next_tuple, ack, fail ──▶ BatchScheduler ──▶ a step: first the store, then the tuple
     $batch    tracked by its attempt; acked when all tasks have processed the batch

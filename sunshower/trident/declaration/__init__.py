@@ -1,1 +1,5 @@
-"""Compiles a declared program of batches into stages."""
+"""Declares streams of batches, and compiles them into stages.
+
+Read `declare` (the function `batches`), `streams` (what a program calls on its result) and
+`stage_builder` (stages under construction, and the spout and bolts that they become).
+"""

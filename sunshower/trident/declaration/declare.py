@@ -32,8 +32,14 @@ from sunshower.trident.spouts.partition_emitters import (
     OpaqueEmitter,
     TransactionalEmitter,
 )
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.port import AdaptedBatchSpout, BatchSpout, SpoutKind, TridentSpout
+from sunshower.trident.spouts.port import (
+    AdaptedBatchSpout,
+    BatchSpout,
+    OpaquePartitionedSpout,
+    PartitionedSpout,
+    SpoutKind,
+    TridentSpout,
+)
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip
 

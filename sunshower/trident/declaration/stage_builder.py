@@ -24,11 +24,11 @@ from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.async_functions import check_call_time
 from sunshower.topologies.operators.aggregating import AggregatorOperator
-from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.steps import EachTable, FunctionOperator, RowOperator
+from sunshower.topologies.operators.totals import Persist
 from sunshower.topologies.operators.updates import (
     Lineage,
     PlainRows,
@@ -62,8 +62,12 @@ from sunshower.trident.coordination.transactional_log import coordinator_path
 from sunshower.trident.spouts.port import TridentSpout
 from sunshower.trident.stages.persisting import QueryState, StateSlot
 from sunshower.trident.stages.plan import (
+    ByFields,
+    ByGrouping,
     Feed,
     Group,
+    Join,
+    RoundRobin,
     Sharing,
     Skip,
     Source,
@@ -71,10 +75,10 @@ from sunshower.trident.stages.plan import (
     StageInput,
     StageNode,
     StageOutput,
+    ToAll,
     publishing,
 )
-from sunshower.trident.stages.sharing import ByFields, ByGrouping, Join, RoundRobin, ToAll
-from sunshower.trident.states.marks import CountedIn
+from sunshower.trident.states.stored_map import CountedIn
 from sunshower.trident.tasks.emitter_runner import EmitterRunner
 from sunshower.trident.tasks.stage_bolt import StageBolt, WaitingStageBolt, phases
 

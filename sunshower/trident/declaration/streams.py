@@ -9,22 +9,33 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Required, Self, TypeVar, Unpack, overload
 
-from sunshower.errors import TopologyError
+from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
+from sunshower.config import NOTHING, Resources
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
+from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
-from sunshower.topologies.operators.aggregating import Aggregate, CombineFurther, Empty
+from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
-from sunshower.topologies.operators.keyed.keyed_process import KeyState
-from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
+from sunshower.topologies.operators.keyed.keyed_store import KeyState
+from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.record_operators import PAIRS
+from sunshower.topologies.operators.ranking import ExtremeRow
+from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
+    check_equal,
+    check_fields,
+    check_makes,
     code_name,
     columns_schema,
     each_schema,
@@ -34,37 +45,563 @@ from sunshower.topologies.operators.schemas import (
     state_code_returns,
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
-from sunshower.topologies.operators.totals import check_one_task, single
+from sunshower.topologies.operators.totals import (
+    Persist,
+    PersistCombined,
+    PersistReduced,
+    check_one_task,
+    single,
+)
 from sunshower.topologies.operators.updates import (
+    INSTEAD_IN_BATCHES,
     INSTEAD_OF_WINDOW,
+    Lineage,
     PartsOfUpdates,
+    TagUpdates,
     UpdatedTotals,
     check_replaces,
+    merged_lineage,
     refuse_updates,
     totals_lineage,
     updated_operators,
 )
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
-from sunshower.topologies.outputs import Columns
-from sunshower.topologies.signatures import Many
-from sunshower.trident.declaration.persisted import (
-    BatchProcessSettings,
-    RowStream,
-    WrittenState,
-    check_pairs,
-    check_streams,
-    declare_query,
-    new_state,
-    processed,
-)
+from sunshower.topologies.outputs import Columns, Row, check_id
+from sunshower.topologies.signatures import Many, name_of
+from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
-from sunshower.trident.stages.persisting import PersistPartition, StateSlot
-from sunshower.trident.stages.plan import publishing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, Join, ToAll, ToFirst
-from sunshower.trident.stages.windowing import LATE, ON_TIME, Windows
+from sunshower.trident.spouts.port import SpoutKind
+from sunshower.trident.stages.persisting import (
+    LATE,
+    ON_TIME,
+    Lookup,
+    PersistPartition,
+    ProcessByKey,
+    QueryState,
+    StateSlot,
+    Windows,
+)
+from sunshower.trident.stages.plan import (
+    ByBatch,
+    ByFields,
+    ByGrouping,
+    Join,
+    RoundRobin,
+    Sharing,
+    ToAll,
+    ToFirst,
+    publishing,
+)
+from sunshower.trident.tasks.stage_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+_FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
+
+
+# ---- guarantee -----------------------------------------------------------------------------------
+# Which pairs of spout and state kinds are exactly once; others raise, or warn if accepted.
+#
+#                     state: non-transactional   transactional   opaque
+# spout: transactional       no                  yes             yes
+#        opaque              no                  no              yes
+#        non-transactional   no                  no              no
+#
+# Storm: docs/Trident-state.md (it leaves the check to the reader).
+
+
+def why_not(spout: SpoutKind, state: StateKind) -> str:
+    """Why a pair of kinds is not exactly once; empty if it is."""
+    match spout, state:
+        case SpoutKind.NON_TRANSACTIONAL, _:
+            return "a batch that is repeated has other rows, some of them never again"
+        case _, StateKind.NON_TRANSACTIONAL:
+            return "the state does not know that it has had a batch: it counts twice"
+        case SpoutKind.OPAQUE, StateKind.TRANSACTIONAL:
+            return (
+                "a batch may be repeated with other rows, and the state keeps those of the first "
+                "attempt: some would count twice, others never"
+            )
+    return ""
+
+
+def check_kinds(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
+    """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
+    names the state and the stream; users accept with `not_exactly_once=True`."""
+    if not (reason := why_not(spout, state)):
+        return
+    kinds = " or ".join(kind.value for kind in StateKind if not why_not(spout, kind))
+    _refuse(
+        f"{where}: from a spout of kind {spout.value} into a state of kind {state.value}, rows do "
+        f"not count exactly once: {reason}",
+        f"Take a state of kind {kinds}" if kinds else "Take a spout that can emit a batch again",
+        accept,
+    )
+
+
+def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> None:
+    """The same check for a transactional state whose tasks may get other rows in each attempt;
+    `varies`: because the rows themselves were made of those that had come to one task."""
+    problem = (
+        "after a shuffle or a merge, what is made of several rows of a task (partition_aggregate, "
+        "top, an operator of your own) differs from attempt to attempt"
+        if varies
+        else "after a shuffle or a merge which task gets which rows differs from attempt to attempt"
+    )
+    _refuse(
+        f"{where}: into a state of kind transactional, rows do not count exactly once: {problem}, "
+        "and what a task has written stays",
+        "Say before who gets which by partition_by or global_, take a state of kind opaque",
+        accept,
+    )
+
+
+def _refuse(problem: str, way_out: str, accept: bool) -> None:
+    if not accept:
+        raise TopologyError(f"{problem}. {way_out}, or accept it by not_exactly_once=True")
+    warnings.warn(problem, stacklevel=4)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+class RowStream(RecordOperators[R_co]):
+    """Rows of one schema in batches. Those of a merged stream have several sources."""
+
+    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
+
+    def __init__(self, *sources: RowSource) -> None:
+        self.sources = sources
+        self._gathered: RowSource | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The fields and the record type of its rows."""
+        return self.sources[0].schema
+
+    @property
+    def stage(self) -> StageBuilder:
+        """The stage of its rows, or the first of several."""
+        return self.sources[0].stage
+
+    @property
+    def is_uneven(self) -> bool:
+        """As RowSource.is_uneven. Rows of several stages are gathered round-robin."""
+        several = len({source.stage for source in self.sources}) > 1
+        return several or any(source.is_uneven for source in self.sources)
+
+    @property
+    def varies(self) -> bool:
+        """As RowSource.varies."""
+        return any(source.varies for source in self.sources)
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """If its rows follow from running totals: how."""
+        return merged_lineage([source.lineage for source in self.sources])
+
+    def min_by(self, field: str) -> Self:
+        """The row of each batch with the least value of `field`, the first of equal ones."""
+        return self._extreme(field, "min_by", greatest=False)
+
+    def max_by(self, field: str) -> Self:
+        """The row of each batch with the greatest value of `field`."""
+        return self._extreme(field, "max_by", greatest=True)
+
+    def merge(self, *others: RowStream[R_co]) -> Self:
+        """The rows of all streams, batch by batch. Their record types must be equal."""
+        where = self._where("merge")
+        check_streams([self, *others], where)
+        for other in others:
+            check_equal(self.schema, other.schema, where)
+        streams: tuple[RowStream[R_co], ...] = (self, *others)
+        if all(one.lineage is not None for one in streams):
+            streams = tuple(
+                RowStream(*one.add_to_each(partial(TagUpdates, number), one.schema))
+                for number, one in enumerate(streams)
+            )
+        return self._of(*(source for one in streams for source in one.sources))
+
+    def named(self, id: str) -> Self:
+        """Set the id of the bolt that processes these rows."""
+        where = self._where("named")
+        check_id(id, where)
+        stage = self._gather()[0].stage
+        if stage.spout is not None:
+            raise TopologyError(
+                f"{where}: these rows are still in the bolt of the spout {stage.root!r}, which has "
+                "its name; a repartitioning begins a new one"
+            )
+        stage.group.program.check_open(where)
+        stage.name = id
+        return self
+
+    def shuffle(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Distribute rows evenly over `parallelism` tasks. `tasks`: see TaskSettings."""
+        return self._of(self.send(RoundRobin(), tasks))
+
+    def partition_by(self, *fields: str, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send equal values of `fields` to the same of `parallelism` tasks."""
+        self._check_fields("partition_by", fields)
+        return self._of(self.send(ByFields(self.schema, fields), tasks))
+
+    def broadcast(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send all rows to each of `parallelism` tasks."""
+        return self._of(self.send(ToAll(), tasks))
+
+    def global_(self, *, resources: Resources = NOTHING) -> Self:
+        """Send all rows to one task, which requests `resources` of its node."""
+        return self._of(self.send(ToFirst(), {"resources": resources}))
+
+    def batch_global(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
+        return self._of(self.send(ByBatch(), tasks))
+
+    def partition(self, grouping: CustomGrouping, **tasks: Unpack[TaskSettings]) -> Self:
+        """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
+        transactional state behind it is exact only if `choose` depends on nothing but the row."""
+        if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
+            raise TopologyError(
+                f"{self._where('partition')} needs an object with prepare(targets) and "
+                "choose(record), as in CustomGrouping"
+            )
+        return self._of(self.send(ByGrouping(grouping), tasks))
+
+    def add(self, operator: Operator, schema: Schema) -> RowSource:
+        """What `operator` emits for these rows, in the stage where they are. Rows of several
+        stages are sent to a new one first."""
+        sources = self._gather()
+        return sources[0].stage.add(operator, schema, sources)
+
+    def add_to_each(self, operator: Callable[[], Operator], schema: Schema) -> list[RowSource]:
+        """The same for an operator that needs no other rows: one in each stage that has rows."""
+        stages: dict[StageBuilder, list[RowSource]] = {}
+        for source in self.sources:
+            stages.setdefault(source.stage, []).append(source)
+        return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
+
+    def send(self, sharing: Sharing, tasks: TaskSettings) -> RowSource:
+        """These rows in a new stage."""
+        return self.new_stage(tasks).receive(self.sources, sharing)
+
+    def records(self, id: str, **tasks: Unpack[TaskSettings]) -> Stream[R_co]:
+        """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
+        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
+        Raises as Topology.bolt does."""
+        group, schema = self.stage.group, self.schema
+        group.program.check_open(self._where(f"records({id!r})"))
+        fields = schema.fields if schema.type is tuple else schema.type
+        bolt = RecordsBolt(schema)
+        stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
+        stage = self.new_stage(tasks)
+        stage.name, stage.leaves = id, True
+        stage.add(Operator(), schema, [stage.receive(self.sources, RoundRobin())])
+        if (lineage := self.lineage) is not None:
+            stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
+        return stream
+
+    def apply(self, assembly: Callable[[Self], T]) -> T:
+        """Return `assembly(self)`: for a part of a program that has its own name."""
+        FUNCTION.check(self._where("apply"), assembly, TopologyError)
+        return assembly(self)
+
+    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> RowSource:
+        """These rows in the tasks that have the state of their group; without groups it is one."""
+        return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
+
+    def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> RowStream[Any]:
+        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
+        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
+        return RowStream(*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
+
+    def upstream(self) -> set[StageBuilder]:
+        """All stages that these rows depend on, those they are in included."""
+        return {stage for source in self.sources for stage in source.stage.upstream()}
+
+    def new_stage(self, tasks: TaskSettings) -> StageBuilder:
+        """A new stage of the same group."""
+        check_names(tasks, TaskSettings.__annotations__, self._where(""), TopologyError)
+        return StageBuilder(self.stage.group, self.stage.root, **tasks)
+
+    def _gather(self) -> tuple[RowSource, ...]:
+        stages = {source.stage for source in self.sources}
+        if len(stages) == 1:
+            return self.sources
+        if self._gathered is None:
+            most = max(stage.parallelism for stage in stages)
+            self._gathered = self.send(RoundRobin(), {"parallelism": most})
+        return (self._gathered,)
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self._of(*self.add_to_each(operator, schema))
+
+    def _of(self, *sources: RowSource) -> Self:
+        return type(self)(*sources)
+
+    def _extreme(self, field: str, word: str, *, greatest: bool) -> Self:
+        self._check_fields(word, [field])
+
+        def extreme() -> ExtremeRow:
+            return ExtremeRow(self.schema, field, greatest=greatest)
+
+        best = self._of(*self.add_to_each(extreme, self.schema)).global_()
+        return self._of(best.add(extreme(), self.schema))
+
+    def _check_fields(self, word: str, fields: Sequence[str]) -> None:
+        check_fields(self.schema, fields, self._where(word))
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return self.stage.where(word if code is None else f"{word}({code_name(code)})")
+
+
+def check_streams(streams: Sequence[Any], where: str) -> None:
+    """Raise TopologyError for a value that is not a stream of batches, or is of another group."""
+    for stream in streams:
+        if not isinstance(stream, RowStream):
+            raise TopologyError(f"{where}: {stream!r:.200} is not a stream of batches")
+    check_group([stream.stage for stream in streams], where)
+
+
+def check_group(stages: Sequence[StageBuilder], where: str) -> None:
+    """Raise TopologyError for stages of several groups."""
+    groups = {stage.group: stage.root for stage in stages}
+    if len(groups) > 1:
+        raise TopologyError(
+            f"{where}: {' and '.join(map(repr, groups.values()))} are of different groups, whose "
+            "batches have nothing to do with each other; declare them with the same group, as in "
+            'batches(…, group="orders")'
+        )
+
+
+# ---- states --------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, frozen=True)
+class WrittenState:
+    """A state that a stream is written to, and `rows`: what its stage emits then."""
+
+    rows: RowSource
+    slot: StateSlot
+    by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
+    result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
+
+
+def new_state(
+    factory: StateFactory,
+    name: str,
+    stream: RowStream[Any],
+    where: str,
+    not_exactly_once: bool,
+    *,
+    by: Sequence[str] = (),
+    in_place: bool = False,
+) -> StateSlot:
+    """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
+    written in the tasks in which they are; otherwise they are first sent to the task of their
+    group, or to a single one. Raises TopologyError for a value that is not a state factory, a
+    duplicate name, or a kind that is not exactly once with the spouts; RecordMismatch for keys that
+    are Enums."""
+    if not is_factory(factory):
+        raise TopologyError(
+            f'{where}: {name_of(factory)} is not a state; give one like SqliteState("counts.db")'
+        )
+    _refuse_enums(stream.schema, by, where)
+    program = stream.stage.group.program
+    program.check_open(where)
+    if not isinstance(factory.kind, StateKind):
+        raise TopologyError(f"{where}: kind is {factory.kind!r}; give one of StateKind")
+    check_pairs(factory.kind, stream, where, not_exactly_once)
+    if factory.kind is StateKind.TRANSACTIONAL and (
+        stream.varies or (in_place and stream.is_uneven)
+    ):
+        check_sharing(where, accept=not_exactly_once, varies=stream.varies)
+    program.keep_state(getattr(factory, "name", None) or name, where)
+    return StateSlot(factory, name, exactly_once=not not_exactly_once)
+
+
+class BatchProcessSettings(TaskSettings, total=False):
+    """The settings of `process` in batches; the `parallelism` of a stored state cannot change.
+
+    - `state`: where states are, of kind opaque; it must be given
+    - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
+      function
+    """
+
+    state: Required[StateFactory]
+    name: str
+
+
+def processed(
+    stream: RowStream[Any],
+    by: tuple[str, ...],
+    function: Any,
+    fields: Columns | None,
+    settings: Mapping[str, Any],
+    where: str,
+) -> WrittenState:
+    """Declare the calls of a function of a row and the state of its key. Raises as process_of, and
+    TopologyError for a state that does not keep the values from before a batch."""
+    for setting in settings.keys() & {"on_timer", *ProcessSettings.__annotations__}:
+        if setting not in BatchProcessSettings.__annotations__:
+            raise TopologyError(
+                f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
+                "have neither timers nor states of several ages or versions; leave it out"
+            )
+    check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
+    refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
+    given = settings.get("name")
+    id = code_name(function) if given is None else given
+    calls = keyed_process(
+        function,
+        None,
+        id=id,
+        reads=stream.schema,
+        by=by,
+        fields=fields,
+        settings={},
+        where=where,
+    )
+    state: Any = settings.get("state")
+    kind = getattr(state, "kind", None)
+    if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:
+        raise TopologyError(
+            f"{where}: a state of kind {kind.value} has lost the values from before a batch "
+            "that is repeated, which the function is called with again; take one of kind opaque"
+        )
+    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
+    tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
+    rows = stream.send_groups(by, tasks)
+    out = calls.schema if calls.schema.fields else Schema(("nothing",))
+    made = rows.then(ProcessByKey(slot, calls), out)
+    made.varies = True  # with the order in which rows of several tasks come
+    return WrittenState(made, slot, by, calls.store.read)
+
+
+def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
+    hints = hints_of(schema.type)
+    for name in by:
+        for kind in classes_in(hints.get(name, Any), name):
+            if issubclass(kind, Enum) and not issubclass(kind, str | int | float):
+                raise RecordMismatch(
+                    f"{where}: field {name!r} is the Enum {kind.__name__}, which a state cannot "
+                    "have in its keys; add a field with its value before, and group by that"
+                )
+
+
+def check_pairs(
+    kind: StateKind, stream: RowStream[Any], where: str, not_exactly_once: bool
+) -> None:
+    """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
+    once."""
+    FLAG.check(f"{where}: not_exactly_once", not_exactly_once, TopologyError)
+    for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
+        check_kinds(spout, kind, where, not_exactly_once)
+
+
+def is_factory(state: Any) -> bool:
+    """Whether it is a state factory."""
+    return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
+
+
+def declare_query(
+    stream: RowStream[Any],
+    by: Sequence[str],
+    state: WrittenState | StateFactory,
+    function: Any,
+    fields: str | Columns,
+    where: str,
+    tasks: TaskSettings,
+) -> RowSource:
+    """Each row with an answer of the state; `tasks` are for a static state with groups."""
+    schema = stream.schema
+    if not isinstance(state, WrittenState) and not is_factory(state):
+        raise TopologyError(
+            f"{where}: {name_of(state)} is not a state; give what aggregate(…, state=…) or "
+            "partition_persist has returned, or StaticState(…)"
+        )
+    if tasks and (isinstance(state, WrittenState) or not by):
+        raise TopologyError(
+            f"{where}: the query begins no stage, so it has no {'= and '.join(tasks)}=; give that "
+            "where its stage begins: that of the state, or for a static state that of the rows"
+        )
+    if function is not None:
+        state_code_returns(function, schema, where)
+    out = _with_answer(schema, fields, where)
+    if not isinstance(state, WrittenState):
+        ask = function or Lookup(schema, by)
+        operator = QueryState(StateSlot(state, "static"), ask, schema, out, commits=False)
+        if not by:
+            return stream.add(operator, out)
+        return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
+    check_group([stream.stage, state.rows.stage], where)
+    if function is None:
+        _check_keys(by, state, where)
+    sources = _at_state(stream, by, state, where)
+    ask = function or Lookup(schema, by, state.result)
+    operator = QueryState(state.slot, ask, schema, out, commits=True)
+    return state.rows.stage.add(operator, out, sources)
+
+
+def _at_state(
+    stream: RowStream[Any], by: Sequence[str], state: WrittenState, where: str
+) -> Sequence[RowSource]:
+    """The rows in the stage that writes the state."""
+    stage = state.rows.stage
+    if not by and {source.stage for source in stream.sources} == {stage}:
+        return stream.sources
+    if stage in stream.upstream():
+        raise TopologyError(
+            f"{where}: these rows come out of the state's own stage, and would have to go back to "
+            "it within a batch; ask a stream that does not come from the state"
+        )
+    if not by and stage.parallelism > 1:
+        raise TopologyError(
+            f"{where}: the state has {stage.parallelism} tasks; say which of them has what a row "
+            "asks for: .group_by(…).state_query(…)"
+        )
+    sharing = ByFields(stream.schema, tuple(by)) if by else ToFirst()
+    return [stage.receive(stream.sources, sharing)]
+
+
+def _check_keys(by: Sequence[str], state: WrittenState, where: str) -> None:
+    """Raise TopologyError if groups of the fields `by` cannot be keys of the state."""
+    node = state.rows.node
+    if node is not None and isinstance(state.rows.stage.nodes[node][0], Windows):
+        raise TopologyError(
+            f"{where}: a state of windows has no value for each group; give a function(state, rows)"
+        )
+    if state.by is not None and len(by) != len(state.by):
+        keys = ", ".join(state.by) or "nothing, for it is not grouped"
+        raise TopologyError(
+            f"{where}: the keys of the state are made of {keys}; group by as many fields in that "
+            "order, or give a function(state, rows)"
+        )
+
+
+def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
+    """The fields of a row and its answer."""
+    if isinstance(fields, type):
+        whole = columns_schema(fields, where)
+        if whole.fields[: len(schema.fields)] != schema.fields or len(whole.fields) == len(
+            schema.fields
+        ):
+            raise RecordMismatch(
+                f"{where}: fields= is {whole.name}, but a row is ({', '.join(schema.fields)}) and "
+                "its answer after it"
+            )
+        check_makes(whole, where)
+        return whole
+    _FIELDS.check(f"{where}: fields", fields, TopologyError)
+    names = (fields,) if isinstance(fields, str) else tuple(fields)
+    if not names:
+        raise TopologyError(f'{where}: fields= is empty; name the answer, as in fields="value"')
+    return columns_schema((*schema.fields, *names), where)
+
+
+# ---- streams -------------------------------------------------------------------------------------
 
 
 class Aggregations(Generic[R_co]):
@@ -86,35 +623,15 @@ class Aggregations(Generic[R_co]):
         empty = Empty.NOBODY if by else Empty.EACH
         return BatchStream(stream.add(Aggregate(stream.schema, by, given, out, empty), out))
 
-    @overload
     def aggregate(
         self,
         *aggregators: AnyAggregator,
-        fields: type[Out],
+        fields: type[Row] | Sequence[str] | None = None,
         state: StateFactory | None = None,
         name: str | None = None,
         not_exactly_once: bool = False,
         **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[Out]: ...
-    @overload
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: Sequence[str] | None = None,
-        state: StateFactory | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-        **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[tuple[Any, ...]]: ...
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: Columns | None = None,
-        state: StateFactory | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-        **tasks: Unpack[TaskSettings],
-    ) -> BatchStream[Any]:
+    ) -> BatchStream[Row]:
         """The totals of each group, or of all rows together. Combiners first combine the rows
         within their task.
 
@@ -290,11 +807,9 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
     written: WrittenState | None = None  # the state whose changes its rows are
 
     @overload
-    def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
-    @overload
     def flat_map(
-        self, function: BatchFunction, *, fields: Sequence[str]
-    ) -> BatchStream[tuple[Any, ...]]: ...
+        self, function: BatchFunction, *, fields: type[Row] | Sequence[str]
+    ) -> BatchStream[Row]: ...
     @overload
     def flat_map(
         self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None

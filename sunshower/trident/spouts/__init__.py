@@ -1,1 +1,5 @@
-"""Sources of batches: the port, and the spouts that implement it."""
+"""Sources of batches.
+
+Read `port` (the kinds of spouts), `partition_emitters` (which emit a batch of each partition again
+as it was), `ordinary_spouts` (adapters), `bounds` (sizes of batches) and `reached_times`.
+"""

@@ -35,8 +35,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import PartitionedSpout
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
+from sunshower.trident.spouts.port import Coordinator, Emitter, PartitionedSpout, Rows, SpoutKind
 
 _LOG = logging.getLogger("sunshower")
 _RECORDS = "records"  # the one partition

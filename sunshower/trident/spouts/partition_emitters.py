@@ -54,8 +54,7 @@ from sunshower.trident.coordination.transactional_log import (
     mismatch,
 )
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import Partitioned
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
+from sunshower.trident.spouts.port import Coordinator, Emitter, Partitioned, Rows, SpoutKind
 from sunshower.trident.spouts.reached_times import UNKNOWN, PartitionAt, ReachedTimes
 
 _REASONS_MAX = 3  # of records that cannot be emitted, in an error

@@ -18,7 +18,7 @@ from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, TopologyError
 from sunshower.topologies.sources import Line, TextFiles, is_utf8
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import PartitionedSpout
+from sunshower.trident.spouts.port import PartitionedSpout
 
 _LINE_BYTES = 64  # assumed length of a line
 

@@ -7,21 +7,48 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, reduce
+from itertools import compress
+from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
-from sunshower.records import Schema
+from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
-from sunshower.topologies.operators.grouping import group_keys
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.keyed.moved_parts import count_of
-from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.aggregating import group_keys, values_of_key
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess
+from sunshower.topologies.operators.keyed.stored_values import hashable, listed
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
+from sunshower.topologies.operators.states import (
+    MapState,
+    Place,
+    RecognisedState,
+    StateFactory,
+    count_of,
+)
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
-from sunshower.trident.states.marks import CountedIn, LastWrite
+from sunshower.topologies.operators.totals import Persist
+from sunshower.topologies.operators.windows.aggregated_windows import PaneValues, log_ended
+from sunshower.topologies.operators.windows.event_times import (
+    Panes,
+    Time,
+    TimeReader,
+    as_float,
+    highest,
+    is_before,
+    length_of,
+    lowest,
+    minus,
+    plus,
+)
+from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
+from sunshower.topologies.operators.windows.window_operator import LateRecords
+from sunshower.trident.coordination.attempts import SourceTime
+from sunshower.trident.stages.plan import Timed
+from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
 class StateSlot:
@@ -207,3 +234,321 @@ class Lookup:
             known = self.result is not None and value is not None
             found[key] = self.result(value) if known else value  # type: ignore[misc]
         return [found[key] for key in keys]
+
+
+# ---- windowing -----------------------------------------------------------------------------------
+# Windows whose contents are in a state, written in the commit phase, so each row counts once.
+#
+# The open time windows of a task are one value of its state. Count windows have one value per
+# group, so a batch reads and writes only its own groups. The value includes the rows that the last
+# batch fired: a batch that is committed again finds them, or computes them from the value before.
+# A window of event time ends by the watermark of the batch: see trident/spouts/reached_times.py.
+# Storm keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
+# org.apache.storm.trident.windowing.WindowTridentProcessor.
+
+KEY = "$windows"
+ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
+Contents = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
+
+
+class WindowContents:
+    """The stored value: the open panes of each group, the time reached, and the rows last fired.
+
+    Releases before watermarks stored the highest time of a row as the time reached; their windows
+    have ended up to there.
+    """
+
+    def __init__(self, stored: Any) -> None:
+        stored = stored or {"time": None, "late": 0, "groups": []}
+        self.time: Time | None = stored["time"]  # the highest watermark, or time of a batch
+        self.late: int = stored["late"]  # rows that arrived after their windows had ended
+        self.groups: dict[Any, tuple[int, Contents]] = {  # group → (rows so far, panes)
+            hashable(key): (
+                rows,
+                {pane: [*values] for pane, values in panes},  # a copy: `stored` must not change
+            )
+            for key, rows, panes in stored["groups"]
+        }
+
+    def stored(self, fired: list[Any], late: Sequence[Any] = ()) -> dict[str, Any]:
+        """`late`: the rows last emitted as late ones."""
+        groups = [
+            [listed(key), rows, [[pane, values] for pane, values in panes.items()]]
+            for key, (rows, panes) in self.groups.items()
+        ]
+        rows = {"fired": fired, "late_rows": [*late]} if late else {"fired": fired}
+        return {"time": self.time, "late": self.late, "groups": groups, **rows}
+
+
+class WindowBatch(list[Any]):
+    """The rows of a batch. It is true if the state has to be written."""
+
+    time: Time = -inf  # the watermark
+    newest: Time = inf  # the highest time of a row that is not too far ahead of the clock
+    has_ended = False  # there are no rows after this batch, and open windows end
+    writes = False  # also without rows
+
+    def __bool__(self) -> bool:
+        return self.writes or len(self) > 0
+
+
+class Windows(Persist, Timed):
+    """Emits (branch, row), with rows (fields of the group, window, what the aggregators emit).
+    `window` is the end of a time window, or the number of a count window, from 0."""
+
+    def __init__(
+        self,
+        slot: StateSlot,
+        window: Window,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[AnyAggregator],
+        out: Schema,
+        sources: Collection[str],
+    ) -> None:
+        """`sources`: the spouts whose rows these are."""
+        super().__init__(slot)
+        self.sources = tuple(sources)
+        self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
+        self.contents = PaneValues(schema, aggregators)
+        self.panes, self._late = Panes(window.every), length_of(window.late)
+        self.reader: TimeReader | None = None
+        if window.time is not None:
+            self.reader = window.time.reader(schema)
+            self.reader.what += f" of a row of spout {' or '.join(map(repr, self.sources))}"
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._clock = context.clock
+        self._shift: float | None = None  # a new life's clock may be behind the old one's
+        self._next_end: Time = -inf  # without rows nothing changes before this time
+        self._ended_open = 0  # windows that the end of all sources has ended in this batch
+        self._late_before: int | None = None  # how many were late when the task began
+        self.late_records = LateRecords()
+
+    def start(self, attempt: Attempt) -> WindowBatch:
+        return WindowBatch()
+
+    def note_times(self, batch: WindowBatch, times: Mapping[str, SourceTime]) -> None:
+        known = [times.get(source) for source in self.sources]
+        has_ended = all(source is not None and source.ended for source in known)
+        batch.has_ended = has_ended and self.window.at_end == "end"
+        batch.time = _watermark(known)
+        batch.newest = highest(inf if source is None else source.newest for source in known)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        if not self.window.by_count:
+            time = self._now() if self.reader is None else batch.time
+            # An earlier attempt may have fired, and moved the next end.
+            again = attempt.attempt > 0 or batch.has_ended
+            batch.writes = again or (time != -inf and not is_before(time, self._next_end))
+        self._ended_open = 0
+        try:
+            super().finish(batch, attempt, emit)
+        except BaseException:
+            self._next_end = -inf  # the computed end was not stored
+            raise
+        if batch.has_ended:
+            self.late_records.say_if_all(f"window {self.slot.name!r}")
+        if self._ended_open:
+            factory = getattr(self.slot, "factory", None)
+            log_ended(factory, self.slot.name, self._ended_open)
+
+    def figures(self) -> Mapping[str, float]:
+        """How many times were read that occur twice in their zone, or never."""
+        return {} if self.reader is None else self.reader.figures()
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        if self.window.by_count:
+            groups: dict[Any, list[Any]] = {}
+            for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
+                groups.setdefault((KEY, key), []).append(row)
+        else:
+            groups = {KEY: batch}
+        updates = [partial(self._update, rows, attempt) for rows in groups.values()]
+        values = state.multi_update(list(groups), updates)
+        if not self.window.by_count:
+            count = values[0]["late"]
+            self._late_before = count if self._late_before is None else self._late_before
+            self.late_records.count = count - self._late_before
+        fired = self._records(row for value in values for row in value["fired"])
+        late = self._records(row for value in values for row in value.get("late_rows", ()))
+        return [*((ON_TIME, row) for row in fired), *((LATE, row) for row in late)]
+
+    def _records(self, rows: Iterable[Any]) -> list[Any]:
+        width = len(self.by)
+        hashed = [(*map(hashable, row[:width]), *row[width:]) for row in rows]
+        return self.out.make(with_dates(self.out, width, hashed))
+
+    def _now(self) -> float:
+        return self._clock.now() + (self._shift or 0.0)
+
+    def _update(self, rows: Any, attempt: Attempt, old: Any) -> Any:
+        contents = WindowContents(old)
+        if self._late_before is None and not self.window.by_count:
+            self._late_before = contents.late
+            last = -inf if contents.time is None else self._last_ended(contents.time)
+            if last != -inf:
+                self.late_records.loaded(self.panes.start(int(last) + 1))
+        if self.window.by_count:
+            return contents.stored(self._by_count(contents, rows, attempt))
+        return contents.stored(*self._by_time(contents, rows, attempt))
+
+    def _by_count(
+        self, contents: WindowContents, rows: Sequence[Any], attempt: Attempt
+    ) -> list[Any]:
+        """Process rows of one group."""
+        every, key = int(self.window.every), next(iter(group_keys(self.schema, self.by, rows)))
+        before, panes = contents.groups.get(key, (0, {}))
+        after = before + len(rows)
+        contents.groups[key] = (after, panes)
+        places = [(key, count // every) for count in range(before, after)]
+        self._add(contents, places, rows, attempt)
+        return self._fire(key, panes, before // every - 1, after // every - 1, attempt)
+
+    def _by_time(
+        self, contents: WindowContents, batch: WindowBatch, attempt: Attempt
+    ) -> tuple[list[Any], list[Any]]:
+        """The rows of windows that have ended, and those of late rows."""
+        known: Time = -inf if contents.time is None else contents.time
+        times, time = self._times(contents, batch)
+        before = self._last_ended(known)
+        late = self._take(contents, batch, times, before, attempt)
+        time = highest([known, time])
+        ended = self._last_ended(time)
+        fired = self._fire_all(contents, before, ended, attempt)
+        if batch.has_ended and contents.groups:
+            last = max(max(panes) for _, panes in contents.groups.values()) + self.window.panes - 1
+            opened = self._fire_all(contents, ended, last, attempt)
+            fired += opened
+            self._ended_open = len({key_of(row[: len(self.by) + 1]) for row in opened})
+            ended, time = last, highest([time, self._end_of_sources(last, batch.newest)])
+        contents.time = None if time == -inf else time
+        self._next_end = self._next_change(contents, ended)
+        return fired, late
+
+    def _next_change(self, contents: WindowContents, ended: float) -> Time:
+        """The time at which the state has to be written also without rows."""
+        if self.reader is not None:  # from then on, rows of a further pane are late
+            return -inf if ended == -inf else self._end(int(ended) + 1)
+        first = min((min(panes) for _, panes in contents.groups.values()), default=None)
+        return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
+
+    def _last_ended(self, time: Time) -> float:
+        """The last pane that has ended at this time."""
+        return -inf if time == -inf else self.panes.of_time(minus(time, self._late)) - 1
+
+    def _end_of_sources(self, last: int, newest: Time) -> Time:
+        """The time that is stored when the end of all sources has ended windows up to the pane
+        `last`. Those that only have times too far ahead of the clock do not count."""
+        if newest == inf or self.reader is None:
+            return self._end(last)
+        if newest == -inf:
+            return newest
+        pane = self.panes.of_time(newest) + self.window.panes - 1
+        return self._end(min(last, pane))
+
+    def _end(self, pane: int) -> Time:
+        """The time from which on a pane has ended."""
+        return plus(self.panes.start(pane + 1), self._late)
+
+    def _times(self, contents: WindowContents, batch: WindowBatch) -> tuple[list[Time], Time]:
+        """The times of the rows, and up to which windows end."""
+        if self.reader is not None:
+            return self.reader.times(batch), batch.time
+        if self._shift is None:
+            behind = 0.0 if contents.time is None else float(contents.time) - self._clock.now()
+            self._shift = max(0.0, behind)
+        now = self._now()
+        return [now] * len(batch), now
+
+    def _take(
+        self,
+        contents: WindowContents,
+        rows: Sequence[Any],
+        times: list[Time],
+        before: float,
+        attempt: Attempt,
+    ) -> list[Any]:
+        """Add rows to their panes. Returns what to emit for those that are late: `before`: the last
+        pane that had ended before this batch."""
+        keys = group_keys(self.schema, self.by, rows)
+        places = [*zip(keys, self.panes.of_times(times), strict=False)]
+        last = before - self.window.panes + 1  # no open window has panes up to here
+        on_time = [place[1] > last for place in places]
+        self.late_records.in_time |= any(on_time)
+        late: list[Any] = []
+        if not all(on_time):
+            contents.late += on_time.count(False)
+            first = min(place[1] for place in places) + self.window.panes
+            by = minus(self.panes.start(int(before) + 1), self.panes.start(first))
+            self.late_records.by = max(self.late_records.by, as_float(by))
+            gone = [not good for good in on_time]
+            found = self.contents.gather(
+                [*compress(places, gone)], [*compress(rows, gone)], attempt
+            )
+            for (key, pane), content in found.items():
+                late += self._results(
+                    key, self.panes.start(pane + self.window.panes), content, attempt
+                )
+            places, rows = [*compress(places, on_time)], [*compress(rows, on_time)]
+        self._add(contents, places, rows, attempt)
+        return late
+
+    def _fire_all(
+        self, contents: WindowContents, before: float, ended: float, attempt: Attempt
+    ) -> list[Any]:
+        """As `_fire`, of all groups."""
+        fired = []
+        for key in list(contents.groups):
+            panes = contents.groups[key][1]
+            fired += self._fire(key, panes, before, ended, attempt)
+            if not panes:
+                del contents.groups[key]
+        return fired
+
+    def _results(self, key: Any, name: Any, content: Any, attempt: Attempt) -> list[Any]:
+        """The rows of a group in a window with this content, as they are stored."""
+        head = (*map(listed, values_of_key(key, len(self.by))), name)
+        return [[*head, *row] for row in self.contents.results(key, content, attempt)]
+
+    def _add(
+        self,
+        contents: WindowContents,
+        places: Sequence[tuple[Any, int]],
+        rows: Sequence[Any],
+        attempt: Attempt,
+    ) -> None:
+        """Add rows to the panes of their groups."""
+        for (key, pane), content in self.contents.gather(places, rows, attempt).items():
+            panes = self._panes(contents, key)
+            panes[pane] = self.contents.merged(panes[pane], content) if pane in panes else content
+
+    def _panes(self, contents: WindowContents, key: Any) -> Contents:
+        return contents.groups.setdefault(key, (0, {}))[1]
+
+    def _fire(
+        self, key: Any, panes: Contents, before: float, ended: float, attempt: Attempt
+    ) -> list[Any]:
+        """The rows of windows that have ended; panes that no window needs are removed."""
+        count = self.window.panes
+        lasts = {pane + more for pane in panes for more in range(count)}  # last panes of windows
+        fired: list[Any] = []
+        for last in sorted(last for last in lasts if before < last <= ended):
+            within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
+            name = last if self.window.by_count else self.panes.start(last + 1)
+            fired += self._results(key, name, reduce(self.contents.merged, within), attempt)
+        for pane in [pane for pane in panes if pane + count - 1 <= ended]:
+            del panes[pane]
+        return fired
+
+
+def _watermark(sources: Sequence[SourceTime | None]) -> Time:
+    """The event time that all sources have reached; -inf: it is not known."""
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        return -inf
+    running = [source for source in known if not source.ended] or known
+    is_idle = any(source.idle for source in running)
+    time = lowest(source.earlier if is_idle else source.reached for source in running)
+    return -inf if time == inf else time

@@ -32,7 +32,6 @@ from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemorySh
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.keyed.keyed_store import as_read
-from sunshower.topologies.operators.keyed.moved_parts import ABOUT, group_of, is_own
 from sunshower.topologies.operators.keyed.stored_values import (
     key_of,
     keys_of,
@@ -42,6 +41,7 @@ from sunshower.topologies.operators.keyed.stored_values import (
 )
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
+    ABOUT,
     FoundPart,
     Key,
     MapState,
@@ -50,9 +50,17 @@ from sunshower.topologies.operators.states import (
     Spread,
     StateKind,
     Update,
+    group_of,
+    is_own,
 )
-from sunshower.trident.states.marks import Journal, StateOwner, is_moved
-from sunshower.trident.states.stored_map import StoredMap, packed, unpacked
+from sunshower.trident.states.stored_map import (
+    Journal,
+    StateOwner,
+    StoredMap,
+    is_moved,
+    packed,
+    unpacked,
+)
 
 # ---- moves ---------------------------------------------------------------------------------------
 # Moves a state to another number of tasks, when a task opens it.
@@ -621,14 +629,12 @@ class ZooKeeperState(ZooKeeperAccess, KeptState):
         return f"ZooKeeper at {self.hosts}{self.root}"
 
     def open(self, home: Home) -> Backing:
-        from sunshower.state.zookeeper_backing import ZooKeeperBacking
-        from sunshower.state.zookeeper_tree import ZooKeeperTree
+        from sunshower.state.zookeeper_tree import ZooKeeperBacking, ZooKeeperTree
 
         return ZooKeeperBacking(ZooKeeperTree.of(self), self.root, home)
 
     def homes(self) -> list[Home]:
-        from sunshower.state.zookeeper_backing import homes
-        from sunshower.state.zookeeper_tree import ZooKeeperTree
+        from sunshower.state.zookeeper_tree import ZooKeeperTree, homes
 
         with closing(ZooKeeperTree.of(self)) as tree:
             return homes(tree, self.root)

@@ -43,9 +43,9 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-from sunshower.topologies.operators.keyed.moved_parts import entries_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
+from sunshower.topologies.operators.states import entries_of
+from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,

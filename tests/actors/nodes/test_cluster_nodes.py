@@ -18,7 +18,7 @@ from sunshower.actors.nodes import (
     with_workers,
     workers_by_node,
 )
-from sunshower.runtime.nodes import NodeState, NodeView
+from sunshower.runtime.control.nodes import NodeState, NodeView
 
 
 @pytest.mark.parametrize(

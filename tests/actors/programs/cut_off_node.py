@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 
 from sunshower.actors.nodes import cluster_nodes, worker_options
 from sunshower.config import NOTHING
-from sunshower.runtime.nodes import NodeView, choice
+from sunshower.runtime.control.nodes import NodeView, choice
 from tests.guarantee.deaths import RECOVERY_S
 
 REPLACED = 5  # each may be requested from either node

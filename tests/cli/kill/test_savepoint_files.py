@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.cli.kill import end_with_savepoint
+from sunshower.cli.control import end_with_savepoint
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.simulation.cluster import SimCluster, SimRun
-from sunshower.state.files import NewFile
+from sunshower.state.sqlite import NewFile
 from sunshower.trident import MemoryState
 from tests.cli.conftest import PrintedBy
 from tests.guarantee.changes.counted import program

@@ -18,8 +18,8 @@ from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.savepoint import Savepoint
 from tests.cli.conftest import Command, Write
 from tests.kafka.producing.rig import paused
 from tests.kafka.topics import admin, fill, new_topic

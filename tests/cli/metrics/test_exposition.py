@@ -15,11 +15,10 @@ from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topolog
 from sunshower.cli.metrics import Observed, TopologyCollector, buckets
 from sunshower.failures import Cause
 from sunshower.runtime.control.overview import Overview, without_code
+from sunshower.runtime.events.health import Health, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Latencies, Snapshot, StuckCall, WorkerStats
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.simulation.cluster import SimCluster
 from tests.seeds import seeds
 

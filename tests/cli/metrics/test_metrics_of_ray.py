@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sunshower import Counter, Number, Topology
-from sunshower.actors.master import EXPORT_S
+from sunshower.actors.run import EXPORT_S
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster

@@ -28,6 +28,7 @@ from sunshower.cli.statistics import (
     windows_table,
 )
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.health import Health, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import (
     NAMES,
     Activity,
@@ -41,8 +42,6 @@ from sunshower.runtime.events.metrics import (
     WorkerStats,
 )
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
 from tests.conftest import Sunshower

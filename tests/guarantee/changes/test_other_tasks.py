@@ -10,8 +10,8 @@ import pytest
 from sunshower import Context, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import LifecycleError, TopologyFailed
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.plan import ACKER, Layout, make_plan
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.worker import Killed, SimWorker

@@ -16,8 +16,8 @@ from sunshower.kafka import KafkaOptions, KafkaRecord, KafkaSpout, StartPosition
 from sunshower.kafka.consuming.start_position import Where
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Plan, make_plan
-from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
 from tests.guarantee.changes.counted import (

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
@@ -19,7 +19,7 @@ from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque,
 from sunshower.kafka.formats import Json
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, fill, new_topic, remove_before
 from tests.trident.rigs.emitting import Drive
 
 Kind = type[KafkaOpaque] | type[KafkaTransactional]
@@ -119,18 +119,12 @@ def test_a_replayed_transactional_batch_is_the_same_also_after_a_restart(kafka: 
         assert values(rows) == list(range(700))
 
 
-def remove_before(kafka: Kafka, topic: str, before: int) -> None:
-    """Remove all messages of partition 0 before this offset, as retention does."""
-    place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
-    client.delete_records([place])[place].result(60)
-
-
 def test_a_replayed_batch_is_incomplete_if_retention_has_removed_a_part(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered_values(30))
     with open_drive(spout(kafka, topic, records=20)) as drive:
         txid, _ = first_rows(drive.emit)
-        remove_before(kafka, topic, 15)
+        remove_before(kafka.bootstrap, topic, 15)
         expected = (
             rf"{topic}\[0\], offsets 0 to 19: the batch had 20 records, and 5 are there now; "
         )
@@ -148,7 +142,7 @@ def test_records_removed_before_they_were_read_are_skipped_and_counted(
         txid, first = first_rows(drive.batch)
         assert len(first) == 10
         fill(kafka.bootstrap, topic, numbered_values(20, 10))
-        remove_before(kafka, topic, 25)
+        remove_before(kafka.bootstrap, topic, 25)
         drive.close()
         drive.restart()
         drive.tree_says(txid + 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.consumer import EndChecks
-from sunshower.kafka.partitions.broker_group import BrokerGroup
+from sunshower.kafka.options import BrokerGroup
 from sunshower.kafka.partitions.ports import SETTLES_S, Partition
 from tests.kafka.fakes import Client, FakeOffsets, new_reader
 

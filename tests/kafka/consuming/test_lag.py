@@ -17,9 +17,8 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Ports
 from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka import KafkaOpaque, KafkaRanges, KafkaTransactional
-from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
 from sunshower.kafka.partitions import broker_offsets
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Lag, Partition, PartitionStatus, figures
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.spouts import log_source
 from tests.conftest import Sunshower

@@ -18,7 +18,7 @@ from sunshower.kafka.consuming.partition_reader import Committer
 from sunshower.kafka.consuming.start_position import Start, StartPosition, StartTime, find_start
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
-from sunshower.kafka.partitions.broker_group import ByIndex
+from sunshower.kafka.options import ByIndex
 from sunshower.kafka.partitions.ports import (
     Committed,
     Offsets,

@@ -19,7 +19,7 @@ from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from tests.kafka.stage import Run, Seen, running, topology
-from tests.kafka.topics import WITHIN_S, add_partitions, admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, add_partitions, fill, new_topic, remove_before
 
 LETTERS = Retry(attempts=2, initial_s=0.01, dead_letters=True)
 
@@ -266,19 +266,13 @@ def test_transaction_markers_are_settled_and_aborted_messages_are_not_read(kafka
         assert [record.value for record in run.records()] == [b"a", b"b"]
 
 
-def remove_before(kafka: Kafka, topic: str, before: int) -> None:
-    """Remove all messages of partition 0 before this offset, as retention does."""
-    place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
-    client.delete_records([place])[place].result(60)
-
-
 def test_messages_removed_before_they_were_read_are_skipped_and_reported(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, numbered_values(10))
     with running(topology(spout(kafka, topic, base))) as run:
         run.until(lambda: committed(kafka, base, topic) == 10)
     fill(kafka.bootstrap, topic, numbered_values(30, 10))
-    remove_before(kafka, topic, 25)
+    remove_before(kafka.bootstrap, topic, 25)
     with running(topology(spout(kafka, topic, base), retry=LETTERS)) as run:
         run.until(lambda: committed(kafka, base, topic) == 40)
         assert values(run) == list(range(25, 40))

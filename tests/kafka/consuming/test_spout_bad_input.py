@@ -85,7 +85,7 @@ def test_a_value_that_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
     part, given = next(iter(wrong.items()))
     shown = getattr(given, "__name__", "'json'")
     with pytest.raises(
-        ConfigError, match=rf"{part}={shown} is no format; give one such as {part}="
+        ConfigError, match=rf"{part}={shown} is not a format; give one such as {part}="
     ):
         KafkaSpout(BASE, topics=["a"], **wrong)
 
@@ -136,7 +136,8 @@ def test_dead_letters_need_a_spout_that_replays() -> None:
 def test_a_setting_that_the_client_does_not_know_is_an_error(kafka: Kafka) -> None:
     settings = {**BASE, "bootstrap.servers": kafka.bootstrap, "fetch.wait": 3}
     error = error_of_open(settings, topics=["a"])
-    assert str(error).endswith('no client of Kafka: No such configuration property: "fetch.wait"')
+    wrong = 'No such configuration property: "fetch.wait"'
+    assert str(error).endswith(f"invalid Kafka client settings: {wrong}")
 
 
 def test_avro_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from sunshower import Bolt, Context
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
 from sunshower.kafka.exactly_once.deduplicate import Deduplicated, KeyCache, deduplicate
-from sunshower.kafka.producing.sole_writer import SoleWriterBolt
+from sunshower.kafka.producing.kafka_bolt import SoleWriterBolt
 from sunshower.records import Schema
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import MemoryForest, MemoryTree, Node

@@ -11,8 +11,7 @@ from confluent_kafka import Producer
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaRanges
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import fill, new_topic
 from tests.trident.rigs.emitting import Drive

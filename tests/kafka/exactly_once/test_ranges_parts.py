@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import FailedBatch, IncompleteBatch
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, shares
+from sunshower.kafka.exactly_once.batch_spouts import KafkaRanges, shares
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Room
 from tests.kafka.fakes import BatchRig, NewBatchRig

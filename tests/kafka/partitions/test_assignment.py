@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import ConfigError, KafkaError
-from sunshower.kafka.partitions.broker_group import modulo
+from sunshower.kafka.options import modulo
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper.group import (
     Streams,

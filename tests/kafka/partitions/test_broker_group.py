@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.partitions.broker_group import BrokerGroup
+from sunshower.kafka.options import BrokerGroup
 from tests.kafka.groups import Topics
 
 

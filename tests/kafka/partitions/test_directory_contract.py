@@ -148,5 +148,5 @@ def test_an_address_without_a_broker_is_an_error_within_the_time_out() -> None:
 
 
 def test_unknown_settings_are_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"no client of Kafka.*bootstrap\.server"):
+    with pytest.raises(ConfigError, match=r"invalid Kafka client settings.*bootstrap\.server"):
         KafkaDirectory({"bootstrap.server": "127.0.0.1:1"})

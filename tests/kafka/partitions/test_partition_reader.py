@@ -7,7 +7,7 @@ import pytest
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.partitions.broker_group import BrokerGroup, ByIndex
+from sunshower.kafka.options import BrokerGroup, ByIndex
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets

@@ -6,7 +6,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaError, KafkaUnreachable, StoreUnreachable, UnknownTopic
-from sunshower.kafka.partitions.broker_group import modulo
+from sunshower.kafka.options import modulo
 from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
 from sunshower.state.tree import MemoryForest, MemoryTree
@@ -106,7 +106,7 @@ def test_a_node_without_valid_partitions_is_an_error_with_its_path(
 
 def test_a_node_without_json_is_an_error_with_its_path(tree: MemoryTree) -> None:
     tree.create("/brokers/topics/t", b"{broken")
-    with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is no JSON object: b'{broken'"):
+    with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is not a JSON object: b'{broken'"):
         ZooKeeperDirectory(tree).partitions("t")
 
 

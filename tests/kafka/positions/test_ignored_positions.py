@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
-from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque, KafkaTransactional
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque, KafkaRanges, KafkaTransactional
 from sunshower.kafka.partitions.ports import Committed, Partition
 from tests.kafka.fakes import Client, FakeOffsets, new_reader
 from tests.kafka.positions.broker import Broker

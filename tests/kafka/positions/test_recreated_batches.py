@@ -13,8 +13,12 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import (
+    BatchOptions,
+    KafkaOpaque,
+    KafkaRanges,
+    KafkaTransactional,
+)
 from sunshower.state.tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.fakes import SETTINGS

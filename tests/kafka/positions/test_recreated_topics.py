@@ -14,8 +14,12 @@ from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import FailedBatch, KafkaUnreachable
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import (
+    BatchOptions,
+    KafkaOpaque,
+    KafkaRanges,
+    KafkaTransactional,
+)
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout

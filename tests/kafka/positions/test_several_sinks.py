@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Context, Retry, Topology
-from sunshower.errors import ClusterError, LifecycleError
+from sunshower.errors import ClusterError
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state.tree import MemoryForest, MemoryTree
@@ -28,6 +27,7 @@ from tests.kafka.positions.broker import Broker, BrokerClient
 from tests.kafka.positions.test_positions import FIELDS, TABLE, write
 from tests.seeds import seeds
 from tests.simulation.swarm import FAULTS
+from tests.trident.rigs.programs import heal
 
 EACH = 30
 
@@ -96,11 +96,7 @@ def test_no_sink_misses_a_record_of_a_topic_whatever_dies(
         run.wait(draw.expovariate(8.0))
         with suppress(ClusterError):
             FAULTS[draw.choice(faults)](run, draw)
-    for worker in run.plan.workers:
-        run.resume_worker(worker)
-    run.disturb(InjectedFaults())
-    with suppress(LifecycleError):
-        run.activate()
+    heal(run)
     sinks = {id for id in run.plan.graph.bolts if id in ("first", "once", "last")}
     wanted = {(sink, number) for sink in sinks for number in range(3 * EACH)}
     for _ in range(60):

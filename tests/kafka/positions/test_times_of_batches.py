@@ -10,8 +10,12 @@ from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import (
+    BatchOptions,
+    KafkaOpaque,
+    KafkaRanges,
+    KafkaTransactional,
+)
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.watermarks import IDLE_S

@@ -11,11 +11,10 @@ from sunshower import Retry
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError
-from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.formats import Json
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.broker_offsets import lags
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, total
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.producer import Message, Producer
 from sunshower.kafka.spout import KafkaSpout

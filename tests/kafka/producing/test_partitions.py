@@ -9,9 +9,7 @@ from zlib import crc32
 import pytest
 
 from sunshower.dev.kafka import Kafka
-from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.sole_writer import SoleWriterBolt
-from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt, SoleWriterBolt, TransactionalKafkaBolt
 from sunshower.topologies.retry import DeadLetter
 from tests.kafka.producing.rig import BoltRig
 from tests.kafka.topics import new_topic, read_all

@@ -12,10 +12,10 @@ from sunshower.clock import ManualClock
 from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.partitions import topic_ends as tail
 from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.producing import kafka_bolt
 from sunshower.kafka.producing import kafka_bolt as bolt
-from sunshower.kafka.producing import sole_writer
+from sunshower.kafka.producing.kafka_bolt import SoleWriterBolt
 from sunshower.kafka.producing.producer import Message
-from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from tests.kafka.fakes import EOF, message
 from tests.kafka.producing.rig import BoltRig
 
@@ -97,7 +97,7 @@ class Client:
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic()
-    monkeypatch.setattr(sole_writer, "tails", made.tails)
+    monkeypatch.setattr(kafka_bolt, "tails", made.tails)
     monkeypatch.setattr(bolt, "Producer", Client)
     return made
 

@@ -17,9 +17,8 @@ from sunshower.errors import KafkaError
 from sunshower.failures import Cause, Failure
 from sunshower.kafka.formats import Json
 from sunshower.kafka.producing import kafka_bolt
-from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt, TransactionalKafkaBolt
 from sunshower.kafka.producing.producer import Message, as_bytes
-from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.topologies.streams import Stream

@@ -10,8 +10,8 @@ import pytest
 from sunshower import Records, Retry, Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
+from sunshower.kafka.producing.kafka_bolt import TransactionalKafkaBolt, Transactions
 from sunshower.kafka.producing.producer import Message
-from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
 from sunshower.outages import is_unavailable
 from sunshower.runtime.inline import run_inline
 from tests.kafka.producing.rig import BoltRig
@@ -122,7 +122,7 @@ WORDS = [Word(str(number)) for number in range(256)]
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> BoltRig:
-    monkeypatch.setattr("sunshower.kafka.producing.transactions.Transactions", Client)
+    monkeypatch.setattr("sunshower.kafka.producing.kafka_bolt.Transactions", Client)
     monkeypatch.setattr(Client, "made", [])
     settings = {"bootstrap.servers": "b:1"}
     return BoltRig(TransactionalKafkaBolt(settings, "t", transactional_id="id", value="word"))
@@ -154,7 +154,7 @@ def test_records_that_were_not_tried_in_time_are_charged_no_attempt(
     driven: BoltRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "bad", {b"77"})
-    monkeypatch.setattr("sunshower.kafka.producing.transactions._APART_S", -1.0)
+    monkeypatch.setattr("sunshower.kafka.producing.kafka_bolt._APART_S", -1.0)
     driven.take(*WORDS)
     assert len(driven.out.failed) == 256
     assert all(is_unavailable(error) for _, error in driven.out.failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import BatchBolt, Derived, Records, Topology, batch
-from tests.runtime.rig import ROOT, Rig, balance, edges_by_root
-
-
-class Word(NamedTuple):
-    word: str
+from tests.runtime.rig import ROOT, Rig, Word, balance, edges_by_root, sink
 
 
 class Answer(BatchBolt[Any, Word]):
@@ -26,9 +22,6 @@ class Answer(BatchBolt[Any, Word]):
 
     def process(self, table: pa.Table) -> Any:
         return self.answer
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(impl: Any, sinks: int = 1) -> Rig:

@@ -10,11 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Bolt, Cause, OnStream, Records, Topology
-from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
-
-
-class Word(NamedTuple):
-    word: str
+from tests.runtime.rig import ROOT, Rig, Word, balance, edges_by_root, records_of, sink
 
 
 class Mark(NamedTuple):
@@ -23,9 +19,6 @@ class Mark(NamedTuple):
 
 def source(topology: Topology) -> Any:
     return topology.spout("words", Records([Word("a")], type=Word))
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(impl: Any, sinks: int = 1, **out: Any) -> Rig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from sunshower import Bolt, Cause, Collector, DirectStream, Records, Topology, Tuple
 from sunshower.errors import AlreadySettled
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.secret import HIDDEN, Secret
-from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of, xor_of
-
-
-class Word(NamedTuple):
-    word: str
-
+from tests.runtime.rig import ROOT, Rig, Word, balance, edges_by_root, records_of, sink, xor_of
 
 Script = Callable[[Tuple[Word], Collector[Word]], None]
 
@@ -31,9 +26,6 @@ class Scripted(Bolt[Word, Word]):
 
     def execute(self, tuple: Tuple[Word], out: Collector[Word]) -> None:
         self.script(tuple, out)
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(script: Script, sinks: int = 1) -> Rig:

@@ -22,9 +22,9 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.runtime.control.master import State
+from sunshower.runtime.events.health import Standing, WaitKind
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
-from sunshower.runtime.tasks.supervision import Standing, WaitKind
 from tests.runtime.chains import DOUBT_S, SLEEPS, TOTAL, Chains, Flaky, Number, Numbers, sink
 
 # ---- retried ------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ import pytest
 from sunshower import Counter, Number, Topology
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.overview import ConditionTracker
+from sunshower.runtime.events.health import WELL, Health, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.tasks.supervision import WELL, Health, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 
 ERROR = TaskError("work", 0, 1, "work[0] raised ValueError: no")
 

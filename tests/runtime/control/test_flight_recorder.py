@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,26 +11,23 @@ import pytest
 
 from sunshower import BatchBolt, Bolt, Cause, Collector, Failure, Spout, Topology, Tuple
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.control.flight_recorder import (
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tasks.flight_recorder import (
     ROOTS_MAX,
     STACK_MAX,
     CrashReport,
     FlightRecorder,
     read,
 )
-from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots
 from sunshower.simulation.worker import Killed
 from tests.runtime.lives import RestartedWorker
 from tests.runtime.network import Network
+from tests.runtime.rig import Number
 
 POISON = 33
 COUNT = 80
 ENDED = f"message {POISON} of spout 'numbers' failed 3 times.*in keep.*while executing it"
-
-
-class Number(NamedTuple):
-    n: int
 
 
 class Numbers(Spout[Number]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -15,21 +15,14 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised
+from sunshower.runtime.tasks.wiring import context
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
-from sunshower.runtime.wiring import context
 from sunshower.runtime.worker import Worker
-from tests.runtime.rig import Rig
-
-
-class Number(NamedTuple):
-    n: int
-
-
-def sink(number: Number) -> None: ...
+from tests.runtime.rig import Number, Rig, sink
 
 
 class Manual(Spout[Number]):
@@ -139,7 +132,7 @@ def test_charges_for_one_message_of_a_manual_spout_do_not_count_for_another() ->
     spout.emit(0.0, 3)
     roots = spout.pending.all_roots()
     spout.failed(roots[1:2], Failure(Cause.EXCEPTION, "sink", 0), 0.0)
-    charge = spout.replays.line.charges_of(1)
+    charge = spout.replays.line.charges.get(1)
     assert charge is not None
     assert charge.times == 1
 

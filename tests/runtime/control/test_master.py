@@ -9,14 +9,13 @@ import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.config import NOTHING
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.master import Master, State
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.nodes import NodeState, NodeView
+from sunshower.runtime.events.health import Health, Standing, TaskError
 from sunshower.runtime.events.metrics import Counts, InputStream, TaskStats, WorkerStats
-from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.tasks.supervision import Health, Standing
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.transport.peer_link import SUSPECT
 from sunshower.topologies.components import DEFAULT
 

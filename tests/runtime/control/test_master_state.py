@@ -11,6 +11,7 @@ import pytest
 from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.metrics import (
     Counts,
     FailurePlace,
@@ -20,7 +21,6 @@ from sunshower.runtime.events.metrics import (
     Totals,
     WorkerStats,
 )
-from sunshower.runtime.tasks.user_code import TaskError
 
 
 def test_master_state_is_read_as_it_was_written() -> None:

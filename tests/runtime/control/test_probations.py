@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.events.health import WELL, Health, Standing
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.tasks.supervision import WELL, Health, Standing
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 
 WORKER, BOLT = 1, 2
 

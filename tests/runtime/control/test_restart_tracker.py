@@ -7,9 +7,9 @@ import pytest
 
 from sunshower import Counter, Number, Topology
 from sunshower.runtime.control.failure_detector import RestartTracker
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 
 
 def keep(number: Number) -> None: ...

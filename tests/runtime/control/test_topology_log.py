@@ -10,11 +10,10 @@ import pytest
 from sunshower import Bolt, Context, Counter, Number, Retry, Topology
 from sunshower.errors import Unavailable
 from sunshower.runtime.control.topology_log import TopologyLog
+from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.simulation.cluster import SimCluster, SimRun
 
 

@@ -13,9 +13,9 @@ from sunshower import Cause, Spout, Topology
 from sunshower.clock import SystemClock
 from sunshower.errors import TopologyFailed
 from sunshower.outages import is_unavailable
-from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import (
     NO_FAULTS,
     InjectedFaults,
@@ -24,7 +24,7 @@ from sunshower.runtime.events.injected_faults import (
     faults_of,
 )
 from sunshower.runtime.plan import ACKER, Layout, make_plan
-from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tracking.ids import U64, seeded
 from sunshower.runtime.worker import Worker
 from tests.runtime.levels import (

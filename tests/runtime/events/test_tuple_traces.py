@@ -29,8 +29,8 @@ from sunshower.runtime.events.trace_recorder import (
     unix_offset,
 )
 from sunshower.runtime.inline import run_inline
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import make_roots
-from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.operators.aggregators import count
 
 RARE = 1e-9  # a share with which only the first tree and replays are traced

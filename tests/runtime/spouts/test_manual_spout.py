@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from sunshower import Cause, Context, DirectStream, Failure, Spout, SpoutCollector, Topology
 from sunshower.runtime.tasks.user_code import Raised
-from tests.runtime.rig import Rig, records_of
-
-
-class Number(NamedTuple):
-    n: int
-
+from tests.runtime.rig import Number, Rig, records_of, sink
 
 Step = Callable[[SpoutCollector[Number]], None]
 
@@ -41,9 +36,6 @@ class Scripted(Spout[Number]):
 
 class WithoutReplay(Scripted):
     replay = False
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(*steps: Step, kind: type[Scripted] = Scripted, **settings: Any) -> Rig:

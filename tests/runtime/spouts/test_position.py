@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +14,7 @@ from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.tasks.spouts.source import ReservationStore
 from sunshower.simulation.network import SimReservationStore
 from tests.runtime.lives import RestartedWorker
-
-
-class Number(NamedTuple):
-    n: int
+from tests.runtime.rig import Number
 
 
 class Acks(Spout[Number]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +11,10 @@ import pytest
 from sunshower import Bolt, Cause, Context, Failure, Records, Retry, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.inline import run_inline
-from tests.runtime.rig import Rig, records_of
-
-
-class Number(NamedTuple):
-    n: int
-
+from tests.runtime.rig import Number, Rig, records_of, sink
 
 BROKEN = Failure(Cause.EXCEPTION, "next", 0)
 DIED = Failure(Cause.ACTOR_DIED, "next", 0)
-
-
-def sink(record: Number) -> None: ...
 
 
 def numbers(count: int) -> Records[Number]:
@@ -162,5 +154,5 @@ def test_deaths_do_not_reset_the_attempts_of_a_message() -> None:
     for now, failure in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
         spout.emit(10.0 * now, 1)
         fail_all(here, failure, 10.0 * now)
-    charges = spout.replays.line.charges_of(0)
+    charges = spout.replays.line.charges.get(0)
     assert (charges.times, charges.failure) == (2, BROKEN)

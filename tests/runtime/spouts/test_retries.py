@@ -99,7 +99,7 @@ def test_message_that_has_used_up_its_attempts_does_not_wait() -> None:
         queue.take_due(100.0)
         waits.append(queue.fail(7, BROKEN, 100.0))
     assert waits == pytest.approx([0.1, 0.2, 0])
-    charges = queue.charges_of(7)
+    charges = queue.charges.get(7)
     assert charges is not None
     assert queue.exhausted(charges)
 
@@ -111,7 +111,7 @@ def test_attempts_are_counted_for_each_message_until_it_is_settled() -> None:
     assert not queue.exhausted(queue.charge(3, BROKEN))
     assert queue.exhausted(queue.charge(1, BROKEN))
     queue.settle(1)
-    assert queue.charges_of(1) is None
+    assert queue.charges.get(1) is None
     assert not queue.exhausted(queue.charge(1, BROKEN))
 
 
@@ -134,7 +134,7 @@ def test_failures_by_the_runtime_are_not_charged() -> None:
     for now in range(0, 100, 5):
         queue.fail(7, DIED, now)
         assert queue.take_due(now + 5) == [7]
-    assert queue.charges_of(7) is None
+    assert queue.charges.get(7) is None
 
 
 def test_first_failure_by_the_runtime_does_not_wait_and_later_ones_in_a_row_spread() -> None:
@@ -204,7 +204,7 @@ def test_back_off_of_an_outage_doubles_up_to_ten_seconds_and_is_not_charged(
         assert queue.take_due(now) == [7]
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 5]
     assert all(most / 2 <= wait <= most for wait, most in zip(waits, longest, strict=True))
-    assert queue.charges_of(7) is None
+    assert queue.charges.get(7) is None
 
 
 def test_outage_of_one_message_is_charged_after_unavailable_max_s() -> None:

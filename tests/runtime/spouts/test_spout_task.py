@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,7 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tracking.ids import U64
 from tests.runtime.recorded import Alone
-from tests.runtime.rig import Rig, edges_by_root, records_of
-
-
-class Number(NamedTuple):
-    n: int
+from tests.runtime.rig import Number, Rig, edges_by_root, records_of, sink
 
 
 class Numbers(Spout[Number]):
@@ -39,9 +35,6 @@ class Numbers(Spout[Number]):
 
     def fail(self, message_id: int, failure: Failure) -> None:
         self.heard.append(("fail", message_id, str(failure), failure.attempt))
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(*script: int | None, **settings: Any) -> Rig:

@@ -13,8 +13,8 @@ import pytest
 from sunshower import Bolt, Cause, Context, Derived, Spout, Topology, batch
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.tasks.supervision import Standing
 from tests.runtime.chains import TOTAL, Chains, Flaky, Number, Numbers, sink
 from tests.runtime.rig import ROOT, Rig
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from sunshower import Bolt, Cause, Context
-from sunshower.runtime.control.failure_detector import Quarantine
-from sunshower.runtime.tasks.supervision import Standing
-from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.events.health import Quarantine, Standing, TaskError
 from sunshower.runtime.worker import Worker
 from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, Number, SimEnvironment
 

@@ -9,9 +9,10 @@ import pytest
 from sunshower import Bolt, Cause, Failure, Number, Records, Topology
 from sunshower.config import Config
 from sunshower.errors import BadEmit, TopologyFailed
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.bolt_task import InputErrors
-from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+from sunshower.runtime.tasks.supervision import Supervision
 from tests.runtime.rig import ROOT, Rig
 
 TASK = Task(3, "work", 0, 1)

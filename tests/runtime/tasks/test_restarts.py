@@ -8,8 +8,7 @@ import pytest
 
 from sunshower.runtime.events.injected_faults import NO_FAULTS, InjectedFaults, SlowTask
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster, SimRun
-from sunshower.simulation.master import SimMaster
+from sunshower.simulation.cluster import SimCluster, SimMaster, SimRun
 from sunshower.simulation.worker import SimWorker
 from tests.contract.topologies import TOTAL, Paced, chain
 from tests.seeds import seeds

@@ -32,14 +32,10 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import AlreadySettled, BadEmit, ProtocolError, Unavailable
 from sunshower.runtime.tasks import shared_collector
-from sunshower.runtime.wiring import context
-from tests.runtime.rig import ROOT, Rig, balance, records_of
+from sunshower.runtime.tasks.wiring import context
+from tests.runtime.rig import ROOT, Number, Rig, Word, balance, records_of, sink
 
 T = TypeVar("T")
-
-
-class Word(NamedTuple):
-    word: str
 
 
 class Held(Bolt[Word, Word]):
@@ -56,9 +52,6 @@ class Held(Bolt[Word, Word]):
         self.out = out
         if self.script is not None:
             self.script(tuple, out)
-
-
-def sink(record: Any) -> None: ...
 
 
 def elsewhere(call: Callable[[], T]) -> T:
@@ -638,10 +631,6 @@ def test_what_threads_emitted_before_a_spout_moves_goes_with_it() -> None:
 # ---- the whole ----------------------------------------------------------------------------------
 
 THREADS = 8
-
-
-class Number(NamedTuple):
-    n: int
 
 
 class Part(NamedTuple):

@@ -7,9 +7,10 @@ import pytest
 from sunshower.config import Config
 from sunshower.errors import BadEmit, SourceError, TopologyFailed
 from sunshower.failures import Cause
+from sunshower.runtime.events.health import Standing, TaskError, WaitKind
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.supervision import Standing, Supervision, WaitKind, backoff
-from sunshower.runtime.tasks.user_code import Raised, TaskError, as_raised, guard
+from sunshower.runtime.tasks.supervision import Supervision, backoff
+from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 
 TASK = Task(3, "count", 1, 2)
 

@@ -25,18 +25,15 @@ from sunshower import (
     Tuple,
 )
 from sunshower.clock import ManualClock
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.task_scheduler import Ticker
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.streams import Stream
 from tests.runtime.network import Network
-from tests.runtime.rig import ROOT, Rig, edges_by_root, records_of
+from tests.runtime.rig import ROOT, Rig, edges_by_root, records_of, sink
 from tests.runtime.test_under_load import every_layout
-
-
-def sink(record: Any) -> None: ...
 
 
 def ticker(output_streams: Any = None, every_s: float = 0.5) -> Ticker:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,7 @@ from sunshower.trident import (
     batches,
 )
 from sunshower.trident import Operator as BatchOperator
+from tests.runtime.rig import Number
 
 TOTAL = 14
 
@@ -70,10 +71,6 @@ ERRORS: dict[int, Callable[[], BaseException]] = {
     8: partial(BaseExceptionGroup, "several", [KeyboardInterrupt()]),
 }
 NAMES = {n: type(make()).__name__ for n, make in ERRORS.items()}
-
-
-class Number(NamedTuple):
-    n: int
 
 
 @dataclass(frozen=True)

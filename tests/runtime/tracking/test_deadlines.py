@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from sunshower import Cause, Failure, Number, Records, Topology
-from tests.runtime.rig import Rig
+from tests.runtime.rig import Rig, sink
 
 TIMEOUT_S = 30.0
-
-
-def sink(record: Number) -> None: ...
 
 
 def spout(**settings: Any) -> Any:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sunshower import Cause, Failure, Number, Records, Topology
 from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import GENERATION_MASK, U64, make_roots
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import FailedTrees
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.worker import Worker
-from tests.runtime.rig import Rig
+from tests.runtime.rig import Rig, sink
 from tests.runtime.test_under_load import Watch
 
 SPOUTS = 2
@@ -145,9 +145,6 @@ def test_a_batch_without_failed_trees_is_returned_unchanged() -> None:
 
 
 # ---- in spout tasks and bolts --------------------------------------------------------------------
-
-
-def sink(record: Number) -> None: ...
 
 
 def one_worker(process: Any, **settings: Any) -> Worker:

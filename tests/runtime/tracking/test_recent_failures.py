@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sunshower import Cause, DeadLetter, Failure, Records, Retry, Topology
-from sunshower.runtime.tasks.spouts.replays import RecentFailures
+from sunshower.runtime.tasks.spouts.spout_task import RecentFailures
 from sunshower.runtime.tracking.ids import U64
-from tests.runtime.rig import Rig, records_of
-
-
-class Number(NamedTuple):
-    n: int
-
-
-def sink(record: Number) -> None: ...
+from tests.runtime.rig import Number, Rig, records_of, sink
 
 
 def collect(letter: DeadLetter) -> None: ...
@@ -108,7 +101,7 @@ def test_each_root_is_charged_once() -> None:
     spout.failed(roots, DIED, 0.0)
     for _ in range(5):
         spout.suspect(roots, KILLED, 0.0)
-    assert spout.replays.line.charges_of(0).times == 1
+    assert spout.replays.line.charges.get(0).times == 1
 
 
 def test_roots_of_another_incarnation_are_ignored() -> None:

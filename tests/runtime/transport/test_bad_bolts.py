@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,19 +14,12 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed, Unserialisable
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import encode, first_bad
 from tests.runtime.batches import STREAMS
 from tests.runtime.network import Network
-from tests.runtime.rig import ROOT, Rig, records_of
+from tests.runtime.rig import ROOT, Rig, Word, records_of, sink
 from tests.runtime.test_under_load import Watch
-
-
-class Word(NamedTuple):
-    word: str
-
-
-def sink(record: Any) -> None: ...
 
 
 def rig(impl: Any, **out: Any) -> Rig:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
+from sunshower.runtime.tracking.batch import Anchors, Batch, can_join, join
 from tests.runtime.batches import STREAMS, Word, batches, records_with_anchors
 
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from sunshower.codec import Codec, RowList
 from sunshower.errors import Unserialisable
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.topologies.graph import StreamSpec
 from tests.runtime.field_values import SCHEMA, Color, Field, Line, Point, exactly, values

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from sunshower.errors import CorruptPacket, Unserialisable
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode, first_bad
 from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, records_with_anchors
 

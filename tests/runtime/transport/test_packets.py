@@ -13,8 +13,8 @@ from sunshower import versions
 from sunshower.errors import CorruptPacket, VersionMismatch
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import ShardReport
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Credit
 from sunshower.runtime.transport.frames import encode
 from sunshower.runtime.transport.packets import (

@@ -11,9 +11,9 @@ from sunshower.config import Config
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import ShardReport
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Credit, RemoteChannel
 from sunshower.runtime.transport.packets import Answer, Packet, read_address, read_content
 from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink

@@ -14,11 +14,11 @@ from sunshower import Bolt, Cause, Context, Counter, Number, Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.task_scheduler import _put_back
-from sunshower.runtime.transport.batch import Batch, join
+from sunshower.runtime.tracking.batch import Batch, join
 from sunshower.runtime.transport.channels import Entry, Inbox, LocalChannel
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
-from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
+from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of, sink
 from tests.runtime.test_under_load import Watch
 from tests.simulation.probes import Shared
 
@@ -52,9 +52,6 @@ def thrice(record: Number) -> Iterator[Number]:
 def numbered(*roots: int) -> Batch:
     ids = np.array(roots, np.uint64)
     return Batch(0, 0, list(map(Number, roots)), ids, ids)
-
-
-def sink(record: Number) -> None: ...
 
 
 lazily = pytest.mark.parametrize("impl", [below, returned])

@@ -15,9 +15,9 @@ from sunshower.records import Schema
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tracking.batch import Anchors, Batch, can_join, join
 from sunshower.runtime.tracking.ids import make_roots, seeded
 from sunshower.runtime.tracking.reports import FailedTrees
-from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
 from sunshower.runtime.transport.channels import Inbox, LocalChannel
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.topologies.graph import StreamSpec

@@ -20,10 +20,9 @@ from sunshower.errors import (
     SparkUnavailable,
     TransformFailed,
 )
-from sunshower.spark_integration.sessions import driver_session
+from sunshower.spark_integration.sessions import session_host
 from sunshower.spark_integration.sessions import session_host as module
-from sunshower.spark_integration.sessions.driver_session import DriverSession
-from sunshower.spark_integration.sessions.session_host import Job, SessionHost
+from sunshower.spark_integration.sessions.session_host import DriverSession, Job, SessionHost
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 WITHIN_S = 30.0
@@ -274,10 +273,10 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
         assert killed.wait(WITHIN_S)
         raise ConnectionResetError
 
-    monkeypatch.setattr(driver_session, "_OPEN_S", 0.05)
+    monkeypatch.setattr(session_host, "_OPEN_S", 0.05)
     with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
         Hanging().open(hang)
-    monkeypatch.setattr(driver_session, "_OPEN_S", WITHIN_S)
+    monkeypatch.setattr(session_host, "_OPEN_S", WITHIN_S)
     with pytest.raises(ConnectionResetError):
         Hanging().open(hang)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sunshower.spark_integration.sessions.driver_session import end_calls_with
+from sunshower.spark_integration.sessions.session_host import end_calls_with
 from tests.spark.conftest import require_spark
 
 PROGRAM = """

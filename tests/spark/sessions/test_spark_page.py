@@ -22,7 +22,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
 )
-from sunshower.spark_integration.tables.table_folder import batches_in
+from sunshower.spark_integration.tables.tables import batches_in
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
 from tests.spark.sales import Sale, run

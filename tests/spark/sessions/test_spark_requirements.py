@@ -21,8 +21,13 @@ from sunshower.errors import (
     WriteFailed,
 )
 from sunshower.installed import install_command
-from sunshower.spark_integration.error_report import is_outage, spark_error, write_failure
-from sunshower.spark_integration.job import from_bytes, to_bytes
+from sunshower.spark_integration.job import (
+    from_bytes,
+    is_outage,
+    spark_error,
+    to_bytes,
+    write_failure,
+)
 from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark, check_java, check_room

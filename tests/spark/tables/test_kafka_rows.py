@@ -15,8 +15,7 @@ from sunshower import Topology
 from sunshower.arrow.record_columns import RecordColumns
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import RangeGone
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaRanges, OffsetRange
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,

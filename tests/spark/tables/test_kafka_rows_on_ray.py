@@ -13,14 +13,12 @@ import pytest
 
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
-from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaRanges
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.table_folder import batches_in
-from sunshower.spark_integration.tables.tables import table
+from sunshower.spark_integration.tables.tables import batches_in, table
 from sunshower.trident import InSqlite, batches
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import fill, new_topic, read_all

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkMissing
-from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
+from sunshower.kafka.exactly_once.batch_spouts import OffsetRange
 from sunshower.records import Schema
-from sunshower.spark_integration.error_report import spark_error
+from sunshower.spark_integration.job import spark_error
 from sunshower.spark_integration.sessions.environment import with_jars
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows, reads

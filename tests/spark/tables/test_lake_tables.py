@@ -32,8 +32,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     Publication,
     SparkStep,
 )
-from sunshower.spark_integration.tables.delta_table import delta
-from sunshower.spark_integration.tables.iceberg_table import iceberg
+from sunshower.spark_integration.tables.lake_table import delta, iceberg
 from tests.spark.everything import EVERYTHING, Everything, everything, same
 from tests.spark.sales import SALES, Sale, identity, run
 

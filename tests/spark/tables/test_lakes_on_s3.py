@@ -23,9 +23,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
     Ticket,
 )
-from sunshower.spark_integration.tables.delta_table import delta
-from sunshower.spark_integration.tables.iceberg_table import iceberg
-from sunshower.spark_integration.tables.lake_table import LakeTable
+from sunshower.spark_integration.tables.lake_table import LakeTable, delta, iceberg
 from tests.spark.conftest import ONE, catalog, require_spark
 from tests.spark.java_processes import java_processes
 from tests.spark.sales import SALES, Sale, identity, run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,19 @@ import pytest
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, ConfigError, SparkUnavailable
+from sunshower.errors import ConfigError, SparkUnavailable
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
-from sunshower.spark_integration.tables.delta_table import delta
+from sunshower.spark_integration.tables.lake_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
 from tests.spark.scripted import ScriptedPlace, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
+from tests.trident.rigs.programs import SETTINGS, kill_three
 
 TOTAL = 40
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 @dataclass(frozen=True)
@@ -83,11 +77,7 @@ def test_each_row_is_published_once_with_kills_and_outages(seed: int, tmp_path: 
     topology = program(spout, log, max_batches=1 + seed % 3, interval_s=0.2)
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
     run = SimCluster(seed, check=True).submit(topology.graph(), layout)
-    for killed in range(3):
-        run.wait(0.3 + 0.17 * ((seed + killed) % 5))
-        workers = sorted(run.snapshot().workers)
-        with suppress(ClusterError):  # it has just died
-            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    kill_three(run, seed, lambda number: 0.3 + 0.17 * (number % 5))
     assert run.wait(3_000.0)
     run.stop()  # publishes the last batch
     assert published(log) == [*range(TOTAL)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +28,12 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.steps import Spark, spark, spark_sql
-from sunshower.spark_integration.tables.spark_state import SparkState, spark_state
-from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
+from sunshower.spark_integration.tables.tables import (
+    SparkState,
+    TableFolder,
+    batches_in,
+    spark_state,
+)
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
@@ -38,12 +41,6 @@ from tests.spark.scripted import ScriptedPlace
 from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
 from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, raises_once_for
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
-
-
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which is slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", int)
 
 
 class FileState(SparkState):

@@ -28,8 +28,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkStep,
 )
 from sunshower.spark_integration.steps import spark
-from sunshower.spark_integration.tables.spark_state import spark_state
-from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
+from sunshower.spark_integration.tables.tables import TableFolder, batches_in, spark_state
 from sunshower.trident import InMemory, batches
 from tests.spark.conftest import require_spark
 from tests.spark.sales import SALES, Sale, run

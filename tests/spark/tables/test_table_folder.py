@@ -11,20 +11,14 @@ from typing import Any
 import pytest
 
 from sunshower.errors import StateMismatch, WriteFailed
-from sunshower.spark_integration.tables import table_folder
-from sunshower.spark_integration.tables.table_folder import (
+from sunshower.spark_integration.tables import tables
+from sunshower.spark_integration.tables.tables import (
     TableBatch,
     TableFolder,
     batches_in,
     stage,
     staging,
 )
-
-
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which is slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", int)
 
 
 def opened(folder: Path, current: int, **owner: str) -> TableFolder:
@@ -143,7 +137,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[s
     for name in ("mkdir", "write_text", "unlink", "rename"):
         watched(Path, name)
     watched(os, "link")
-    watched(table_folder.shutil, "rmtree")  # type: ignore[attr-defined]
+    watched(tables.shutil, "rmtree")  # type: ignore[attr-defined]
     return calls
 
 
@@ -194,7 +188,7 @@ def test_a_folder_with_another_owner_is_refused(tmp_path: Path) -> None:
         opened(tmp_path, 1)
     foreign = tmp_path / "foreign"
     (foreign / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(StateMismatch, match="'_spark_metadata' in it, and is no table"):
+    with pytest.raises(StateMismatch, match="'_spark_metadata' in it, and is not a table"):
         opened(foreign, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,27 +28,15 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.tables import tables
-from sunshower.spark_integration.tables.table_folder import batches_in
-from sunshower.spark_integration.tables.tables import Staged, Table, table
+from sunshower.spark_integration.tables.tables import Staged, Table, batches_in, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
 from tests.spark.scripted import ScriptedPlace
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
+from tests.trident.rigs.programs import SETTINGS
 
 TOTAL = 40
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
-
-
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which is slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", int)
 
 
 class FileTable(Table):

@@ -14,8 +14,7 @@ from sunshower.arrow.record_columns import RecordColumns
 from sunshower.connectors import ObjectBatches
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
-from sunshower.spark_integration.tables.tables import Staged, Table, table
+from sunshower.spark_integration.tables.tables import Staged, Table, TableFolder, batches_in, table
 from tests.spark.sales import SALES, Sale, identity, run
 from tests.trident.rigs.emitting import Drive
 

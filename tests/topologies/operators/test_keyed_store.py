@@ -28,8 +28,7 @@ from sunshower.errors import (
 from sunshower.records import Schema
 from sunshower.state.backing import MemoryBacking
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.moved_parts import ABOUT
-from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.states import ABOUT, StateFactory
 from sunshower.trident import (
     MemoryState,
     PostgresState,

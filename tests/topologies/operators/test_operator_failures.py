@@ -17,7 +17,8 @@ from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.trident import Attempt, MemoryState, SqliteState
-from tests.topologies.operators.test_operators import SALES, Kept, Sale, run, sales_topology, twice
+from tests.topologies.operators.kinds import Kept, Sale
+from tests.topologies.operators.test_operators import SALES, run, sales_topology, twice
 
 # ---- failures -----------------------------------------------------------------------------------
 

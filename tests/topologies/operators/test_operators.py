@@ -31,15 +31,8 @@ from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.topologies.streams import Stream
 from sunshower.trident import Aggregator, Attempt
-
-
-class Sale(NamedTuple):
-    shop: str
-    amount: int
-
-
-class Word(NamedTuple):
-    word: str
+from tests.topologies.examples import Word
+from tests.topologies.operators.kinds import Kept, Sale
 
 
 class Total(NamedTuple):
@@ -48,19 +41,6 @@ class Total(NamedTuple):
 
 
 SALES = [Sale("abc"[n % 3], n) for n in range(300)]
-
-
-class Kept(Bolt[Any, None]):
-    """Returns its records as its result."""
-
-    def prepare(self, context: Context) -> None:
-        self.kept: list[Any] = []
-
-    def process(self, record: Any) -> None:
-        self.kept.append(tuple(record))
-
-    def result(self) -> list[Any]:
-        return self.kept
 
 
 def sales_topology(

@@ -16,7 +16,7 @@ from sunshower.errors import (
     TopologyError,
     UnknownField,
 )
-from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.totals import Persist
 from sunshower.trident import (
     Aggregator,
     BatchSpout,

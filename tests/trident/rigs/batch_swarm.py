@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
+from sunshower.errors import ClusterError, StoreUnreachable
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
@@ -16,6 +16,7 @@ from sunshower.trident.stages.plan import Skip
 from sunshower.trident.states.factories import MemoryState
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Rig, Shared
+from tests.trident.rigs.programs import heal
 from tests.trident.rigs.real_states import InState
 
 TOTAL = 40
@@ -117,11 +118,7 @@ def faulty_run(seed: int) -> tuple[SimRun, Rig]:
         with suppress(ClusterError):  # the target of the fault is dead already
             FAULTS[draw.choice(faults)](run, draw)
     store.share = 0.0
-    for worker in run.plan.workers:
-        run.resume_worker(worker)
-    run.disturb(InjectedFaults())
-    with suppress(LifecycleError):  # it has finished
-        run.activate()
+    heal(run)
     return run, rig
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sunshower.errors import TopologyError
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout
 
 
 class Item(NamedTuple):

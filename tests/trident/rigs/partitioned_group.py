@@ -20,7 +20,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout
 from tests.trident.rigs.emitting import PATH, CollectedRows
 
 Row = tuple[str, int]

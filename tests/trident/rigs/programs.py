@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimRun
 
@@ -32,3 +33,12 @@ def kill_three(run: SimRun, seed: int, waits: Callable[[int], float]) -> None:
         workers = sorted(run.snapshot().workers)
         with suppress(ClusterError):  # it has just died
             run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+
+
+def heal(run: SimRun) -> None:
+    """End all faults: every worker runs, and so does the topology, unless it has finished."""
+    for worker in run.plan.workers:
+        run.resume_worker(worker)
+    run.disturb(InjectedFaults())
+    with suppress(LifecycleError):
+        run.activate()

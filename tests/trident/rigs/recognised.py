@@ -14,8 +14,7 @@ from random import Random
 from typing import Any
 
 from sunshower import Topology
-from sunshower.errors import ClusterError, LifecycleError, StateMismatch
-from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.errors import ClusterError, StateMismatch
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import Killed
@@ -24,6 +23,7 @@ from sunshower.trident import MemoryState, Skip, StateKind, batches, count
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
 from tests.trident.rigs.batch_swarm import SETTINGS, UnreliableStore, UnreliableTree
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
+from tests.trident.rigs.programs import heal
 from tests.trident.rigs.unsure import Troubles, UnsureState
 
 TOTAL, KEYS = 48, 5
@@ -110,11 +110,7 @@ class Program:
 
     def heal(self, run: SimRun) -> None:
         self.store.share = 0.0
-        for worker in run.plan.workers:
-            run.resume_worker(worker)
-        run.disturb(InjectedFaults())
-        with suppress(LifecycleError):  # it has finished
-            run.activate()
+        heal(run)
 
     @property
     def counts(self) -> dict[Any, Any]:

@@ -21,7 +21,7 @@ from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.fixed import FixedBatchSpout
 from sunshower.trident.spouts.partition_emitters import OnePartition, PartitionLog
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.reached_times import PartitionAt, ReachedTimes
 from tests.trident.rigs.emitting import PATH, Drive
 

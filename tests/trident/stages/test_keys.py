@@ -16,7 +16,7 @@ from sunshower import Spout, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.records import Schema, key_of
 from sunshower.runtime.plan import Layout, PlannedStream
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.routing import stable_hash
 from sunshower.simulation.cluster import SimCluster

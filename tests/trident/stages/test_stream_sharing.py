@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.runtime.transport.routing import stable_hash
-from sunshower.trident.stages.plan import Sharing
-from sunshower.trident.stages.sharing import (
+from sunshower.trident.stages.plan import (
     ByBatch,
     ByFields,
     ByGrouping,
     RoundRobin,
+    Sharing,
     ToAll,
     ToFirst,
 )

@@ -35,7 +35,7 @@ from sunshower.trident import (
     count,
 )
 from sunshower.trident.stages.persisting import StateSlot
-from sunshower.trident.states.marks import CountedIn, LastWrite, order_of
+from sunshower.trident.states.stored_map import CountedIn, LastWrite, order_of
 from tests.seeds import seeds
 from tests.trident.rigs import recognised
 from tests.trident.rigs.additions import plus

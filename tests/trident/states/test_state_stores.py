@@ -35,7 +35,7 @@ from sunshower.trident.states.factories import (
     SqliteState,
     ZooKeeperState,
 )
-from sunshower.trident.states.marks import CountedIn
+from sunshower.trident.states.stored_map import CountedIn
 from tests.runtime.field_values import exactly
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
 from tests.trident.states.test_texts import keys as plain_keys

@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sunshower.cli.ui.application import HEADERS, ExperimentFolders
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import HEADERS, ExperimentFolders, served_page
 from sunshower.experiments.runner.run_folders import figures_of_all, find
 from tests.web.conftest import TOKEN, ask
 from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED

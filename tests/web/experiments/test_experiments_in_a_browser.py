@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sunshower.cli.ui.application import ExperimentFolders
-from sunshower.cli.ui.server import served_page
+from sunshower.cli.ui.application import ExperimentFolders, served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.prepared import PreparedSource

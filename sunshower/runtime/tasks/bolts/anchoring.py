@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sunshower.errors import BadEmit
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Channel
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.routing import Share, pick

@@ -17,7 +17,7 @@ import numpy as np
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import SunshowerError, TopologyFailed, user_errors, user_errors_suppressed
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.health import TaskError, WaitKind
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import (
     Counts,
@@ -29,17 +29,18 @@ from sunshower.runtime.events.metrics import (
 )
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.return_values import check_returned
-from sunshower.runtime.tasks.supervision import Supervised, Supervision, WaitKind
-from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_way
+from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.user_code import failure_of, guard, no_way
+from sunshower.runtime.tracking.batch import Anchors, Batch, can_join, join
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
 from sunshower.runtime.transport.channels import Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
-from sunshower.topologies.operators.windows.late_records import LateRecords, sum_of
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
+from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds

@@ -19,8 +19,7 @@ from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.graph import Component
 from sunshower.topologies.groupings import Fields
-from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 
 
 class KeyedBolt(Bolt[Any, Any]):

@@ -19,13 +19,14 @@ import numpy as np
 
 from sunshower.errors import AlreadySettled, BadEmit, user_errors
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
-from sunshower.runtime.tasks.user_code import TaskError, no_way
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.secret import without_secrets
 from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Tuple

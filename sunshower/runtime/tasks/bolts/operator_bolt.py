@@ -1,4 +1,6 @@
-"""Runs the operators of a stream: rows of a batch are combined before they are sent.
+"""Runs the operators of a stream; separate because it is one of the levels of bolts.
+
+The rows of a batch are combined before they are sent:
 
     batch ──▶ functions of a record, input by input ──▶ rows ──▶ gather(rows) ──▶ shared batches
 
@@ -22,8 +24,8 @@ from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
 from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.texts import describe

@@ -1,4 +1,6 @@
-"""Polls a log with offsets, whose spout commits its own offsets and may lose partitions.
+"""Polls a log with offsets; separate because it is one implementation of the port SpoutSource.
+
+Its spout commits its own offsets, and may lose partitions:
 
     poll ──▶ emitted ──▶ acked, in bulk ──▶ the spout commits when and where it chooses
       ├────▶ unreadable: queued as a dead letter, without an attempt
@@ -23,11 +25,11 @@ import numpy as np
 
 from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
@@ -192,7 +194,7 @@ class LogSource(SpoutSource):
 
     def _with_failure(self, one: Unreadable) -> Unreadable:
         """`one` with the failure it was to be replayed for, if that was charged."""
-        charges = self._host.replays.line.charges_of(one.number)
+        charges = self._host.replays.line.charges.get(one.number)
         if charges is None:
             return one
         return one._replace(reason=f"{one.reason}; before that it failed: {charges.failure}")

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
-from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import (
@@ -22,6 +21,7 @@ from sunshower.runtime.tasks.spouts.source import (
     by_stream,
 )
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT

@@ -1,6 +1,7 @@
-"""Requests of callers: the source that emits them, and the bolt that returns their answers.
+"""Emits requests of callers; separate because it is an implementation of the port SpoutSource.
 
-With separate batches no request fails with another one, and each row belongs to one request.
+The bolt that returns their answers is here too. With separate batches no request fails with another
+one, and each row belongs to one request.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import numpy as np
 
 from sunshower.errors import RequestFailed
 from sunshower.failures import Failure
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.spouts.next_tuple_source import Emission, NextTupleSource
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
+from sunshower.runtime.tracking.batch import Anchors, Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.requests import Requests
 

@@ -111,14 +111,14 @@ class RetryQueue:
         waiting = (replay.number for _, _, replay in self._waiting)
         return [*(replay.number for replay in self._ready), *waiting, *self.absent]
 
-    def put_last(self, replay: Replay) -> None:
-        """Queue a message that has used up its attempts before its first emit in this life."""
+    def enqueue_ready(self, replay: Replay) -> None:
+        """Queue a message that is due now."""
         self._ready.append(replay)
 
     def condemn(self, replay: Replay, failure: Failure) -> None:
         """Queue a message that no attempt can help, to become a dead letter or to halt."""
         self.charge(replay.number, failure).hopeless = True
-        self.put_last(replay)
+        self.enqueue_ready(replay)
 
     def is_charged(self, number: int, failure: Failure, now: float, *, held: bool) -> bool:
         """Whether a failure is charged to its message. An outage is if it has affected this message
@@ -169,10 +169,6 @@ class RetryQueue:
         for other in self._texts.add(number, failure):
             self.charges[other].failure = self.charges[other].failure.short
         return charges
-
-    def charges_of(self, number: int) -> Charges | None:
-        """The charged failures of a message; None if it has none."""
-        return self.charges.get(number)
 
     def exhausted(self, charges: Charges) -> bool:
         """Whether a message has used up its attempts."""

@@ -26,8 +26,8 @@ from sunshower.clock import Clock
 from sunshower.errors import Unavailable
 from sunshower.failures import Failure
 from sunshower.records import is_table
-from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released

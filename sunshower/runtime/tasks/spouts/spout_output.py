@@ -13,27 +13,26 @@ from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.trace_recorder import TraceChoice
-from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.spouts.watermark_sender import MessageTimes, WatermarkSender
+from sunshower.runtime.tasks.spouts.watermark_sender import (
+    MessageTimes,
+    WatermarkHost,
+    WatermarkSender,
+)
 from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors
-from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.runtime.transport.output_streams import NotSent
 
 
-class _Owner(Protocol):
-    """The spout task."""
+class SpoutHost(WatermarkHost, Protocol):
+    """The same spout task, with what sends records."""
 
-    task: Task
     instrument: Instrument
-    output_streams: OutputStreams
     limit: PendingLimit
-    source: SpoutSource
     watermarks: WatermarkSender
 
     def failed(self, roots: U64, why: Mapping[int, Failure], now: float) -> None: ...
@@ -56,7 +55,9 @@ class MessageRecords:
 class SpoutOutput:
     """Sends for a source: by `send`, or the source sends by itself between `take` and `start`."""
 
-    def __init__(self, owner: _Owner, pending: Pending, reports: Reports, config: Config) -> None:
+    def __init__(
+        self, owner: SpoutHost, pending: Pending, reports: Reports, config: Config
+    ) -> None:
         self._owner = owner
         self._streams = owner.output_streams
         self._pending = pending

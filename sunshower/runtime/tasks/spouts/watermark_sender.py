@@ -19,15 +19,16 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+from sunshower.runtime.tasks.supervision import Supervision
+from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
@@ -59,8 +60,8 @@ _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
 
 
-class _Owner(Protocol):
-    """The spout task."""
+class WatermarkHost(Protocol):
+    """The spout task, with what sends watermarks."""
 
     task: Task
     deadlines: Deadlines
@@ -104,7 +105,7 @@ class WatermarkSender:
 
     def __init__(
         self,
-        owner: _Owner,
+        owner: WatermarkHost,
         pending: Pending,
         reports: Reports,
         retries: RetryQueue,

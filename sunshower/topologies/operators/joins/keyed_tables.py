@@ -19,14 +19,18 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore, KeyState
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.operators.stages import Declarations, StageDraft, StageRows
+from sunshower.topologies.operators.stages import (
+    AnyStream,
+    Declarations,
+    StageDraft,
+    StageRows,
+    TotalsSettings,
+)
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
-from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, Lineage, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,

@@ -18,11 +18,11 @@ from typing import Any
 
 from sunshower.errors import Unserialisable
 from sunshower.records import Schema
-from sunshower.topologies.operators.grouping import keys_of_partial, values_of_key
+from sunshower.topologies.operators.aggregating import keys_of_partial, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
+from sunshower.topologies.operators.states import TIME
 from sunshower.topologies.operators.steps import RowOperator
 from sunshower.topologies.operators.updates import SHOWN, key_of_origin
 from sunshower.topologies.operators.windows.event_times import (

@@ -11,19 +11,42 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
+from datetime import date
 from itertools import chain, islice, takewhile
-from typing import Any, Generic, TypeAlias, TypeVar
+from threading import get_ident
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import BadEmit, FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
-from sunshower.records import key_of
+from sunshower.errors import (
+    BadEmit,
+    FailedBatch,
+    ProtocolError,
+    StaleAttempt,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyError,
+    Unserialisable,
+)
+from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.moved_parts import ABOUT, count_of, is_own, joined
+from sunshower.topologies.operators.aggregating import group_keys
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
+    ABOUT,
     FoundPart,
     Key,
     MapState,
@@ -32,8 +55,13 @@ from sunshower.topologies.operators.states import (
     Spread,
     StateFactory,
     StateKind,
+    count_of,
+    is_own,
+    joined,
 )
+from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
+from sunshower.topologies.operators.windows.event_times import Time, TimeReader
 
 CACHE_BYTES = 64 << 20  # of each task
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
@@ -52,23 +80,23 @@ _AT_ONCE = 10_000  # keys that one commit removes
 # It has two generations: values go to the young one; when that is full it becomes the old one, and
 # the old one is dropped. Storm: org.apache.storm.trident.state.map.CachedMap (an LRU).
 
-K = TypeVar("K", bound=Hashable)
+RecentKey = TypeVar("RecentKey", bound=Hashable)
 T = TypeVar("T")
 _MISSING: Any = object()
 
 
-class Recent(Generic[K, T]):
+class Recent(Generic[RecentKey, T]):
     """Caches values of at most `size_max` in all; valid while there is no other writer. `size_of`:
     the size of a key and its value; None: each counts as 1."""
 
-    def __init__(self, size_max: int, size_of: Callable[[K, T], int] | None = None) -> None:
+    def __init__(self, size_max: int, size_of: Callable[[RecentKey, T], int] | None = None) -> None:
         self._room = max(1, size_max // 2)
         self._size_of = size_of
-        self._young: dict[K, T] = {}
-        self._old: dict[K, T] = {}
+        self._young: dict[RecentKey, T] = {}
+        self._old: dict[RecentKey, T] = {}
         self._size = 0  # of the young generation, or more
 
-    def find(self, keys: Iterable[K]) -> dict[K, T]:
+    def find(self, keys: Iterable[RecentKey]) -> dict[RecentKey, T]:
         """The cached values of these keys."""
         young, old, missing = self._young, self._old, _MISSING
         found = {}
@@ -80,7 +108,7 @@ class Recent(Generic[K, T]):
                 found[key] = value
         return found
 
-    def keep(self, used: Mapping[K, T], changed: Iterable[K] = ()) -> None:
+    def keep(self, used: Mapping[RecentKey, T], changed: Iterable[RecentKey] = ()) -> None:
         """Cache what was just read or written, and drop other keys that have changed."""
         for key in changed:
             self._young.pop(key, None)
@@ -181,9 +209,8 @@ class KeyedStore:
         as Schema.classes. `ttl_s`: values that were put longer ago are absent, and are removed by a
         later commit; the time of each key is kept in memory. `migrate` makes values of `version` of
         those of earlier versions when the store is opened. `spread`: by which another number of
-        tasks finds its keys. `has_panes`: see moved_parts.joined. Raises
-        TopologyError for a value that is
-        no state factory, and RecordMismatch for two classes of one name."""
+        tasks finds its keys. `has_panes`: see states.joined. Raises TopologyError
+        for a value that is not a state factory, and RecordMismatch for two classes of one name."""
         check_factory(factory, where)
         self.name, self._where = name, where
         self._version, self._migrate = version, migrate
@@ -501,3 +528,281 @@ def _of_values_alone(factory: Any) -> StateFactory:
 
 def _size_of_both(key: Key, plain: Any) -> int:
     return byte_size(key) + byte_size(plain) + 64  # and the entry
+
+
+# ---- keyed process -------------------------------------------------------------------------------
+# Processing with a state for each key: a function of a record and the state of its key.
+#
+#     def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
+#
+# States are read once for each batch of a task, and written once before the acks of the batch
+# leave. Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueState.
+
+V = TypeVar("V")
+_TIMERS = TimeReader("the timer of a state", lambda value: value, None)
+
+
+class KeyState(Generic[V]):
+    """The state of one key, in one call of a function: `value` is what the last call has left
+    there, and None at first. Assign to it, or change it in place; None removes the key. If the call
+    raises, nothing has changed.
+
+    `time` is the time of the call: the event time of the record, or when its batch began by the
+    clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
+    `ended` is True while timers fire because all sources have ended: all that are set fire then, so
+    a timer that is always set again stops there.
+    """
+
+    __slots__ = ("_reader", "_timer", "_value", "assigned", "ended", "time")
+
+    def __init__(
+        self,
+        value: V | None,
+        time: Any = 0.0,
+        timer: Time | None = None,
+        *,
+        ended: bool = False,
+        reader: TimeReader = _TIMERS,
+    ) -> None:
+        """`reader`: reads the times that the timer is set to."""
+        self._value, self._reader = value, reader
+        self.assigned, self.ended = False, ended
+        self.time: float = time
+        self._timer: Any = timer
+
+    @property
+    def value(self) -> V | None:
+        """The state of the key."""
+        return self._value
+
+    @value.setter
+    def value(self, value: V | None) -> None:
+        self._value, self.assigned = value, True
+
+    @property
+    def timer(self) -> float | None:
+        """The time at which `on_timer` is called for the key. A key has one timer."""
+        timer: float | None = self._timer
+        return timer
+
+    @timer.setter
+    def timer(self, time: Time | date | None) -> None:
+        self._timer = None if time is None else self._reader.of_value(time)
+
+
+class KeyedProcess(FunctionOperator, RowOperator):
+    """Calls a function with each record and the state of its key.
+
+    The runtime calls `announce(rows)`, `expand` for each row, and then `flush`. The state of a row
+    is changed at the end of `expand`, when the following steps have processed what it makes: an
+    exception of theirs ends the generator before.
+    """
+
+    by_row = False
+    has_timers = False
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        by: Sequence[str],
+        reads: Schema,
+        makes: Schema,
+        store: KeyedStore,
+    ) -> None:
+        super().__init__(function)
+        self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
+        self.tick_s = store.tick_s
+        self._announced: Sequence[Any] = ()
+        self._now = 0.0  # when this batch began
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._context = context
+        self._key = self.reads.key(self.by)
+        self.open(context)
+        self.generator = self.expand
+
+    def open(self, context: Context) -> None:
+        """Open the store."""
+        self.store.open(context)
+
+    def announce(self, rows: Sequence[Any]) -> None:
+        """These rows are the next: their states are read at once, when the first is processed."""
+        self._announced = rows
+
+    def expand(self, row: Any) -> Iterator[Any]:
+        if len(self._announced):
+            self._read()
+        key = self._key(row)
+        state = self.state_of(key, row)
+        kind, width = self.schema.type, len(self.schema.fields)
+        for made in self.function(row, state) or ():
+            if type(made) is not kind or (kind is tuple and len(made) != width):
+                check_rows([made], self.schema, self.function)
+            yield made
+        self.keep(key, state)
+
+    def state_of(self, key: Any, row: Any) -> KeyState[Any]:
+        """The state of a key for the call with a row. Raises BadEmit for a reserved key."""
+        check_key(key)
+        return KeyState(self.store.get(key), self._now)
+
+    def keep(self, key: Any, state: KeyState[Any]) -> None:
+        """Put what a call has left. Raises Unserialisable."""
+        if state.timer is not None and not self.has_timers:
+            raise TopologyError(
+                "there is no on_timer= for the timer of a state; give one to .process(…): a "
+                "function (key, state)"
+            )
+        self.store.put(key, state.value, changed=state.assigned)
+
+    def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """What to read for the calls with these keys."""
+        return keys
+
+    def make_ready(self) -> None:
+        """Open the store if another process has opened it, or it could not be opened again."""
+        if not self.store.is_open:
+            self.store.open(self._context)
+
+    def flush(self) -> None:
+        """Write the states of the batch. Raises StoreUnreachable."""
+        if self.store.is_open:
+            self.store.commit()
+
+    def discard(self) -> None:
+        """Forget the states of the batch."""
+        self.store.discard()
+
+    def tick(self) -> None:
+        """Remove states that are too old."""
+        self.flush()
+
+    def snapshot(self) -> Any:
+        """The states, for another process, if they are in memory."""
+        return self.store.snapshot()
+
+    def restore(self, state: Any) -> None:
+        """Continue with what `snapshot` returned."""
+        self.store.restore(state)
+
+    def result(self) -> Any:
+        """The states, if they are in memory: key → value."""
+        return None if self.store.snapshot() is None else dict(self.store.items())
+
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        """The committed states of keys; None where there is none."""
+        return self.store.stored(keys)
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and their committed states, in no order."""
+        return self.store.stored_items()
+
+    def cleanup(self) -> None:
+        try:
+            super().cleanup()
+        finally:
+            self.store.close()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        made = super().__deepcopy__(memo)
+        made.store = deepcopy(self.store, memo)
+        return made
+
+    def _read(self) -> None:
+        rows, self._now = self._announced, self._context.clock.now()
+        self.make_ready()
+        try:
+            self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))
+        except Unserialisable:
+            """The record whose key it is fails when its own state is read."""
+        self._announced = ()
+
+
+# ---- key value state -----------------------------------------------------------------------------
+# The keyed state of a bolt: a mapping in a keyed store. Its class has the annotation
+# `state: KeyValueState[str, Visit]`. Storm: org.apache.storm.state.KeyValueState.
+
+K = TypeVar("K")
+
+
+class KeyValueState(MutableMapping[K, V]):
+    """The states of the keys of one task, by key. Assign to one, or change it in place; None and
+    `del` remove it. If the call of `process` or `execute` raises, nothing has changed.
+
+    A key is the value of the field that the bolt's input is grouped by, or a tuple of several.
+    Iterating reads the whole state of the task.
+
+    It belongs to the call that runs, and so to its thread: in another thread, reading a key that
+    the call has not read, and every change, raise ProtocolError.
+    """
+
+    def __init__(self, store: KeyedStore) -> None:
+        self._store = store
+        self._thread = get_ident()
+        self.drop()
+
+    def __getitem__(self, key: K) -> V:
+        known = key_of(key)
+        if known not in self._held:
+            self._check_thread()
+            self._held[known] = self._store.get(known)
+        if (value := self._held[known]) is None:
+            raise KeyError(key)
+        found: V = value
+        return found
+
+    def __setitem__(self, key: K, value: V | None) -> None:
+        self._check_thread()
+        check_key(key)
+        known = key_of(key)
+        self._held[known] = value
+        self._assigned.add(known)
+
+    def __delitem__(self, key: K) -> None:
+        self[key]  # raises KeyError
+        self[key] = None
+
+    def __iter__(self) -> Iterator[K]:
+        self._check_thread()
+        held = self._held
+        stored = [key for key, _ in self._store.items() if key not in held]
+        self._store.fetch(stored)
+        yield from [*stored, *(key for key, value in held.items() if value is not None)]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def enter(self) -> None:
+        """The calls from now on are in this thread."""
+        self._thread = get_ident()
+
+    def drop(self) -> None:
+        """Forget what this call has read and changed."""
+        self._held: dict[Key, Any] = {}
+        self._assigned: set[Key] = set()
+
+    def keep(self) -> None:
+        """Put what this call has changed into the store. Raises Unserialisable."""
+        self._store.put_all(self._held, self._assigned)
+        self.drop()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Another call, between two parts of one that yields; its changes are kept at its end."""
+        self.enter()
+        outer = self._held, self._assigned
+        self.drop()
+        try:
+            yield
+            self.keep()
+        finally:
+            self._held, self._assigned = outer
+
+    def _check_thread(self) -> None:
+        if get_ident() != self._thread:
+            raise ProtocolError(
+                "a thread other than the task's uses self.state, which belongs to the call that "
+                "runs: its change would be lost, or kept with another record. Let the thread "
+                "return its result, and use self.state in process, execute or tick"
+            )

@@ -11,13 +11,16 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt
-from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
-from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migration
+from sunshower.topologies.operators.keyed.keyed_store import (
+    KeyedProcess,
+    KeyedStore,
+    KeyState,
+    KeyValueState,
+    Migration,
+)
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
-from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.stages import AnyStream, StageRows, free_id
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals_stage import AnyStream, free_id
 from sunshower.topologies.operators.updates import INSTEAD_OF_PROCESS, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
     AHEAD_RULE,
@@ -27,7 +30,7 @@ from sunshower.topologies.operators.windows.event_times import (
     Unit,
     zone_named,
 )
-from sunshower.topologies.operators.windows.timed_process import TimedProcess
+from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
 

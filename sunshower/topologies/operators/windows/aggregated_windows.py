@@ -12,22 +12,22 @@ from math import inf
 from typing import Any, Generic, TypeVar
 
 from sunshower.records import Schema, key_of
-from sunshower.topologies.operators.aggregating import AggregatorOperator
+from sunshower.topologies.operators.aggregating import (
+    AggregatorOperator,
+    group_keys,
+    keys_of_partial,
+    result_rows,
+    values_of_key,
+)
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
     Table,
     count,
 )
-from sunshower.topologies.operators.grouping import (
-    group_keys,
-    keys_of_partial,
-    result_rows,
-    values_of_key,
-)
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
 from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.states import BEHIND, is_own
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,

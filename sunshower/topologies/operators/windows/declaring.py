@@ -18,15 +18,16 @@ from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
-from sunshower.topologies.operators.stages import StageDraft, StageRows
-from sunshower.topologies.operators.states import Spread
-from sunshower.topologies.operators.totals import check_one_task
-from sunshower.topologies.operators.totals_stage import (
+from sunshower.topologies.operators.stages import (
     AnyStream,
+    StageDraft,
+    StageRows,
     TotalsSettings,
     grouped_stage,
     location,
 )
+from sunshower.topologies.operators.states import Spread
+from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.updates import INSTEAD_OF_WINDOW, refuse_updates
 from sunshower.topologies.operators.windows.aggregated_windows import (
     CombinePanes,

@@ -544,3 +544,12 @@ class Panes:
 
 
 READ_NUMBER = TimeReader("the time", lambda value: value, None)
+
+
+def all_late(count: int, had_ended: float) -> str:
+    """Say that all records of a window were late, and what helps."""
+    return (
+        f"everything was late: the state says that windows up to {had_ended:,.6f} had ended before "
+        f"this run, and all records ({count:,}) belong to these. If the same records are read "
+        "again to compute their windows again, give the window a new state or name="
+    )

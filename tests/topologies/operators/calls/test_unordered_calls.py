@@ -218,19 +218,28 @@ def test_records_of_a_shared_batch_are_acked_together() -> None:
 # ---- in the simulator ---------------------------------------------------------------------------
 
 
-@seeds(8, kinds=2)
-def test_a_kill_loses_nothing(seed: int) -> None:
+def counted(topology: Topology, fetch: Any) -> MemoryState:
+    """The state that counts what two tasks have fetched."""
     state = MemoryState()
-    topology = Topology("kills", workers=2)
-
-    @asynchronous(ordered=False, concurrency=10)
-    async def fetch(sale: Sale) -> Sale:
-        await asyncio.sleep(5 if sale.amount % 10 == seed % 10 else 0.1)
-        return sale
-
     sales = topology.spout("sales", Records(SALES, type=Sale))
     seen = sales.shuffle().stage("fetch", parallelism=2).map(fetch)
     seen.group_by("amount").aggregate(count(), state=state, name="seen")
+    return state
+
+
+def slow_for_some(seconds: float, digit: int) -> Any:
+    @asynchronous(ordered=False, concurrency=10)
+    async def fetch(sale: Sale) -> Sale:
+        await asyncio.sleep(seconds if sale.amount % 10 == digit else 0.1)
+        return sale
+
+    return fetch
+
+
+@seeds(8, kinds=2)
+def test_a_kill_loses_nothing(seed: int) -> None:
+    topology = Topology("kills", workers=2)
+    state = counted(topology, slow_for_some(5, seed % 10))
     with SimCluster(seed, latency_s=0.005) as cluster:
         current = cluster.submit(topology.graph())
         if kills := not current.wait(0.5 + seed / 4):
@@ -242,17 +251,8 @@ def test_a_kill_loses_nothing(seed: int) -> None:
 
 @seeds(4, kinds=2)
 def test_a_rebalance_loses_nothing(seed: int) -> None:
-    state = MemoryState()
     topology = Topology("moves", workers=2)
-
-    @asynchronous(ordered=False, concurrency=10)
-    async def fetch(sale: Sale) -> Sale:
-        await asyncio.sleep(2 if sale.amount % 10 == seed else 0.1)
-        return sale
-
-    sales = topology.spout("sales", Records(SALES, type=Sale))
-    seen = sales.shuffle().stage("fetch", parallelism=2).map(fetch)
-    seen.group_by("amount").aggregate(count(), state=state, name="seen")
+    state = counted(topology, slow_for_some(2, seed))
     with SimCluster(seed, latency_s=0.005) as cluster:
         current = cluster.submit(topology.graph())
         assert not current.wait(1)

@@ -17,10 +17,9 @@ from sunshower.errors import StateMismatch, StoreUnreachable
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.moved_parts import BEHIND, OWED, TIME, TIMER
 from sunshower.topologies.operators.keyed.stored_values import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.states import Place, Spread
+from sunshower.topologies.operators.states import BEHIND, OWED, TIME, TIMER, Place, Spread
 from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.trident import (
     MemoryState,

@@ -35,8 +35,8 @@ from sunshower.records import Schema
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.keyed.moved_parts import is_own
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import is_own
 from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.topologies.operators.updates import (
     PartsOfUpdates,

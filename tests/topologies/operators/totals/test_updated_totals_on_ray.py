@@ -12,7 +12,7 @@ import pytest
 
 from sunshower import Number, Topology, count, max_, sum_
 from sunshower.runtime.plan import Layout
-from sunshower.topologies.operators.keyed.moved_parts import is_own
+from sunshower.topologies.operators.states import is_own
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 

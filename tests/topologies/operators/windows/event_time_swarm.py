@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sunshower import Bolt, Context, LogSpout, Polled, Topology, collect, tumbling
-from sunshower.errors import ClusterError, LifecycleError
+from sunshower.errors import ClusterError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
@@ -25,6 +25,7 @@ from sunshower.topologies.operators.windows import watermarks
 from sunshower.trident import MemoryState
 from sunshower.trident.spouts import reached_times
 from tests.simulation.swarm import FAULTS
+from tests.trident.rigs.programs import heal
 
 SHIFT = 32
 LATE = 8.0
@@ -335,11 +336,7 @@ def run_program(program: EventProgram) -> SimRun:
                 with suppress(ClusterError):
                     _FAULTS[fault](run, draw)
                     program.happened[fault] += 1
-        for number in run.plan.workers:
-            run.resume_worker(number)
-        run.disturb(InjectedFaults())
-        with suppress(LifecycleError):
-            run.activate()
+        heal(run)
         program.end()
         assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
         world = run._env.world

@@ -26,7 +26,8 @@ from sunshower.runtime.inline import Finished
 from sunshower.runtime.plan import make_plan
 from sunshower.topologies.operators.aggregators import Aggregator
 from sunshower.trident import MemoryState, SqliteState
-from tests.topologies.operators.windows.test_windows import Click, Kept, Paced, run
+from tests.topologies.operators.kinds import Kept
+from tests.topologies.operators.windows.test_windows import Click, Paced, run
 from tests.trident.rigs.one_process import Runner, stub_stream
 
 TIMES = (0.0, 100.0, 200.0, 5.0, 7.0, 95.0, 210.0)  # 5.0, 7.0 and 95.0 are late

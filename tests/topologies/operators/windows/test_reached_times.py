@@ -24,7 +24,8 @@ from sunshower.topologies.operators.windows.watermarks import (
     ReachedTime,
     Watermark,
 )
-from tests.topologies.operators.windows.test_windows import Click, Kept
+from tests.topologies.operators.kinds import Kept
+from tests.topologies.operators.windows.test_windows import Click
 
 
 class TimesRig:

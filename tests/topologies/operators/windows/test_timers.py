@@ -240,7 +240,7 @@ def first_of(user: str, due: KeyState[list[float]]) -> Iterator[tuple[str, float
     due.timer = others[0] if others else None
 
 
-FIRINGS_MAX = "sunshower.topologies.operators.windows.timed_process._FIRINGS_MAX"
+FIRINGS_MAX = "sunshower.topologies.operators.windows.window_operator._FIRINGS_MAX"
 CHAINED = {"function": remembers, "on_timer": first_of, "fields": ["user", "at", "ended"]}
 
 

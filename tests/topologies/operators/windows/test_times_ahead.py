@@ -34,8 +34,8 @@ from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeField
 from sunshower.trident import SqliteState
+from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_reached_times import TimesRig
-from tests.topologies.operators.windows.test_windows import Kept
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 MINUTES = 20  # of data: one record each minute, up to NOW

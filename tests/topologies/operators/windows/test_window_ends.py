@@ -22,7 +22,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.trident import MemoryState, SqliteState
-from tests.topologies.operators.windows.test_windows import Kept
+from tests.topologies.operators.kinds import Kept
 
 
 class Click(NamedTuple):

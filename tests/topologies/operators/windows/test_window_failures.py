@@ -23,7 +23,8 @@ from sunshower.errors import ConfigError, TopologyError, TopologyFailed, Unknown
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.streams import Stream
 from sunshower.trident import SqliteState
-from tests.topologies.operators.windows.test_windows import Click, Kept, Paced, Text, run
+from tests.topologies.operators.kinds import Kept
+from tests.topologies.operators.windows.test_windows import Click, Paced, Text, run
 
 
 def test_windows_continue_after_a_restart(tmp_path: Path) -> None:

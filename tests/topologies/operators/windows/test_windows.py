@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import (
-    Bolt,
     Context,
     Line,
     LogSpout,
@@ -39,6 +38,7 @@ from sunshower.runtime.inline import Finished
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.streams import Stream
 from sunshower.trident import Aggregator, Attempt, SqliteState
+from tests.topologies.operators.kinds import Kept
 
 
 class Click(NamedTuple):
@@ -48,19 +48,6 @@ class Click(NamedTuple):
 
 class Text(NamedTuple):
     at: str
-
-
-class Kept(Bolt[Any, None]):
-    """Returns its records as its result."""
-
-    def prepare(self, context: Context) -> None:
-        self.kept: list[Any] = []
-
-    def process(self, record: Any) -> None:
-        self.kept.append(tuple(record))
-
-    def result(self) -> list[Any]:
-        return self.kept
 
 
 class Paced(Spout[Click]):

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from sunshower import Context, Spout, Topology, count
-from sunshower.errors import ClusterError, LifecycleError
+from sunshower.errors import ClusterError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
@@ -17,6 +17,7 @@ from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.topologies.components import Bolt
 from sunshower.trident import MemoryState
 from tests.simulation.swarm import FAULTS
+from tests.trident.rigs.programs import heal
 
 TOTAL, SECONDS, DISORDER = 120, 3.0, 8
 _FAULTS = {
@@ -144,11 +145,7 @@ def run_with_faults(seed: int, topology: Topology) -> SimRun:
         run.wait(draw.expovariate(1.5))
         with suppress(ClusterError):  # the target of the fault is dead
             _FAULTS[draw.choice([*_FAULTS])](run, draw)
-    for worker in run.plan.workers:
-        run.resume_worker(worker)
-    run.disturb(InjectedFaults())
-    with suppress(LifecycleError):  # the run is finished
-        run.activate()
+    heal(run)
     assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
     return run
 

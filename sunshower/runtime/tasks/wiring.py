@@ -9,9 +9,8 @@ from functools import partial
 import numpy as np
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.runtime.control.failure_detector import Quarantine
-from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.events.health import Quarantine
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
@@ -20,6 +19,7 @@ from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
 from sunshower.runtime.tasks.bolts.operator_bolt import OperatorBoltTask
+from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.spouts.log_source import LogSource
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource, TablesSource
@@ -29,10 +29,10 @@ from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import FailedTrees, Reports, Shards
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import (
     Channel,
     Inbox,

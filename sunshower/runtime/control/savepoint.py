@@ -18,9 +18,9 @@ from sunshower import versions
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import can_move, unused
+from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan, Task, numbered
-from sunshower.runtime.tasks.supervision import Standing
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt

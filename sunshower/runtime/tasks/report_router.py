@@ -11,19 +11,19 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.control.flight_recorder import CrashReport
 from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import untracked
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
+from sunshower.runtime.tasks.wiring import Wired
 from sunshower.runtime.tracking.acker_task import Verdicts
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
 from sunshower.runtime.tracking.reports import ShardReport
-from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.transport.frames import Frame
 from sunshower.runtime.transport.peer_link import NOTHING, Lost, PeerLink
-from sunshower.runtime.wiring import Wired
 from sunshower.texts import describe
 
 
