@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sunshower.errors import Unserialisable, user_errors
+from sunshower.errors import Unserialisable, type_name, user_errors
 from sunshower.field_types import is_record
 from sunshower.records import member_key, member_of, record_class, rows_of
 from sunshower.scalars import SCALARS, read_scalar
@@ -166,7 +166,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def _refusal(kind: type[Any]) -> str:
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    name = type_name(kind)
     if issubclass(kind, Enum) or is_record(kind):
         return (
             f"a value is a {name}, which no record type declares: annotate a field with it (both "

@@ -367,6 +367,13 @@ class _Signals:
     has_raised = False  # a handler has: the process, or what it runs, is to end
 
 
+def type_name(kind: type[Any]) -> str:
+    """The name of a type for messages: with its module, unless it is built in. Python 3.13 has some
+    types in private modules of a package (`pathlib._local`), which are left out."""
+    module = kind.__module__.partition("._")[0]
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
 def user_errors() -> tuple[type[BaseException], ...]:
     """The types for an `except` clause around user code, which may raise anything:
     `asyncio.CancelledError`, the PanicException of an extension in Rust, `sys.exit()`.

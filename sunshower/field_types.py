@@ -20,7 +20,7 @@ from typing import (
     is_typeddict,
 )
 
-from sunshower.errors import RecordMismatch
+from sunshower.errors import RecordMismatch, type_name
 from sunshower.scalars import SCALARS
 
 _PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
@@ -180,7 +180,7 @@ def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> 
 
 def _refusal(kind: Any, path: str) -> str:
     return (
-        f"{path} is a {kind.__module__}.{kind.__qualname__}, which cannot travel to another "
+        f"{path} is a {type_name(kind)}, which cannot travel to another "
         f"process. It may be: {_ALL}. Keep the values of these that it is made of, or its bytes"
     )
 

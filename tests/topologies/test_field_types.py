@@ -65,6 +65,13 @@ class Names(TypedDict):
     file: io.TextIOWrapper
 
 
+LOCK = (
+    f"_thread.{threading.Lock.__qualname__}"
+    if isinstance(threading.Lock, type)
+    else "_thread.allocate_lock"
+)
+
+
 def record(annotation: Any) -> Any:
     return NamedTuple("Order", [("id", int), ("what", annotation)])  # type: ignore[misc]
 
@@ -73,11 +80,11 @@ def record(annotation: Any) -> Any:
     ("annotation", "path", "named"),
     [
         (Socket, "Order.what", "test_field_types.Socket"),
-        (threading.Lock, "Order.what", "_thread.allocate_lock"),
+        (threading.Lock, "Order.what", LOCK),
         (Event, "Order.what", "test_field_types.Event"),
         (io.TextIOWrapper, "Order.what", "_io.TextIOWrapper"),
         (Fraction, "Order.what", "fractions.Fraction"),
-        (complex, "Order.what", "builtins.complex"),
+        (complex, "Order.what", "a complex,"),
         (Path, "Order.what", "pathlib.Path"),
         (pd.Timestamp, "Order.what", "Timestamp"),
         (np.ndarray, "Order.what", "numpy.ndarray"),
@@ -90,8 +97,8 @@ def record(annotation: Any) -> Any:
         (dict[str, tuple[Socket, ...]], "Order.what", "Socket"),
         (Annotated[Socket, "why"], "Order.what", "Socket"),
         (NewType("Door", Socket), "Order.what", "Socket"),
-        (Within, "Order.what.lock", "_thread.allocate_lock"),
-        (list[Within], "Order.what.lock", "_thread.allocate_lock"),
+        (Within, "Order.what.lock", LOCK),
+        (list[Within], "Order.what.lock", LOCK),
         (Names, "Order.what['file']", "_io.TextIOWrapper"),
     ],
 )

@@ -251,7 +251,7 @@ def test_an_error_that_ends_the_replay_is_reported(url: str, source: PreparedSou
         '{"name": "web-shop", "letters": {"component": 1}}',
         '{"name": "web-shop", "letters": {"files": "/etc/passwd"}}',
         '{"name": 1, "letters": {}}',
-        "[" * 4000,
+        "[" * 2000 + "]" * 2000,
     ],
 )
 def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) -> None:

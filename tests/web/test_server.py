@@ -240,7 +240,7 @@ def test_actions_need_a_post_request(url: str, source: PreparedSource, method: s
     [
         ("", "Expecting value"),
         ("[1]", "an action is such as"),
-        ("[" * 4000, "an action is such as"),
+        ("[" * 2000 + "]" * 2000, "an action is such as"),
         ("{" + " " * 5000 + "}", "at most 4,096 bytes"),
         ('{"name": "web-shop", "action": "drain"}', "there is no action 'drain'"),
         ('{"name": "web-shop", "action": "__class__"}', "there is no action"),

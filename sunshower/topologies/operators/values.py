@@ -20,7 +20,7 @@ from heapq import nlargest, nsmallest
 from numbers import Rational
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sunshower.errors import BadEmit
+from sunshower.errors import BadEmit, type_name
 from sunshower.records import DictKey, key_of
 
 if TYPE_CHECKING:
@@ -441,14 +441,9 @@ def _refused(value: Any, where: str) -> BadEmit:
         way_out += " (to whole microseconds: value.to_pytimedelta())"
     elif isinstance(value, Rational):
         way_out += " (float(value), or Decimal(value.numerator) / value.denominator)"
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
     return BadEmit(
-        f"{where}: a value is a {name}, and sums are of int, float, Decimal and timedelta; "
-        f"{way_out}, or filter it out"
+        f"{where}: a value is a {type_name(kind)}, and sums are of int, float, "
+        f"Decimal and timedelta; {way_out}, or filter it out"
     )
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
-from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, user_errors
+from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, type_name, user_errors
 from sunshower.records import DictKey, member_key, member_of, record_class
 from sunshower.records import key_of as key_of_value
 from sunshower.scalars import SCALARS, as_number, read_scalar
@@ -140,7 +140,7 @@ class StoredValues:
         mark = _mark(kind)
         if self._named.get(mark) is not kind:
             raise Unserialisable(
-                f"{self._where}: a value is a {kind.__module__}.{kind.__qualname__}, which no "
+                f"{self._where}: a value is a {type_name(kind)}, which no "
                 "annotation of the state names; docs/TOPOLOGIES.md lists the types that it stores"
             )
         return mark
@@ -267,7 +267,7 @@ def text_of(value: Any) -> str:
         if not text.isascii() and not _is_utf8(text):
             text = _encode(_without_surrogates(_plain(value)))
     except (ValueError, RecursionError) as error:
-        raise Unserialisable(f"a {_named(value)} is not for JSON: {error}") from error
+        raise Unserialisable(f"a {type_name(type(value))} is not for JSON: {error}") from error
     return text
 
 
@@ -365,7 +365,7 @@ def _plain(value: Any) -> Any:
         plain = value.item()  # as after a journey between workers
         if type(plain) in _SCALARS and value.dtype.kind in "biufSU":
             return plain
-    raise Unserialisable(f"a {_named(value)} is not for JSON: {_way_out(value)}")
+    raise Unserialisable(f"a {type_name(type(value))} is not for JSON: {_way_out(value)}")
 
 
 def _way_out(value: Any) -> str:
@@ -412,12 +412,3 @@ def _rebuilt(found: dict[str, Any]) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_hook=_rebuilt)
-
-
-def _named(value: Any) -> str:
-    kind = type(value)
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
