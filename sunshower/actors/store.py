@@ -31,8 +31,8 @@ from sunshower.actors.starting import first_line
 from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.savepoint import Savepoint
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 
 _log = logging.getLogger(__name__)
 

@@ -42,6 +42,7 @@ from sunshower.actors.store import RayReservationStore, RayStore, RayTransferSto
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
 from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import (
@@ -56,7 +57,6 @@ from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.flight_recorder import Recorder, Running
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import guard
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer

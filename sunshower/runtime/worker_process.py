@@ -20,6 +20,7 @@ from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.messages import DesiredState, Welcome
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces, unix_offset
@@ -28,7 +29,7 @@ from sunshower.runtime.queries import Query, Replies, answer
 from sunshower.runtime.tasks.flight_recorder import CrashReport, Recorder
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.source import ReservationStore
-from sunshower.runtime.tasks.task_transfer import TaskTransfer, check_nothing_kept
+from sunshower.runtime.tasks.task_transfer import check_nothing_kept
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker

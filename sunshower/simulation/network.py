@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from sunshower.errors import LifecycleError, user_errors
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.savepoint import Savepoint
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.value_copies import packed
 from sunshower.simulation.world import ProcessClock, SimConditions, World

@@ -17,11 +17,11 @@ from typing import Any
 from sunshower.errors import EndsProcess, SunshowerError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.flight_recorder import FlightRecorder, Running, read
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.value_copies import pickled_copy

@@ -1,4 +1,7 @@
-"""The module under whose name savepoints hold a TaskTransfer; separate because they are stored."""
+"""TaskTransfer, by the name that savepoints hold.
+
+Every process imports it from here: a savepoint is written only if that name leads to the class.
+"""
 
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 

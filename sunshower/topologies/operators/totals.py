@@ -247,7 +247,7 @@ def check_factory(factory: Any, where: str) -> None:
     """Raise TopologyError for a value that is neither a state factory nor None."""
     if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
         hint = 'give one like SqliteState("counts.db")'
-        raise TopologyError(f"{where}: {factory!r} is no state; {hint}")
+        raise TopologyError(f"{where}: {factory!r} is not a state; {hint}")
 
 
 class TotalsSlot:

@@ -191,7 +191,7 @@ def amount_of(sale: Sale) -> int:
         (lambda s: s.aggregate(reduce("f", 0)), TopologyError, "a function of a value and"),
         (lambda s: s.aggregate(reduce(is_a, 0)), TopologyError, "must take a value and a record"),
         (lambda s: s.aggregate(reduce(of_a_word, 0)), RecordMismatch, "its function reads str"),
-        (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is no state"),
+        (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is not a state"),
         (
             lambda s: s.aggregate(count(), state=MemoryState(), parallelism=2),
             TopologyError,

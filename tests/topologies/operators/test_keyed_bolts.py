@@ -310,7 +310,7 @@ class Optional(Bolt[Click, None]):
         (Optional, {}, TopologyError, "is not the annotation of a keyed state"),
         (Kept, {"nonsense": 5}, TopologyError, "there is no setting 'nonsense'"),
         (Files, {}, RecordMismatch, "cannot travel to another process"),
-        (Sink, {"state": "x.db"}, TopologyError, "'x.db' is no state"),
+        (Sink, {"state": "x.db"}, TopologyError, "'x.db' is not a state"),
         (Sink, {"ttl_s": 0}, TopologyError, "ttl_s is 0"),
         (Sink, {"version": 0}, TopologyError, "version is 0"),
     ],

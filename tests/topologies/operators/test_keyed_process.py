@@ -343,7 +343,7 @@ class Class:
         (lambda c: c.process(waits), TopologyError, "waits is asynchronous"),
         (lambda c: c.process(Class), TopologyError, "Class is no function of a record and a"),
         (lambda c: c.process(3), TopologyError, "3 is no function of a record and a state"),
-        (lambda c: c.process(number, state="x.db"), TopologyError, "'x.db' is no state"),
+        (lambda c: c.process(number, state="x.db"), TopologyError, "'x.db' is not a state"),
         (lambda c: c.process(number, ttl_s=0), TopologyError, "ttl_s is 0"),
         (lambda c: c.process(number, version=0), TopologyError, "version is 0"),
         (lambda c: c.process(number, migrate=3), TopologyError, "migrate is 3"),

@@ -317,7 +317,7 @@ def test_unknown_metadata_of_a_state_is_refused() -> None:
 
 
 def test_wrong_stores_are_refused() -> None:
-    with pytest.raises(TopologyError, match="'visits' is no state"):
+    with pytest.raises(TopologyError, match="'visits' is not a state"):
         KeyedStore("visits", "visits", "here")  # type: ignore[arg-type]
     other = renamed("Point", ("x", int))
     with pytest.raises(RecordMismatch, match="two classes are called Point"):

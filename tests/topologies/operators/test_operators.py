@@ -264,7 +264,7 @@ def reads_words(word: Word) -> Word:
         (lambda s: s.aggregate(), TopologyError, "it needs an aggregator, as in count()"),
         (lambda s: s.aggregate(Listing()), TopologyError, "one ReducerAggregator, or by one"),
         (lambda s: s.aggregate(Longest(), count()), TopologyError, "declare two aggregations"),
-        (lambda s: s.aggregate(count(), state="x.db"), TopologyError, "'x.db' is no state"),
+        (lambda s: s.aggregate(count(), state="x.db"), TopologyError, "'x.db' is not a state"),
         (lambda s: s.aggregate(count(), parallelism=2), TopologyError, "one task"),
     ],
 )

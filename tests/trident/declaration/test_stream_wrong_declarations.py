@@ -128,7 +128,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         lambda s: s.aggregate(count(), state=StateStub(), parallelism=2),
         r"parallelism is 2, but without \.group_by",
     ),
-    (TopologyError, lambda s: s.aggregate(count(), state="counts.db"), "is no state"),
+    (TopologyError, lambda s: s.aggregate(count(), state="counts.db"), "is not a state"),
     (
         DuplicateComponent,
         lambda s: (state_of(s), state_of(s.shuffle())),
@@ -141,7 +141,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         "must take a state and the records",
     ),
     (RecordMismatch, lambda s: s.state_query(state_of(s), query_of_lines), "it reads Line"),
-    (TopologyError, lambda s: s.state_query("counts.db"), "is no state"),
+    (TopologyError, lambda s: s.state_query("counts.db"), "is not a state"),
     (TopologyError, lambda s: s.group_by("word").state_query(state_of(s)), "keys of the state"),
     (
         TopologyError,

@@ -151,7 +151,7 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({}, TopologyError, r"None(Type)? is no state"),
+        ({}, TopologyError, r"None(Type)? is not a state"),
         ({"on_timer": with_timer}, TopologyError, "on_timer= is for ordinary streams"),
         ({"ttl_s": 60}, TopologyError, "ttl_s= is for ordinary streams"),
         ({"state": MemoryState(StateKind.TRANSACTIONAL)}, TopologyError, "take one of kind opaque"),

@@ -289,7 +289,7 @@ SECOND = tumbling(seconds=1, field="at")
         (join(other_field="at"), UnknownField, "no field 'at'"),
         (join(within=-1), TopologyError, "within is -1"),
         (join(how="right"), TopologyError, '"inner", "left" or "outer"'),
-        (join(state="db"), TopologyError, "'db' is no state"),
+        (join(state="db"), TopologyError, "'db' is not a state"),
         (
             lambda s: s.orders.join(s.parcels, "order", other_on="number", field="at", within=1),
             RecordMismatch,

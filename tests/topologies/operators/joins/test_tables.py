@@ -171,7 +171,7 @@ def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
     [
         (lambda u, _: u.group_by("user").table(fields=User), TopologyError, "no setting 'fields'"),
         (lambda u, _: u.group_by("user").table(field="time"), UnknownField, "no field 'time'"),
-        (lambda u, _: u.group_by("user").table(state="db"), TopologyError, "'db' is no state"),
+        (lambda u, _: u.group_by("user").table(state="db"), TopologyError, "'db' is not a state"),
         (lambda _, n: n.group_by("text").table(), TopologyError, "has no field beside the key"),
         (lambda u, _: u.group_by("user").table(broadcast="no"), TopologyError, "broadcast is 'no'"),
         (of_another_topology, TopologyError, "the table is one of topology 'others'"),

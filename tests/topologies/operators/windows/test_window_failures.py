@@ -175,7 +175,7 @@ def stripped(click: Click) -> Line:
         (lambda s: s.window(HOUR), TopologyError, "needs an aggregator"),
         (lambda s: s.map(stripped).window(HOUR, count()), UnknownField, "no field 'at'"),
         (lambda s: s.window(HOUR, count(), parallelism=2), TopologyError, "without .group_by"),
-        (lambda s: s.window(HOUR, count(), state="db"), TopologyError, "'db' is no state"),
+        (lambda s: s.window(HOUR, count(), state="db"), TopologyError, "'db' is not a state"),
         (lambda _: sessions(gap=0, field="at"), ConfigError, "sessions: gap is 0"),
         (
             lambda s: s.window(HOUR, count(), sum_("at")).window(
