@@ -34,28 +34,6 @@ _THREADS = {"sunshower": LOOP, "MainThread": CALLS}  # Python's names of a worke
 PY_SPY, IN_PROCESS = "py-spy", "a thread in the process"
 
 
-# ---- py spy --------------------------------------------------------------------------------------
-
-_LOOK_S = 0.1
-_LATE_S = 20.0  # to start, and to write what it has found
-_END_S = 5.0  # to end after SIGINT
-# A process whose tracer is killed in the middle of a sample stays stopped, and cannot go on itself.
-_KILL = "kill -KILL {py_spy}; kill -CONT {pid}"
-_LINE = re.compile(r"thread \(\w+\): (?P<thread>[^;]*);(?P<frames>.*) (?P<count>\d+)")
-_REASON_MAX = 200  # characters
-
-
-# ---- stack sampler -------------------------------------------------------------------------------
-
-RATE = 100  # samples a second; also of py-spy
-_STACKS_MAX = 10_000  # different ones; samples of others are counted as one
-_DEPTH_MAX = 500  # frames of a sample, from the innermost
-# A sample waits for the interpreter's lock: until the sampled thread gives it up, or for this time.
-# With Python's 5 ms most samples of a busy worker would be taken where it gives the lock up.
-_SWITCH_S = 0.0001
-_OTHERS = StackFrame("… other stacks", "<none>", 0)
-
-
 # ---- process files -------------------------------------------------------------------------------
 
 _PACKAGE = Path(__file__).parents[1]
@@ -81,6 +59,14 @@ def shown_file(file: str, folders: Sequence[tuple[str, str]] = _FOLDERS) -> str:
 
 
 # ---- stack sampler -------------------------------------------------------------------------------
+
+RATE = 100  # samples a second; also of py-spy
+_STACKS_MAX = 10_000  # different ones; samples of others are counted as one
+_DEPTH_MAX = 500  # frames of a sample, from the innermost
+# A sample waits for the interpreter's lock: until the sampled thread gives it up, or for this time.
+# With Python's 5 ms most samples of a busy worker would be taken where it gives the lock up.
+_SWITCH_S = 0.0001
+_OTHERS = StackFrame("… other stacks", "<none>", 0)
 
 
 class StackSampler:
@@ -143,7 +129,15 @@ def _frame(code: CodeType) -> StackFrame:
     return StackFrame(code.co_qualname, shown_file(code.co_filename), code.co_firstlineno)
 
 
-# ---- process profiler ----------------------------------------------------------------------------
+# ---- py spy --------------------------------------------------------------------------------------
+
+_LOOK_S = 0.1
+_LATE_S = 20.0  # to start, and to write what it has found
+_END_S = 5.0  # to end after SIGINT
+# A process whose tracer is killed in the middle of a sample stays stopped, and cannot go on itself.
+_KILL = "kill -KILL {py_spy}; kill -CONT {pid}"
+_LINE = re.compile(r"thread \(\w+\): (?P<thread>[^;]*);(?P<frames>.*) (?P<count>\d+)")
+_REASON_MAX = 200  # characters
 
 
 class SamplerRefused(ClusterError):

@@ -7,19 +7,15 @@ import logging
 import os
 import secrets
 import signal
-import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import ray
-from ray import cloudpickle
 from ray.util.metrics import Counter, Gauge
 
 from sunshower.actors import event_log_files, flight_recorder, processes
@@ -41,6 +37,7 @@ from sunshower.actors.nodes import (
     why_refused,
     worker_options,
 )
+from sunshower.actors.plan_check import check_plan
 from sunshower.actors.processes import (
     RayProcess,
     actor_named,
@@ -53,15 +50,13 @@ from sunshower.actors.processes import (
     send,
 )
 from sunshower.actors.shipping import outline, pickled, with_tasks
-from sunshower.actors.starting import call, call_once, first_line
+from sunshower.actors.starting import call, call_once
 from sunshower.actors.store import PLANS, RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.config import Resources
 from sunshower.errors import (
     ClusterError,
-    LifecycleError,
-    SunshowerError,
     TopologyFailed,
     VersionMismatch,
 )
@@ -69,7 +64,6 @@ from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
-from sunshower.runtime.control.plan_changes import continued
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.health import TaskError
@@ -87,103 +81,12 @@ _POLL_S = 0.1
 T = TypeVar("T")
 
 
-# ---- master --------------------------------------------------------------------------------------
-# The Ray actor around the master, which Ray restarts when it dies.
-#
-# The workers are detached and continue; the next master asks them to send their statistics again.
-
-_WATCH_S = 1.0  # how often to look for silent workers
-_ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
-_LOG = logging.getLogger("sunshower")
-
-
 # ---- ray metrics ---------------------------------------------------------------------------------
 
 EXPORT_S = 5.0  # how often: as often as Ray collects, and no call for each tuple
 _WINDOW = "1m"  # of the capacity
 _TAGS = ("topology", "component")
 _COUNTERS = ("emitted", "executed", "acked", "failed")  # of each component
-
-
-# ---- plan check ----------------------------------------------------------------------------------
-# Loads the new code of an upgrade in a process of its own, because the master keeps no user code.
-#
-#   python -m sunshower.actors.run < the two pickled plans, each behind its length
-#
-# A process can have one version of a module at a time, and a master lives through several. Of the
-# running code, this process has the outline only.
-
-_LENGTH = struct.Struct("!Q")
-_CONTINUED, _REFUSED = b"+", b"-"
-
-
-def check_plan(before: bytes, given: bytes, within_s: float) -> bytes:
-    """The pickled plan of `given` code, whose spouts continue at the positions of those `before`.
-
-    Raises LifecycleError if the code does not load here within that time, or does not continue.
-    """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__]
-    content = b"".join(_LENGTH.pack(len(one)) + one for one in (before, given))
-    try:
-        done = subprocess.run(  # noqa: S603 (this interpreter)
-            command,
-            input=content,
-            stdout=subprocess.PIPE,
-            env=environment,
-            timeout=within_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        why = f"it takes longer than {within_s:g} s"
-    else:
-        outcome, answer = done.stdout[:1], done.stdout[1:]
-        if outcome == _CONTINUED:
-            return answer
-        if outcome == _REFUSED:
-            raise LifecycleError(answer.decode())
-        why = f"the process that loads it ends with status {done.returncode}"
-    raise _unloadable(why)
-
-
-def _unloadable(why: str) -> LifecycleError:
-    return LifecycleError(
-        f"the new code does not load on the cluster: {why}. Nothing has been changed"
-    )
-
-
-def _check(before: bytes, given: bytes) -> bytes:
-    former = outline(before)
-    try:
-        plan: Plan = cloudpickle.loads(given)
-    except Exception as error:
-        raise _unloadable(first_line(error)) from error
-    graph = replace(plan.graph, components=continued(former, plan))
-    return pickled(replace(plan, graph=graph))
-
-
-def _read(file: BinaryIO) -> bytes:
-    (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
-    return file.read(size)
-
-
-def _main() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what user code prints is no answer
-    plans = [_read(sys.stdin.buffer) for _ in range(2)]
-    try:
-        answer = _CONTINUED + _check(*plans)
-    except SunshowerError as error:
-        answer = _REFUSED + str(error).encode()
-    with answers:
-        answers.write(answer)
-
-
-if __name__ == "__main__":
-    _main()
-
-
-# ---- master --------------------------------------------------------------------------------------
 
 
 def _name_in_ray(field: str) -> str:
@@ -230,6 +133,14 @@ class RayMetrics:
 
 # ---- master --------------------------------------------------------------------------------------
 
+# The Ray actor around the master, which Ray restarts when it dies.
+#
+# The workers are detached and continue; the next master asks them to send their statistics again.
+
+_WATCH_S = 1.0  # how often to look for silent workers
+_ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
+_TOPOLOGY_LOG = logging.getLogger("sunshower")
+
 
 class MasterActor(MasterProcessBase):
     """One per topology, detached. It has no user code: its plans are outlines, see shipping.py."""
@@ -245,7 +156,7 @@ class MasterActor(MasterProcessBase):
             if self.load_state() is None:
                 raise  # the submission is refused
             # Ray does not restart an actor whose constructor raises: the run could not be ended.
-            _LOG.error("%s", error)
+            _TOPOLOGY_LOG.error("%s", error)
             time.sleep(_ELSEWHERE_S)
             os._exit(1)
         self._given = b""  # the pickled plan of the upgrade that is under way
@@ -375,7 +286,7 @@ class MasterActor(MasterProcessBase):
         node that stays. The calls of workers and clients wait for it."""
         here, age_s = ray.get_runtime_context().get_node_id(), self.now() - self._begun_s
         if self.core.nodes.master_leaves(here, age_s, moving=self.core.restless):
-            _LOG.info("the master leaves node %s, which is being drained", here[:8])
+            _TOPOLOGY_LOG.info("the master leaves node %s, which is being drained", here[:8])
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 
     def look_after(self, seconds: float) -> None:

@@ -76,32 +76,6 @@ _FAILURES = logging.getLogger(FAILURES_LOGGER)
 T = TypeVar("T")
 
 
-# ---- niceness ------------------------------------------------------------------------------------
-# Gives a worker that is starting more CPU time than running workers.
-#
-# A crash is recovered once the new process has said hello, which takes 0.7 s of CPU, mostly
-# imports. Its peers have a backlog meanwhile and use all CPU time: at 20,000 tuples/s on two cores
-# the hello took 1.9 to 2.9 s, and the next kill came before the recovery. With this it takes 1.0
-# to 1.2 s.
-
-_STEP = 10  # a tenth of the weight; with 5, a third of it, the hello came after 1.4 to 2.5 s
-_NICEST = 19
-_THREADS = Path("/proc/self/task")
-
-
-# ---- watchdog ------------------------------------------------------------------------------------
-# A thread that reports slow calls of user code, and kills the process if a call never returns.
-#
-# Ray restarts the process. Python cannot stop another thread, so there is no milder remedy. Code
-# that never releases the interpreter's lock (a C extension; a regular expression that backtracks)
-# blocks the watchdog, too.
-#
-# Time in which the process was stopped (SIGSTOP, a suspended machine) does not count.
-
-SLOW_S = 10.0  # a call is reported after this time, and at each doubling of it
-_LOOKS = 8  # checks within the shorter limit: an overrun is found at most an eighth late
-
-
 # ---- printed lines -------------------------------------------------------------------------------
 # Captures what Python code in a worker prints, as lines for the log of the topology.
 #
@@ -203,7 +177,18 @@ class PrintedStream:
         return getattr(self._stream, name)
 
 
-# ---- worker --------------------------------------------------------------------------------------
+# ---- watchdog ------------------------------------------------------------------------------------
+
+# A thread that reports slow calls of user code, and kills the process if a call never returns.
+#
+# Ray restarts the process. Python cannot stop another thread, so there is no milder remedy. Code
+# that never releases the interpreter's lock (a C extension; a regular expression that backtracks)
+# blocks the watchdog, too.
+#
+# Time in which the process was stopped (SIGSTOP, a suspended machine) does not count.
+
+SLOW_S = 10.0  # a call is reported after this time, and at each doubling of it
+_LOOKS = 8  # checks within the shorter limit: an overrun is found at most an eighth late
 
 
 class Slow(NamedTuple):
@@ -298,7 +283,18 @@ def _stack_of(thread: threading.Thread) -> traceback.StackSummary:
     return traceback.extract_stack(sys._current_frames().get(thread.ident or 0))
 
 
-# ---- worker --------------------------------------------------------------------------------------
+# ---- niceness ------------------------------------------------------------------------------------
+
+# Gives a worker that is starting more CPU time than running workers.
+#
+# A crash is recovered once the new process has said hello, which takes 0.7 s of CPU, mostly
+# imports. Its peers have a backlog meanwhile and use all CPU time: at 20,000 tuples/s on two cores
+# the hello took 1.9 to 2.9 s, and the next kill came before the recovery. With this it takes 1.0
+# to 1.2 s.
+
+_STEP = 10  # a tenth of the weight; with 5, a third of it, the hello came after 1.4 to 2.5 s
+_NICEST = 19
+_THREADS = Path("/proc/self/task")
 
 
 def step_back() -> None:

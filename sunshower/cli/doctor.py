@@ -28,16 +28,6 @@ from sunshower.installed import PYTHON, ROOT, in_repository, install_command, ja
 Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
 
 
-# ---- checks --------------------------------------------------------------------------------------
-
-GIB = 1 << 30
-_PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
-_MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
-_SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
-_MORE_MEMORY = "end other programs, or use a machine with more memory"
-_MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
-
-
 # ---- packages ------------------------------------------------------------------------------------
 
 
@@ -110,6 +100,13 @@ def _pins() -> dict[str, str]:
 
 
 # ---- checks --------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+_PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
+_MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
+_SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
+_MORE_MEMORY = "end other programs, or use a machine with more memory"
+_MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
 
 class Severity(StrEnum):

@@ -202,14 +202,6 @@ def _percentile(
     return "" if seconds is None else duration(seconds)
 
 
-# ---- json status ---------------------------------------------------------------------------------
-# The fields of `sunshower status --json`: all numbers of a topology, as plain values.
-#
-# Other programs read them, so names and meanings stay; docs/METRICS.md lists them.
-
-_PERCENTS = (50, 90, 99)
-
-
 # ---- batches -------------------------------------------------------------------------------------
 
 _PHASES = [status.value for status in Status]
@@ -335,6 +327,12 @@ def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str
 
 
 # ---- json status ---------------------------------------------------------------------------------
+
+# The fields of `sunshower status --json`: all numbers of a topology, as plain values.
+#
+# Other programs read them, so names and meanings stay; docs/METRICS.md lists them.
+
+_PERCENTS = (50, 90, 99)
 
 
 def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:

@@ -45,11 +45,6 @@ _JVM = (
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # compiles less: a third less work until it is ready
 
 
-# ---- keeper client -------------------------------------------------------------------------------
-
-_SCRIPT = Path(__file__).with_name("keeper.py")
-
-
 # ---- ports ---------------------------------------------------------------------------------------
 
 HOST = "127.0.0.1"
@@ -130,7 +125,9 @@ def _first_outgoing() -> int:
     return first if first > _FIRST + 1000 else _USUALLY
 
 
-# ---- servers -------------------------------------------------------------------------------------
+# ---- keeper client -------------------------------------------------------------------------------
+
+_SCRIPT = Path(__file__).with_name("keeper.py")
 
 
 class KeeperClient:

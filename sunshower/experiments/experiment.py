@@ -68,15 +68,6 @@ _RULES: dict[str, Rule] = {
 }
 
 
-# ---- workload ------------------------------------------------------------------------------------
-# A workload of numbered items from a source to a sink, in which each lost item is known.
-#
-# topology.spout("numbers", numbers(10_000, rate=2_000))  …  .bolt("sink", Sink())
-
-_GRAIN_S = 0.02  # items become due in batches; one by one, each would be a packet
-KEYS = 16
-
-
 # ---- figures -------------------------------------------------------------------------------------
 
 
@@ -123,7 +114,14 @@ def latencies(history: History) -> F64:
     return found[np.isfinite(found)]
 
 
-# ---- experiment ----------------------------------------------------------------------------------
+# ---- workload ------------------------------------------------------------------------------------
+
+# A workload of numbered items from a source to a sink, in which each lost item is known.
+#
+# topology.spout("numbers", numbers(10_000, rate=2_000))  …  .bolt("sink", Sink())
+
+_GRAIN_S = 0.02  # items become due in batches; one by one, each would be a packet
+KEYS = 16
 
 
 class Item(NamedTuple):

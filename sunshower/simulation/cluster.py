@@ -41,30 +41,6 @@ from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.requests import Reply, RequestProgress
 
-# ---- run -----------------------------------------------------------------------------------------
-
-_log = logging.getLogger(__name__)
-_POLL_S = 0.1  # how often to check the master's state, while it receives something
-_SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
-_START_S = 60.0  # for all workers to say hello
-_CALL_S = 30.0
-_MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
-
-
-# ---- callers -------------------------------------------------------------------------------------
-
-_ADDRESS = -2  # nobody calls it
-
-
-# ---- machines ------------------------------------------------------------------------------------
-
-_FIRST_START_S = (0.0, 0.05)
-_FIRST_PID = 1_000
-_BEAT_S = 1.0  # between two heartbeats
-_FRESH_S = 3.0  # the age of the last answered one, from which on nothing is wrong
-_WATCH_MAX_S = 3_600.0  # of a pause without end
-
-
 # ---- master --------------------------------------------------------------------------------------
 
 T = TypeVar("T")
@@ -172,7 +148,13 @@ class SimMaster(SimProcess, MasterProcessBase):
         self._world.after(self.clock.in_world_s(seconds), self.do, self.look)
 
 
-# ---- cluster -------------------------------------------------------------------------------------
+# ---- machines ------------------------------------------------------------------------------------
+
+_FIRST_START_S = (0.0, 0.05)
+_FIRST_PID = 1_000
+_BEAT_S = 1.0  # between two heartbeats
+_FRESH_S = 3.0  # the age of the last answered one, from which on nothing is wrong
+_WATCH_MAX_S = 3_600.0  # of a pause without end
 
 
 class Machines:
@@ -361,7 +343,9 @@ class Machines:
             process.die()
 
 
-# ---- cluster -------------------------------------------------------------------------------------
+# ---- callers -------------------------------------------------------------------------------------
+
+_ADDRESS = -2  # nobody calls it
 
 
 class SimCaller(SimProcess):
@@ -435,6 +419,13 @@ def user_code_of(topology: str) -> Iterator[None]:
 
 
 # ---- run -----------------------------------------------------------------------------------------
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.1  # how often to check the master's state, while it receives something
+_SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
+_START_S = 60.0  # for all workers to say hello
+_CALL_S = 30.0
+_MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
 
 
 class SimRun(Run):

@@ -62,13 +62,6 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file
 INPUT = "batch"  # the view of a single input
 
 
-# ---- publisher -----------------------------------------------------------------------------------
-
-_LOG = logging.getLogger("sunshower.spark")
-_DRAIN_S, _LOOK_S = 25.0, 0.05  # at the end; workers have 29 s to close their tasks
-_BEHIND_MAX = 1  # committed batches that are not published; others wait
-
-
 # ---- submissions ---------------------------------------------------------------------------------
 
 _LOST_MAX = 3  # how often a batch is submitted again because Spark died
@@ -215,7 +208,11 @@ class Submission:
             self._ticket.cancel()
 
 
-# ---- steps ---------------------------------------------------------------------------------------
+# ---- publisher -----------------------------------------------------------------------------------
+
+_LOG = logging.getLogger("sunshower.spark")
+_DRAIN_S, _LOOK_S = 25.0, 0.05  # at the end; workers have 29 s to close their tasks
+_BEHIND_MAX = 1  # committed batches that are not published; others wait
 
 
 class Publisher:
@@ -407,7 +404,7 @@ class SparkOperator(Publishing):
             self._publisher.publish(txid)
 
 
-# ---- steps ---------------------------------------------------------------------------------------
+# ---- sql -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

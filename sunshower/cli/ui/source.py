@@ -115,14 +115,6 @@ class ReplaysByTopology:
             found.is_running = False
 
 
-# ---- facts ---------------------------------------------------------------------------------------
-# Plain data for the page: the fields of `status --json`, and further ones for the page only.
-#
-# The fields of single tasks come when their component is opened.
-
-_ERRORS_MAX = 50  # of a component that are shown with their tracebacks
-
-
 # ---- letters -------------------------------------------------------------------------------------
 
 LISTED_MAX = 100
@@ -298,7 +290,13 @@ def _time(chosen: Mapping[str, str], name: str) -> float | None:
     return found
 
 
-# ---- source --------------------------------------------------------------------------------------
+# ---- facts ---------------------------------------------------------------------------------------
+
+# Plain data for the page: the fields of `status --json`, and further ones for the page only.
+#
+# The fields of single tasks come when their component is opened.
+
+_ERRORS_MAX = 50  # of a component that are shown with their tracebacks
 
 
 def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:

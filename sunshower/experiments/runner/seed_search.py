@@ -38,12 +38,6 @@ _REASONS_MAX = 5
 _QUIET_S = 30.0  # without a result: then a line says that the work continues
 
 
-# ---- job pool ------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-HASH_SEED = "PYTHONHASHSEED"
-
-
 # ---- seed runs -----------------------------------------------------------------------------------
 
 _LINES_MAX = 120
@@ -190,7 +184,10 @@ def _broken(findings: tuple[Finding, ...]) -> set[str]:
     return {finding.checker for finding in findings if finding.verdict is Verdict.BROKEN}
 
 
-# ---- seed search ---------------------------------------------------------------------------------
+# ---- job pool ------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+HASH_SEED = "PYTHONHASHSEED"
 
 
 class JobPool:

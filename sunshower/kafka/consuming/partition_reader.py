@@ -1,5 +1,6 @@
-"""The partitions one task reads; separate because the spout only asks it for records.
+"""The partitions one task reads; separate because it is tested without a spout, on a fake broker.
 
+It has their start positions, progress, commits and skipped offsets.
 Each position belongs to a topic with an id (subscription.py). If a topic is deleted and created
 again, the reader begins anew in it, as if nothing had been committed. Until that is noticed,
 messages of the new topic may have been read on from the old offset: with at-least-once they are

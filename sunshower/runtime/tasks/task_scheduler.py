@@ -49,25 +49,6 @@ _FAIR_SLICE = 8
 _CALLS_S = 0.002  # how often calls in progress go on, and for how long an idle worker waits for one
 
 
-# ---- bolt renewal --------------------------------------------------------------------------------
-# Replaces the object of a paused bolt if its own connection does not recover after an outage.
-#
-# A bolt that opened a connection in prepare() may hold a dead one when the dependency is available
-# again. Storm restarts the whole worker then. Here a new object is tried, beside the old one:
-#
-#     paused, third try and every second one after it ──▶ a new object is prepared, gets one input
-#         it fails    ──▶ the new object is closed; the old one continues
-#         it succeeds ──▶ the old object gets the next input
-#                             it succeeds ──▶ the old object stays, with its memory
-#                             it fails    ──▶ the old object is closed; the new one stays
-#
-# So a bolt that reconnects by itself loses nothing. The input that the new object processed is
-# replayed and charged no attempt. If the class has snapshot() and restore(), the new object starts
-# with the old one's snapshot.
-
-_FIRST_TRY = 3  # of a pause: shorter outages need no new object
-
-
 # ---- mutation check ------------------------------------------------------------------------------
 # `check_mutation`: ends the topology, naming the bolt, if a bolt changes an input record.
 #
@@ -106,7 +87,24 @@ def _picture(record: Any) -> bytes | None:
         return None
 
 
-# ---- task scheduler ------------------------------------------------------------------------------
+# ---- bolt renewal --------------------------------------------------------------------------------
+
+# Replaces the object of a paused bolt if its own connection does not recover after an outage.
+#
+# A bolt that opened a connection in prepare() may hold a dead one when the dependency is available
+# again. Storm restarts the whole worker then. Here a new object is tried, beside the old one:
+#
+#     paused, third try and every second one after it ──▶ a new object is prepared, gets one input
+#         it fails    ──▶ the new object is closed; the old one continues
+#         it succeeds ──▶ the old object gets the next input
+#                             it succeeds ──▶ the old object stays, with its memory
+#                             it fails    ──▶ the old object is closed; the new one stays
+#
+# So a bolt that reconnects by itself loses nothing. The input that the new object processed is
+# replayed and charged no attempt. If the class has snapshot() and restore(), the new object starts
+# with the old one's snapshot.
+
+_FIRST_TRY = 3  # of a pause: shorter outages need no new object
 
 
 class _Phase(Enum):
@@ -204,8 +202,6 @@ def _has_prepare(bolt: Any) -> bool:
     prepare = getattr(type(bolt), "prepare", None)
     return prepare is not None and prepare not in (Bolt.prepare, BatchBolt.prepare)
 
-
-# ---- task opening --------------------------------------------------------------------------------
 
 # ---- ticks ---------------------------------------------------------------------------------------
 # Schedules ticks: calls of user code at fixed intervals, independent of records.

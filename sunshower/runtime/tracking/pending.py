@@ -262,14 +262,6 @@ def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
     return new
 
 
-# ---- deadlines -----------------------------------------------------------------------------------
-# The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
-#
-# A tree has `message_timeout_s`; with a progress deadline (ProgressDeadline), the acker is
-# asked first. Trees that a crash may have affected fail if they are still pending after a grace
-# period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
-# minutes must not count as a timeout.
-
 # ---- progress deadlines --------------------------------------------------------------------------
 # Progress deadlines: a tree stays pending while reports on it arrive, up to a hard maximum.
 #
@@ -359,6 +351,13 @@ class ProgressDeadline:
 
 
 # ---- deadlines -----------------------------------------------------------------------------------
+
+# The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
+#
+# A tree has `message_timeout_s`; with a progress deadline (ProgressDeadline), the acker is
+# asked first. Trees that a crash may have affected fail if they are still pending after a grace
+# period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
+# minutes must not count as a timeout.
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,9 @@ def _same_length(roots: U64, values: T) -> tuple[U64, T]:
 
 
 def _roots(numbers: list[int]) -> U64:
-    """Refuses lists of lists and, unlike NumPy 1 does, numbers out of bounds."""
+    """Refuses all but lists of numbers and, unlike NumPy 1 does, numbers out of bounds."""
+    if type(numbers) is not list:
+        raise TypeError("root ids are not a list")
     return np.frombuffer(array("Q", numbers), np.uint64)
 
 

@@ -45,11 +45,6 @@ _CANCEL_AGAIN_S = 1.0
 _CLOSED = "the gateway to Spark was closed before this job ran"
 
 
-# ---- jobs ----------------------------------------------------------------------------------------
-
-_EARLY_MAX = 1_000  # ids of jobs that were cancelled before they arrived
-
-
 # ---- driver session ------------------------------------------------------------------------------
 
 _END_S = 10.0  # limit for the JVM to exit
@@ -202,7 +197,9 @@ def end_java(java: Any) -> None:
         java.wait()
 
 
-# ---- session host --------------------------------------------------------------------------------
+# ---- jobs ----------------------------------------------------------------------------------------
+
+_EARLY_MAX = 1_000  # ids of jobs that were cancelled before they arrived
 
 
 @dataclass

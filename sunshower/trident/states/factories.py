@@ -62,26 +62,6 @@ from sunshower.trident.states.stored_map import (
     unpacked,
 )
 
-# ---- moves ---------------------------------------------------------------------------------------
-# Moves a state to another number of tasks, when a task opens it.
-#
-#   leave    each part gets another mark, part 0 of the assignment first: that one decides which
-#            number of tasks is next, and a process of the former run can write nothing afterwards
-#   fill     each new task copies its keys from the parts that were left, in several writes; the
-#            last one makes its part ready
-#   clear    who finds all new parts ready removes the values of the old ones; their marks stay
-#
-# Every step is a compare-and-set of the mark of one part, and what is written follows from frozen
-# parts alone. So many processes may do it at once, each may end anywhere, and the next one
-# continues.
-
-Changes = dict[str, str | None]
-_KEYS_AT_ONCE = 5_000  # in one write
-_BYTES_AT_ONCE = 400_000  # ZooKeeper takes 900,000, with the paths of the keys
-_OVERHEAD = 128  # bytes of an entry, about
-_NOTHING = Attempt(0, 0, 0)
-
-
 # ---- parts ---------------------------------------------------------------------------------------
 # The parts of a state, and which of them have the values, also while the number of tasks changes.
 #
@@ -270,6 +250,24 @@ def _unseen(
 
 
 # ---- moves ---------------------------------------------------------------------------------------
+
+# Moves a state to another number of tasks, when a task opens it.
+#
+#   leave    each part gets another mark, part 0 of the assignment first: that one decides which
+#            number of tasks is next, and a process of the former run can write nothing afterwards
+#   fill     each new task copies its keys from the parts that were left, in several writes; the
+#            last one makes its part ready
+#   clear    who finds all new parts ready removes the values of the old ones; their marks stay
+#
+# Every step is a compare-and-set of the mark of one part, and what is written follows from frozen
+# parts alone. So many processes may do it at once, each may end anywhere, and the next one
+# continues.
+
+Changes = dict[str, str | None]
+_KEYS_AT_ONCE = 5_000  # in one write
+_BYTES_AT_ONCE = 400_000  # ZooKeeper takes 900,000, with the paths of the keys
+_OVERHEAD = 128  # bytes of an entry, about
+_NOTHING = Attempt(0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -54,38 +54,6 @@ _TXID, _VALUE, _BEFORE = map(itemgetter, range(3))  # of Kept
 _RECENT_MAX = 100_000  # keys, of about 400 bytes each
 
 
-# ---- values --------------------------------------------------------------------------------------
-# The stored form of each value, and the values that a batch reads and writes, as in Storm.
-#
-# kind               stored                   batch `txid` finds            and writes
-# non-transactional  value                    value                         new
-# transactional      [txid, value]            value; its own: not again     [txid, new]
-# opaque             [txid, value, before]    value; its own: `before`      [txid, new, found]
-#
-# "Its own" is what an earlier attempt of the same batch has written. A removed value is null until
-# a later batch is written, so that a repeat of its batch finds the value before. Storm:
-# org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueValue (update, get).
-
-_LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}
-
-
-# ---- marks ---------------------------------------------------------------------------------------
-# The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
-#
-# The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
-#              "epoch":1,"txid":7,"attempt":0,"version":1}
-# The journal {"written":["storm"],"removed":[]}      keys of that batch
-#
-# A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology,
-# kind or batch numbering gets StateMismatch.
-
-_ANOTHER = "give the state another name, under which it begins empty"
-_CAN_CHANGE = (
-    ". The number of tasks can change for states of ordinary streams whose tasks are chosen by "
-    "their key; not for batches(…)"
-)
-
-
 # ---- counted -------------------------------------------------------------------------------------
 # The coordinator's record of a state: the batch group that writes it, and its last write.
 #
@@ -195,6 +163,21 @@ def _attempt(node: JsonNode) -> Attempt:
 
 
 # ---- marks ---------------------------------------------------------------------------------------
+
+# The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
+#
+# The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
+#              "epoch":1,"txid":7,"attempt":0,"version":1}
+# The journal {"written":["storm"],"removed":[]}      keys of that batch
+#
+# A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology,
+# kind or batch numbering gets StateMismatch.
+
+_ANOTHER = "give the state another name, under which it begins empty"
+_CAN_CHANGE = (
+    ". The number of tasks can change for states of ordinary streams whose tasks are chosen by "
+    "their key; not for batches(…)"
+)
 
 
 @dataclass(frozen=True)
@@ -332,7 +315,20 @@ def _texts(found: Sequence[Any]) -> tuple[str, ...]:
     return tuple(text_of_key(key_of(json.dumps(key))) for key in found)
 
 
-# ---- stored map ----------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
+
+# The stored form of each value, and the values that a batch reads and writes, as in Storm.
+#
+# kind               stored                   batch `txid` finds            and writes
+# non-transactional  value                    value                         new
+# transactional      [txid, value]            value; its own: not again     [txid, new]
+# opaque             [txid, value, before]    value; its own: `before`      [txid, new, found]
+#
+# "Its own" is what an earlier attempt of the same batch has written. A removed value is null until
+# a later batch is written, so that a repeat of its batch finds the value before. Storm:
+# org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueValue (update, get).
+
+_LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}
 
 
 class Stored(NamedTuple):

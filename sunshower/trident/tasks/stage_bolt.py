@@ -67,20 +67,6 @@ from sunshower.trident.stages.plan import (
 )
 from sunshower.trident.tasks.emitter_runner import EmitterRunner
 
-# ---- running batches -----------------------------------------------------------------------------
-# Runs the operators of a stage in one task: passes rows between them and finishes batches.
-#
-# The receivers of an operator's rows are resolved once, so a part costs a few calls whatever its
-# length.
-
-Take = Callable[[Sequence[Any]], None]
-
-
-# ---- part sender ---------------------------------------------------------------------------------
-
-_ROWS_MAX = 4096  # in one part
-
-
 # ---- phases --------------------------------------------------------------------------------------
 # Decides which work of a batch group must wait for the commit phase.
 #
@@ -137,7 +123,9 @@ def _late_nodes(stage: Stage, late_inputs: frozenset[str]) -> frozenset[int]:
     return frozenset(late)
 
 
-# ---- stage bolt ----------------------------------------------------------------------------------
+# ---- part sender ---------------------------------------------------------------------------------
+
+_ROWS_MAX = 4096  # in one part
 
 
 class PartSender:
@@ -203,7 +191,7 @@ class PartSender:
             out.emit_direct(task, count, anchor, stream=self._counts)
 
 
-# ---- stage bolt ----------------------------------------------------------------------------------
+# ---- operators -----------------------------------------------------------------------------------
 
 
 class Operators:
@@ -381,7 +369,14 @@ class PartCounter:
             )
 
 
-# ---- stage bolt ----------------------------------------------------------------------------------
+# ---- running batches -----------------------------------------------------------------------------
+
+# Runs the operators of a stage in one task: passes rows between them and finishes batches.
+#
+# The receivers of an operator's rows are resolved once, so a part costs a few calls whatever its
+# length.
+
+Take = Callable[[Sequence[Any]], None]
 
 
 class BatchStatus(Enum):

@@ -47,33 +47,6 @@ _WHOLE = 250  # slices: five seconds
 _JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
 
 
-# ---- input errors --------------------------------------------------------------------------------
-# Classifies an exception that user code raises for an input: outage, bug, poison or doubt.
-#
-#   outage   outages.py classifies it so: no attempt is charged; two in a row pause the task
-#   bug      the component has never succeeded, in any task and any life: an attempt is charged, so
-#            that the topology fails fast or writes dead letters
-#   poison   other inputs of the component succeed: an attempt is charged; likewise for an error
-#            that sunshower itself raises for an input, because waiting does not help
-#   doubt    the component has succeeded before, and ten different inputs in a row have failed: the
-#            task pauses, charging nothing; after ten minutes the topology ends (supervision.py).
-#            One failed input is enough while another task of the component is in doubt, because
-#            that pause may keep further inputs from this one; and for two minutes after an outage,
-#            because a server that starts again may first refuse with other errors
-#
-# A paused task tries one input at a time. The first success ends the pause.
-
-_OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
-_DOUBT_INPUTS = 10  # fewer may be poison
-_AFTER_OUTAGE_S = 120.0  # a server that starts again may first refuse with other errors
-
-
-# ---- state count ---------------------------------------------------------------------------------
-
-# In memory the number is there; SQLite counts keys, 0.15 s for a million.
-_REST = 10_000  # how many times longer than the last count the time until the next is at least
-
-
 # ---- calls in progress ---------------------------------------------------------------------------
 # The calls of an unordered async function, which continue between the slices of a task.
 #
@@ -155,7 +128,10 @@ class CallsInProgress:
         self._calls.cancel([task for one in inputs for task in one.tasks])
 
 
-# ---- bolt task -----------------------------------------------------------------------------------
+# ---- state count ---------------------------------------------------------------------------------
+
+# In memory the number is there; SQLite counts keys, 0.15 s for a million.
+_REST = 10_000  # how many times longer than the last count the time until the next is at least
 
 
 class StateCount:
@@ -179,7 +155,26 @@ class StateCount:
         return self._last
 
 
-# ---- bolt task -----------------------------------------------------------------------------------
+# ---- input errors --------------------------------------------------------------------------------
+
+# Classifies an exception that user code raises for an input: outage, bug, poison or doubt.
+#
+#   outage   outages.py classifies it so: no attempt is charged; two in a row pause the task
+#   bug      the component has never succeeded, in any task and any life: an attempt is charged, so
+#            that the topology fails fast or writes dead letters
+#   poison   other inputs of the component succeed: an attempt is charged; likewise for an error
+#            that sunshower itself raises for an input, because waiting does not help
+#   doubt    the component has succeeded before, and ten different inputs in a row have failed: the
+#            task pauses, charging nothing; after ten minutes the topology ends (supervision.py).
+#            One failed input is enough while another task of the component is in doubt, because
+#            that pause may keep further inputs from this one; and for two minutes after an outage,
+#            because a server that starts again may first refuse with other errors
+#
+# A paused task tries one input at a time. The first success ends the pause.
+
+_OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
+_DOUBT_INPUTS = 10  # fewer may be poison
+_AFTER_OUTAGE_S = 120.0  # a server that starts again may first refuse with other errors
 
 
 class InputErrors:

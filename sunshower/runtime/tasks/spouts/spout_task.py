@@ -52,38 +52,6 @@ _NO_LIMIT = 1 << 62
 _SAY_WAITS_S = 60.0
 
 
-# ---- poll backoff --------------------------------------------------------------------------------
-
-_SHARE = 1 / 16  # the next record waits at most this share of the gap before it
-_SHORTEST_S = 0.001
-
-
-# ---- replays -------------------------------------------------------------------------------------
-# Replays the failed messages of one spout task, or turns them into dead letters.
-#
-# failed ──▶ queued (retry_queue.py) ──▶ within the budget (ReplayBudget) ──▶ emitted again
-#                               └──── attempts used up ──▶ emitted as a dead letter, or halt
-
-_PLACES_MAX = 1_000  # later ones count as unknown
-
-
-# ---- failure samples -----------------------------------------------------------------------------
-
-_KEPT = 8  # causes and components of one spout task
-_TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
-
-
-# ---- replay budget -------------------------------------------------------------------------------
-# Limits the share of replays among the records that a spout emits, as a token bucket.
-#
-# While the source has new records, replays take at most a set share of the emits. Each new record
-# earns tokens for replays, which can be saved up to a small burst. If the source has nothing now,
-# or failed messages hold all places of `spout_pending`, replays may use all the room, because no
-# new record waits behind them.
-
-_BURST = 64.0  # replays that can be saved up; at least what one new record earns
-
-
 # ---- recent failures -----------------------------------------------------------------------------
 # Recently failed tuples, kept for ten seconds for late crash reports.
 #
@@ -123,7 +91,16 @@ class RecentFailures:
         return found
 
 
-# ---- replays -------------------------------------------------------------------------------------
+# ---- replay budget -------------------------------------------------------------------------------
+
+# Limits the share of replays among the records that a spout emits, as a token bucket.
+#
+# While the source has new records, replays take at most a set share of the emits. Each new record
+# earns tokens for replays, which can be saved up to a small burst. If the source has nothing now,
+# or failed messages hold all places of `spout_pending`, replays may use all the room, because no
+# new record waits behind them.
+
+_BURST = 64.0  # replays that can be saved up; at least what one new record earns
 
 
 class ReplayBudget:
@@ -152,7 +129,10 @@ class ReplayBudget:
         self._saved = min(max(saved, 0.0), self._saved_max)
 
 
-# ---- replays -------------------------------------------------------------------------------------
+# ---- failure samples -----------------------------------------------------------------------------
+
+_KEPT = 8  # causes and components of one spout task
+_TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
 
 
 class FailureSamples:
@@ -184,6 +164,13 @@ def _clipped(failure: Failure) -> Failure:
 
 
 # ---- replays -------------------------------------------------------------------------------------
+
+# Replays the failed messages of one spout task, or turns them into dead letters.
+#
+# failed ──▶ queued (retry_queue.py) ──▶ within the budget (ReplayBudget) ──▶ emitted again
+#                               └──── attempts used up ──▶ emitted as a dead letter, or halt
+
+_PLACES_MAX = 1_000  # later ones count as unknown
 
 
 class Replays:
@@ -395,7 +382,10 @@ def _what(charged: Charges | None) -> str:
     return "the dead letter of message" if charged is not None and charged.dead else "message"
 
 
-# ---- spout task ----------------------------------------------------------------------------------
+# ---- poll backoff --------------------------------------------------------------------------------
+
+_SHARE = 1 / 16  # the next record waits at most this share of the gap before it
+_SHORTEST_S = 0.001
 
 
 class PollBackoff:

@@ -69,11 +69,6 @@ _TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
 
 
-# ---- ages ----------------------------------------------------------------------------------------
-
-_AT_ONCE = 10_000  # keys that one commit removes
-
-
 # ---- recent --------------------------------------------------------------------------------------
 # A cache of recently used values of a state, so that they need not be read again.
 #
@@ -130,7 +125,9 @@ class Recent(Generic[RecentKey, T]):
         return len(self._young) + len(self._old)
 
 
-# ---- keyed store ---------------------------------------------------------------------------------
+# ---- ages ----------------------------------------------------------------------------------------
+
+_AT_ONCE = 10_000  # keys that one commit removes
 
 
 class Ages:
