@@ -60,6 +60,10 @@ class StoredValues:
             kind: record_class(kind) for kind in self._named.values() if kind not in self._members
         }
 
+    def __deepcopy__(self, memo: Any) -> StoredValues:
+        """Itself: nothing changes in it, and functions of an Enum cannot be copied."""
+        return self
+
     def plain(self, value: Any) -> Any:
         """The value in types that every state stores. Raises Unserialisable, naming the type."""
         kind = type(value)
