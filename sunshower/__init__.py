@@ -32,7 +32,8 @@ from sunshower.topologies.operators.aggregators import (
     reduce,
     sum_,
 )
-from sunshower.topologies.operators.keyed.keyed_store import KeyState, KeyValueState
+from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyValueState
 from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.windows.window_kinds import sessions, sliding, tumbling
 from sunshower.topologies.outputs import DirectStream
@@ -68,6 +69,8 @@ __all__ = [
     "KafkaBolt",
     "KafkaSpout",
     "KafkaTransactional",
+    "KeyList",
+    "KeyMap",
     "KeyState",
     "KeyValueState",
     "Line",

@@ -40,7 +40,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     joined_streams,
     keyed_table,
 )
-from sunshower.topologies.operators.keyed.keyed_store import KeyState
+from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
@@ -65,6 +65,7 @@ from sunshower.topologies.signatures import BoltCode, Many, name_of
 # ---- stream handle -------------------------------------------------------------------------------
 
 R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S", bound=StateOfKey)
 
 
 class GroupedStream:
@@ -429,14 +430,14 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
 
     @overload
     def process(
-        self, function: Callable[[R_co, KeyState[Any]], None], **settings: Unpack[ProcessSettings]
+        self, function: Callable[[R_co, S], None], **settings: Unpack[ProcessSettings]
     ) -> Stream[Never]: ...
     @overload
     def process(
         self,
-        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        function: Callable[[R_co, S], Iterable[Out] | None],
         *,
-        on_timer: Callable[[Any, KeyState[Any]], Iterable[Out] | None] | None = None,
+        on_timer: Callable[[Any, S], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Out]: ...

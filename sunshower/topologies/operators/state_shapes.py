@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.topologies.groupings import Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def states_of(component: Component) -> dict[str, StateShape]:
             own = {name: value for name, value in vars(one).items() if name not in _CODE}
             if isinstance(one, KeyedProcess):  # all else belongs to its function
                 own = {"has_timers": getattr(one, "has_timers", None)}
+                if one.kind is not KeyState:
+                    own["kind"] = one.kind
             operator = type(one).__name__, shape_of(own)
             if (store := getattr(one, "store", None)) is not None:
                 found[store.name] = _of_store(store, by, operator)

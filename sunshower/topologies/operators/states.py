@@ -132,7 +132,9 @@ OWED, TIME, TIMER = _OWN + "owed", _OWN + "time", _OWN + "timer"
 BEHIND = _OWN + "behind"  # up to where windows of a group have ended, if that is before TIME
 # Of totals of totals: what an origin has in this task, the slots of a group, and a node of its tree
 ORIGIN, SLOTS, NODE = _OWN + "origin", _OWN + "slots", _OWN + "node"
-_OF_A_KEY = (TIMER, BEHIND, SLOTS, NODE)
+# Of a key: an element of its list or the name of an entry of its map, by number; and that entry
+ROW, ENTRY = _OWN + "row", _OWN + "entry"
+_OF_A_KEY = (TIMER, BEHIND, SLOTS, NODE, ROW, ENTRY)
 _NOBODY = -1  # the spout task of rows that the next watermark brings, of whichever task
 
 

@@ -26,7 +26,7 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
-from sunshower.topologies.operators.keyed.keyed_store import KeyState
+from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import ExtremeRow
@@ -96,6 +96,7 @@ from sunshower.trident.stages.plan import (
 from sunshower.trident.tasks.stage_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S", bound=StateOfKey)
 T = TypeVar("T")
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
@@ -780,7 +781,7 @@ class GroupedBatches(Aggregations[R_co]):
 
     def process(
         self,
-        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        function: Callable[[R_co, S], Iterable[Out] | None],
         *,
         fields: Columns | None = None,
         **settings: Unpack[BatchProcessSettings],

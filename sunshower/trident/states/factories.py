@@ -31,7 +31,8 @@ from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
-from sunshower.topologies.operators.keyed.keyed_store import as_read
+from sunshower.topologies.operators.keyed.key_states import as_seen, numbers_of
+from sunshower.topologies.operators.keyed.keyed_store import as_read, unstamped
 from sunshower.topologies.operators.keyed.stored_values import (
     key_of,
     keys_of,
@@ -42,6 +43,8 @@ from sunshower.topologies.operators.keyed.stored_values import (
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     ABOUT,
+    ENTRY,
+    ROW,
     FoundPart,
     Key,
     MapState,
@@ -545,10 +548,21 @@ def _items(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[Key, Any]]:
     kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
     is_keyed = any(parts.backing(one).get([text_of_key(ABOUT)]) != [None] for one in numbers)
     entries = parts.entries() if parts.mark(0) else _entries(parts, numbers)
+    heads: dict[Key, Any] = {}
+    rows: dict[Key, dict[Any, Any]] = {}  # (ROW or ENTRY, key) → row
     for key, text in entries:
         value = unpacked(kind, values_of([text]))[0].value
-        if value is not None and not is_own(found := key_of(key)):
+        if value is None:
+            continue
+        found = key_of(key)
+        if numbers_of(head := unstamped(value)[1]):
+            heads[found] = head
+        elif not is_own(found):
             yield found, as_read(value) if is_keyed else value
+        elif type(found) is tuple and found[0] in (ROW, ENTRY):
+            rows.setdefault(found[:2], {})[found[2]] = as_read(value)
+    for found, head in heads.items():
+        yield found, as_seen(head, rows.get((ROW, found), {}), rows.get((ENTRY, found), {}))
 
 
 def _entries(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[str, str]]:

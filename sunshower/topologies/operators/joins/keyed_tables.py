@@ -19,7 +19,8 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore, KeyState
+from sunshower.topologies.operators.keyed.key_states import KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (

@@ -148,7 +148,7 @@ class StreamJoin(WindowOperator, RowOperator):
         kept = [time, values, bool(found)]
         if self.keeps[side] and not {*map(type, own_key)} <= _SAME:
             kept.append(list(own_key))
-        self.store.check(kept)
+        self.store.convert(kept)
         own = self._buckets_of.of_time(time)
         self._bucket(group, own)[side].append(kept)
         self._changed[group, own] = self._open[own][group] = None
@@ -184,7 +184,7 @@ class StreamJoin(WindowOperator, RowOperator):
     def forget(self) -> None:
         self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # bucket → its groups
 
-    def load(self, key: Any, value: Any) -> None:
+    def load(self, key: Any, stored: Any) -> None:
         _, group, number = key
         self._open[number][group] = None
 

@@ -24,7 +24,6 @@ from collections.abc import (
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from datetime import date
 from itertools import chain, islice, takewhile
 from threading import get_ident
 from typing import Any, Generic, Self, TypeAlias, TypeVar
@@ -43,10 +42,21 @@ from sunshower.errors import (
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import group_keys
+from sunshower.topologies.operators.keyed.key_states import (
+    KeyList,
+    KeyMap,
+    KeyRows,
+    KeyState,
+    content_of,
+    numbers_of,
+    rows_of,
+)
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     ABOUT,
+    ENTRY,
+    ROW,
     FoundPart,
     Key,
     MapState,
@@ -61,7 +71,6 @@ from sunshower.topologies.operators.states import (
 )
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
-from sunshower.topologies.operators.windows.event_times import Time, TimeReader
 
 CACHE_BYTES = 64 << 20  # of each task
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
@@ -210,6 +219,7 @@ class KeyedStore:
         for a value that is not a state factory, and RecordMismatch for two classes of one name."""
         check_factory(factory, where)
         self.name, self._where = name, where
+        self.has_rows = False  # whether keys have lists or maps, see key_states
         self._version, self._migrate = version, migrate
         self._ages = None if ttl_s is None else Ages(ttl_s)
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
@@ -280,16 +290,19 @@ class KeyedStore:
         """Change the values of `changed` keys, and of others if they differ from those there are.
         Raises Unserialisable, and changes nothing then."""
         converted = [(key, self._values.plain(value)) for key, value in values.items()]
-        for key, plain in converted:
-            if key not in changed and self._plain(key) == plain:
-                continue
-            if self._ages is not None and plain is not None and not is_own(key):
-                plain = stamped(plain, self._clock.now())  # noqa: PLW2901
-            self._written[key] = plain
+        self.put_stored(
+            {key: plain for key, plain in converted if key in changed or self._plain(key) != plain}
+        )
 
-    def check(self, value: Any) -> None:
-        """Raise Unserialisable for a value that cannot be stored."""
-        self._values.plain(value)
+    def put_stored(self, changes: Mapping[Key, Any]) -> None:
+        """Change the values of keys that are like those of `key_of`; the values are converted."""
+        for key, plain in changes.items():
+            is_stamped = self._ages is not None and plain is not None and not is_own(key)
+            self._written[key] = stamped(plain, self._clock.now()) if is_stamped else plain
+
+    def convert(self, value: Any) -> Any:
+        """A value as it is stored. Raises Unserialisable for one that cannot be."""
+        return self._values.plain(value)
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
@@ -300,8 +313,11 @@ class KeyedStore:
         is forgotten; after StoreUnreachable it may be stored nevertheless."""
         written, ages = self._written, self._ages
         if ages is not None:
-            for key in ages.expired(self._clock.now()):
-                written.setdefault(key, None)
+            expired = [key for key in ages.expired(self._clock.now()) if key not in written]
+            for key in expired if self.has_rows else ():
+                head, _ = self.head(key)
+                written |= dict.fromkeys(rows_of(key, head, self.fetch, self.get))
+            written |= dict.fromkeys(expired)
         if written:
             self._write(written)
             if ages is not None:
@@ -329,31 +345,61 @@ class KeyedStore:
         """The value that is stored so. Raises StateMismatch as `get` does."""
         return self._values.value(stored)
 
-    def items(self, *, own: bool = False) -> Iterator[tuple[Any, Any]]:
-        """All keys and values, in no order, with what was not committed. Reads the whole store.
-        `own`: also what operators keep beside the values of keys, such as timers."""
-        return self._items_with(self._written, own=own)
+    def head(self, key: Any) -> tuple[Any, bool]:
+        """What is stored under a key, and whether it is too old."""
+        fresh = self._plain(key := key_of(key))
+        stored = self._written[key] if key in self._written else self._found[key]
+        return unstamped(stored)[1], fresh is None
 
-    def _items_with(
-        self, written: dict[Key, Any], *, own: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and values, in no order, with what was not committed. Reads the whole store."""
+        for key, plain in self.entries():
+            if not is_own(key):
+                is_head = numbers_of(plain)
+                value = content_of(key, plain, self.fetch, self.get) if is_head else None
+                yield key, value if is_head else self._values.value(plain)
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """All keys, in no order, and what is stored under them, also what operators keep beside
+        the values, such as timers. With what was not committed."""
+        return self._entries_with(self._written)
+
+    def _entries_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
         there = (one for one in self._state.items() if one[0] not in written)
-        for key, stored in chain(there, written.items()):
+        for key, stored in chain(there, [*written.items()]):
             plain = self._fresh(stored)
-            if plain is not None and key != ABOUT and (own or not is_own(key)):
-                yield key, self._values.value(plain)
+            if plain is not None and key != ABOUT:
+                yield key, plain
 
     def stored(self, keys: Iterable[Any]) -> list[Any]:
         """The committed values of keys; None where there is none."""
         keys = list(map(key_of, keys))
-        found = self._cache.find(keys)
-        missing = [key for key in keys if key not in found]
-        found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
-        return [self._values.value(self._fresh(found[key])) for key in keys]
+        found = self._committed(keys)
+        return [self._whole(key, self._fresh(found[key])) for key in keys]
 
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and committed values, in no order."""
-        return self._items_with({})
+        for key, plain in self._entries_with({}):
+            if not is_own(key):
+                yield key, self._whole(key, plain)
+
+    def _committed(self, keys: Sequence[Key]) -> dict[Key, Any]:
+        found = self._cache.find(keys)
+        missing = [key for key in keys if key not in found]
+        found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
+        return found
+
+    def _whole(self, key: Key, plain: Any) -> Any:
+        """The committed value of a key; of a list or a map all that is in it."""
+        if not numbers_of(plain):
+            return self._values.value(plain)
+        found: dict[Key, Any] = {}
+        return content_of(
+            key,
+            plain,
+            lambda rows: found.update(self._committed(rows)),
+            lambda row: self._values.value(found[row]),
+        )
 
     def entry_count(self) -> int | None:
         """How many entries are stored, those that operators keep beside the values included; None:
@@ -456,12 +502,21 @@ class KeyedStore:
                 "the program that wrote them, or give the state another name="
             )
         changes: dict[Key, Any] = {}
+        heads = {key: stored for key, stored in items() if numbers_of(unstamped(stored)[1])}
         for key, stored in items():
-            if not is_own(key):
-                at, plain = unstamped(stored)
-                made = self._values.plain(self._migrate(found, as_fields(plain)))
+            at, plain = unstamped(stored)
+            if type(key) is tuple and key[0] in (ROW, ENTRY):
+                _, head = unstamped(heads.get(key[1]))
+                if key[0] == ENTRY or (head is not None and "(list)" in head):
+                    changes[key] = [*plain[:-1], self._made_anew(found, plain[-1])]
+            elif not is_own(key) and key not in heads:
+                made = self._made_anew(found, plain)
                 changes[key] = made if at is None or made is None else stamped(made, at)
         return changes
+
+    def _made_anew(self, version: int, plain: Any) -> Any:
+        assert self._migrate is not None, "it was asked before"
+        return self._values.plain(self._migrate(version, as_fields(plain)))
 
     def _read_ages(self) -> None:
         if self._ages is not None:
@@ -535,56 +590,7 @@ def _size_of_both(key: Key, plain: Any) -> int:
 # States are read once for each batch of a task, and written once before the acks of the batch
 # leave. Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueState.
 
-V = TypeVar("V")
-_TIMERS = TimeReader("the timer of a state", lambda value: value, None)
-
-
-class KeyState(Generic[V]):
-    """The state of one key, in one call of a function: `value` is what the last call has left
-    there, and None at first. Assign to it, or change it in place; None removes the key. If the call
-    raises, nothing has changed.
-
-    `time` is the time of the call: the event time of the record, or when its batch began by the
-    clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
-    `ended` is True while timers fire because all sources have ended: all that are set fire then, so
-    a timer that is always set again stops there.
-    """
-
-    __slots__ = ("_reader", "_timer", "_value", "assigned", "ended", "time")
-
-    def __init__(
-        self,
-        value: V | None,
-        time: Any = 0.0,
-        timer: Time | None = None,
-        *,
-        ended: bool = False,
-        reader: TimeReader = _TIMERS,
-    ) -> None:
-        """`reader`: reads the times that the timer is set to."""
-        self._value, self._reader = value, reader
-        self.assigned, self.ended = False, ended
-        self.time: float = time
-        self._timer: Any = timer
-
-    @property
-    def value(self) -> V | None:
-        """The state of the key."""
-        return self._value
-
-    @value.setter
-    def value(self, value: V | None) -> None:
-        self._value, self.assigned = value, True
-
-    @property
-    def timer(self) -> float | None:
-        """The time at which `on_timer` is called for the key. A key has one timer."""
-        timer: float | None = self._timer
-        return timer
-
-    @timer.setter
-    def timer(self, time: Time | date | None) -> None:
-        self._timer = None if time is None else self._reader.of_value(time)
+AnyKeyState: TypeAlias = KeyState[Any] | KeyList[Any] | KeyMap[Any, Any]
 
 
 class KeyedProcess(FunctionOperator, RowOperator):
@@ -597,6 +603,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
     by_row = False
     has_timers = False
+    kind: type[AnyKeyState] = KeyState  # what the function is handed for a key
 
     def __init__(
         self,
@@ -639,19 +646,29 @@ class KeyedProcess(FunctionOperator, RowOperator):
             yield made
         self.keep(key, state)
 
-    def state_of(self, key: Any, row: Any) -> KeyState[Any]:
+    def state_of(self, key: Any, row: Any) -> AnyKeyState:
         """The state of a key for the call with a row. Raises BadEmit for a reserved key."""
         check_key(key)
-        return KeyState(self.store.get(key), self._now)
+        return self.state_at(key, self._now, None)
 
-    def keep(self, key: Any, state: KeyState[Any]) -> None:
+    def state_at(self, key: Any, time: Any, timer: Any, **more: Any) -> AnyKeyState:
+        """The state of a key for a call at this time."""
+        if self.kind is KeyState:
+            return KeyState(self.store.get(key), time, timer, **more)
+        rows: Any = {"rows": KeyRows(self.store, key_of(key))}
+        return self.kind((), time, timer, **rows, **more)
+
+    def keep(self, key: Any, state: AnyKeyState) -> None:
         """Put what a call has left. Raises Unserialisable."""
         if state.timer is not None and not self.has_timers:
             raise TopologyError(
                 "there is no on_timer= for the timer of a state; give one to .process(…): a "
                 "function (key, state)"
             )
-        self.store.put(key, state.value, changed=state.assigned)
+        if isinstance(state, KeyState):
+            self.store.put(key, state.value, changed=state.assigned)
+        else:
+            state.keep()
 
     def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
         """What to read for the calls with these keys."""
@@ -721,6 +738,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
 # `state: KeyValueState[str, Visit]`. Storm: org.apache.storm.state.KeyValueState.
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 class KeyValueState(MutableMapping[K, V]):

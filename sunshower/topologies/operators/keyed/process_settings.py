@@ -11,10 +11,11 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt
+from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import (
+    AnyKeyState,
     KeyedProcess,
     KeyedStore,
-    KeyState,
     KeyValueState,
     Migration,
 )
@@ -129,7 +130,7 @@ def keyed_process(
     check_names(settings, known, where, TopologyError)
     timed = on_timer is not None
     annotation, makes = keyed_schema(function, reads, fields, where, quiet=timed)
-    classes = _classes(annotation, where)
+    kind, classes = _kind_and_classes(annotation, where)
     field, late = settings.get("event_time"), settings.get("late", 0.0)
     _LATE.check(f"{where}: late", late, TopologyError)
     zone = zone_named(settings.get("zone"), where)
@@ -142,7 +143,8 @@ def keyed_process(
                 f"{where}: event_time=, late=, ahead= and unit= are for timers, as is zone=; give "
                 "on_timer="
             )
-        return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
+        store = _store(settings, id, classes, where)
+        return _handed(kind, KeyedProcess(function, by, reads, makes, store))
     place = f"{where}, on_timer={code_name(on_timer)}"
     own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
     if own not in (Any, annotation):
@@ -163,7 +165,14 @@ def keyed_process(
     store = _store(settings, id, (*classes, *makes.classes), where)
     event_time = None if field is None else TimeField(field, zone, ahead, unit)
     times: Any = {"event_time": event_time, "late": late, "zone": zone}
-    return TimedProcess(function, on_timer, by, reads, makes, store, **times)
+    return _handed(kind, TimedProcess(function, on_timer, by, reads, makes, store, **times))
+
+
+def _handed(kind: type[AnyKeyState], operator: KeyedProcess) -> KeyedProcess:
+    """The operator, which hands states of this kind to its functions."""
+    if kind is not KeyState:
+        operator.kind, operator.store.has_rows = kind, True
+    return operator
 
 
 def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> KeyedStore | None:
@@ -211,17 +220,20 @@ def _store(
     )
 
 
-def _classes(annotation: Any, where: str) -> tuple[type[Any], ...]:
-    """The Enums and record types in the states of keys."""
-    if annotation is Any or annotation is KeyState:
-        return ()
-    if get_origin(annotation) is not KeyState:
+def _kind_and_classes(
+    annotation: Any, where: str
+) -> tuple[type[AnyKeyState], tuple[type[Any], ...]]:
+    """What a function is handed for a key, and the Enums and record types in the states."""
+    kind: Any = get_origin(annotation) or annotation
+    if annotation is Any:
+        return KeyState, ()
+    if kind not in (KeyState, KeyList, KeyMap):
         raise RecordMismatch(
             f"{where}: its second parameter is {name_of(annotation)}; it is the state of a key: "
-            f"KeyState[{name_of(annotation)}]"
+            f"KeyState[{name_of(annotation)}], or a KeyList[…] or KeyMap[…, …]"
         )
-    (kept,) = get_args(annotation)
-    return _classes_in(kept, where)
+    kept = get_args(annotation)
+    return kind, tuple(dict.fromkeys(one for each in kept for one in _classes_in(each, where)))
 
 
 def _classes_in(kept: Any, where: str) -> tuple[type[Any], ...]:

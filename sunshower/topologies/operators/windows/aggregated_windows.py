@@ -270,9 +270,9 @@ class PaneWindows(AggregatedWindows[Window]):
         self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
 
-    def load(self, key: Any, value: Any) -> None:
+    def load(self, key: Any, stored: Any) -> None:
         if is_own(key):
-            self._behind[key[1]] = value
+            self._behind[key[1]] = self.store.read(stored)
             return
         _, group, pane = key
         self._open[pane][group] = None
@@ -361,9 +361,9 @@ class CountWindows(AggregatedWindows[Window]):
     def forget(self) -> None:
         self._full: list[Any] = []
 
-    def load(self, key: Any, value: Any) -> None:
+    def load(self, key: Any, stored: Any) -> None:
         if key == (_FULL,):
-            self._full = value
+            self._full = self.store.read(stored)
 
     def time(self, reached: ReachedTime) -> Time:
         return -inf
@@ -422,8 +422,8 @@ class SessionWindows(AggregatedWindows[Sessions]):
         self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
         self._order = numbers()
 
-    def load(self, key: Any, value: Any) -> None:
-        for _, last, _ in value:
+    def load(self, key: Any, stored: Any) -> None:
+        for _, last, _ in self.store.read(stored):
             self._expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:

@@ -26,9 +26,9 @@ from sunshower.texts import describe
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.keyed.keyed_store import (
+    AnyKeyState,
     KeyedProcess,
     KeyedStore,
-    KeyState,
     check_key,
 )
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
@@ -121,8 +121,9 @@ class WindowOperator(Operator):
 
     # ---- what a kind of windows defines ----------------------------------------------------------
 
-    def load(self, key: Any, value: Any) -> None:
-        """Note an entry of the store, when it is read at the beginning."""
+    def load(self, key: Any, stored: Any) -> None:
+        """Note an entry of the store, when it is read at the beginning; `stored`: its value as it
+        is stored, for `store.read`."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -277,15 +278,15 @@ class WindowOperator(Operator):
         self._time = -inf
         self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
         self.forget()
-        for key, value in self.store.items(own=True):
+        for key, stored in self.store.entries():
             match key:
                 case (str(word), task) if word == OWED:
-                    life, number, rows = value
+                    life, number, rows = self.store.read(stored)
                     self._owed[task] = (life, number, rows)
                 case (str(word),) if word == TIME:
-                    self._time = value
+                    self._time = self.store.read(stored)
                 case _:
-                    self.load(key, value)
+                    self.load(key, stored)
         self.late_records.loaded(self._time)
         self._is_loaded = True
 
@@ -338,13 +339,13 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self._timers = TimeReader("the timer of a state", lambda value: value, self.zone)
         WindowOperator.prepare(self, context)
 
-    def state_of(self, key: Any, row: Any) -> KeyState[Any]:
+    def state_of(self, key: Any, row: Any) -> AnyKeyState:
         check_key(key)
         time = self._now if self.reader is None else self.reader.time(row)
         timer = self.store.get((TIMER, key))
-        return KeyState(self.store.get(key), time, timer, reader=self._timers)
+        return self.state_at(key, time, timer, reader=self._timers)
 
-    def keep(self, key: Any, state: KeyState[Any]) -> None:
+    def keep(self, key: Any, state: AnyKeyState) -> None:
         super().keep(key, state)
         self.store.put((TIMER, key), state.timer, changed=False)
         if state.timer is not None:
@@ -361,9 +362,9 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self._expected: dict[Any, Time] = {}  # key → its time in the heap
         self._order = count()
 
-    def load(self, key: Any, value: Any) -> None:
-        if is_own(key):
-            self._expect(key[1], value)
+    def load(self, key: Any, stored: Any) -> None:
+        if is_own(key) and key[0] == TIMER:
+            self._expect(key[1], self.store.read(stored))
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
@@ -406,7 +407,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def _fire(self, key: Any, at: Time, *, is_end: bool) -> Iterable[Sequence[Any]]:
         """Call `on_timer` for a key. Returns its rows."""
-        state = KeyState(self.store.get(key), at, None, ended=is_end, reader=self._timers)
+        state = self.state_at(key, at, None, ended=is_end, reader=self._timers)
         rows = list(self.on_timer(key, state) or ())
         check_rows(rows, self.out, self.on_timer)
         self.keep(key, state)

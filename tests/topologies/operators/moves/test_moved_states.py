@@ -170,7 +170,7 @@ def test_owed_rows_move_to_one_task_each_and_the_time_is_the_latest() -> None:
         store.put(("full",), [[f"full {index}"]])
         store.put((TIME,), 10.0 * index)
         store.commit()
-    found = [dict(open_store(state, index, 2, **by_group).items(own=True)) for index in range(2)]
+    found = [dict(open_store(state, index, 2, **by_group).entries()) for index in range(2)]
     for index, own in enumerate(found):
         former_tasks = [former for former in range(3) if former % 2 == index]
         assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in former_tasks]]
@@ -196,7 +196,7 @@ def test_timers_and_times_to_live_move_with_their_key() -> None:
         store.open(context := task(index, 3))
         users = {user for user in USERS if task_index(user, 3) == index}
         assert {key for key, _ in store.items()} == users
-        assert {key[1] for key, _ in store.items(own=True) if key[0] == TIMER} == users
+        assert {key[1] for key, _ in store.entries() if key[0] == TIMER} == users
         context.clock.sleep(10.0)
         assert {key for key, _ in store.items()} == set()
 
