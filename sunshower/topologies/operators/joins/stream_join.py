@@ -22,7 +22,7 @@ from sunshower.topologies.operators.aggregating import keys_of_partial, values_o
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
-from sunshower.topologies.operators.states import TIME
+from sunshower.topologies.operators.states import TIME, Key
 from sunshower.topologies.operators.steps import RowOperator
 from sunshower.topologies.operators.updates import SHOWN, key_of_origin
 from sunshower.topologies.operators.windows.event_times import (
@@ -38,14 +38,19 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
-_BUCKET = "bucket"
+_BUCKET, _RECORD = "bucket", "record"
 # In buckets: how much farther away a partner's bucket may be than `within`, because former versions
 # computed it with rounding.
 _SLACK = 0.001
 _JOINED, _LATE = 0, 1
 _SAME = {str, int, bool, bytes, NoneType}  # types of values that are their own keys
-# Of either side: [event time, other values, had a partner, values of the key if they are not in it]
-Bucket = list[list[list[Any]]]
+_BUCKETS_AT_ONCE = 100  # of an earlier release, whose records get rows in one write
+_EMPTY = (0, 0)
+# (_RECORD, group, number, side, index): [event time, other values, had a partner, values of the key
+# if they are not in it]. Releases before stored all records of a bucket as one value:
+# (_BUCKET, group, number): [records of the left side, of the right side].
+Place = tuple[Any, int, int]  # group, number of the bucket, side
+Record = list[Any]
 
 
 class JoinInput(RowOperator):
@@ -91,9 +96,9 @@ class StreamJoin(WindowOperator, RowOperator):
     """Makes (0, joined record) and (1, late record) of the rows of two JoinInputs.
 
     The records of a key are kept in buckets of event time, as long as `within`, so a record has its
-    partners in three of them. A bucket is removed when the watermark has passed the next one. An
-    exception in what follows ends the generator of a row before the row is kept, except one of an
-    async function.
+    partners in three of them; each record is an entry of the store. A bucket is removed when the
+    watermark has passed the next one. An exception in what follows ends the generator of a row
+    before the row is kept, except one of an async function.
     """
 
     by_row = False
@@ -118,7 +123,10 @@ class StreamJoin(WindowOperator, RowOperator):
         self._buckets_of = Panes(within or 1)
         self._announced: Sequence[Any] = ()
         self._latest: Time = -inf  # a time after that of all records that were removed
-        self.discard()
+        # What a batch has read, and the records of whose first partner it has. Savepoints have the
+        # names of what is here: further attributes are those of `_drop`.
+        self._buckets: dict[Place, list[Record]] = {}
+        self._changed: dict[Key, None] = {}
 
     # ---- records ---------------------------------------------------------------------------------
 
@@ -137,34 +145,38 @@ class StreamJoin(WindowOperator, RowOperator):
             return
         self.late_records.in_time = True
         found = [
-            (number, place)
-            for number in self._near(time)
-            for place, other in enumerate(self._bucket(group, number)[1 - side])
+            (place, index, other)
+            for place in self._near(group, time, 1 - side)
+            for index, other in enumerate(self._records_of(place))
             if excess(other[0], time, self.within) <= 0 and excess(time, other[0], self.within) <= 0
         ]
-        for number, place in found:
-            other = self._bucket(group, number)[1 - side][place]
+        for _, _, other in found:
             yield _JOINED, self._record(own_key, side, values, other[1])
         kept = [time, values, bool(found)]
         if self.keeps[side] and not {*map(type, own_key)} <= _SAME:
             kept.append(list(own_key))
-        self.store.convert(kept)
-        own = self._buckets_of.of_time(time)
-        self._bucket(group, own)[side].append(kept)
-        self._changed[group, own] = self._open[own][group] = None
-        for number, place in found if self.keeps[1 - side] else ():
-            other = self._bucket(group, number)[1 - side][place]
+        self._add((group, self._buckets_of.of_time(time), side), kept)
+        for place, index, other in found if self.keeps[1 - side] else ():
             if not other[2]:
                 other[2] = True
-                self._changed[group, number] = None
+                self._changed[(_RECORD, *place, index)] = None
 
     def flush(self) -> None:
         """Write the records of the batch. Raises StoreUnreachable."""
         try:
-            for place in self._changed:
-                self.store.put((_BUCKET, *place), self._buckets[place])
+            added: dict[Key, Any] = {
+                (_RECORD, *place, index): stored
+                for place, records in self._added.items()
+                for index, stored in enumerate(records, self._size(place))
+            }
+            for key in self._changed:
+                record = added[key] if key in added else self.store.head(key)[0]
+                added[key] = [*record[:2], True, *record[3:]]
+            self.store.put_stored(added)
             if self.store.is_open:
                 self.store.commit()
+            for (group, number, side), records in self._added.items():
+                self._sizes(group, number)[side] += len(records)
             self._count_late()
         finally:
             self.discard()
@@ -173,8 +185,12 @@ class StreamJoin(WindowOperator, RowOperator):
         """Forget the records of the batch."""
         self.store.discard()
         self._late_now.clear()
-        self._buckets: dict[tuple[Any, int], Bucket] = {}  # what the batch has read
-        self._changed: dict[tuple[Any, int], None] = {}
+        self._drop()
+
+    def _drop(self) -> None:
+        self._buckets, self._changed = {}, {}
+        self._new: defaultdict[Place, list[Record]] = defaultdict(list)  # what the batch adds
+        self._added: defaultdict[Place, list[Any]] = defaultdict(list)  # the same, as it is stored
 
     # ---- watermarks ------------------------------------------------------------------------------
 
@@ -182,11 +198,34 @@ class StreamJoin(WindowOperator, RowOperator):
         return [(_JOINED, record) for record in super().advance(marks)]
 
     def forget(self) -> None:
-        self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # bucket → its groups
+        # bucket → group → how many records of either side it has
+        self._open: defaultdict[int, dict[Any, list[int]]] = defaultdict(dict)
+        self._former: list[Key] = []  # buckets that an earlier release has stored
+        self._drop()
 
     def load(self, key: Any, stored: Any) -> None:
-        _, group, number = key
-        self._open[number][group] = None
+        if key[0] == _BUCKET:
+            self._former.append(key)
+        else:
+            _, group, number, side, index = key
+            sizes = self._sizes(group, number)
+            sizes[side] = max(sizes[side], index + 1)
+
+    def _load(self) -> None:
+        super()._load()
+        for first in range(0, len(self._former), _BUCKETS_AT_ONCE):
+            self._store_by_record(self._former[first : first + _BUCKETS_AT_ONCE])
+
+    def _store_by_record(self, keys: Sequence[Any]) -> None:
+        """Store the records of buckets one by one."""
+        self.store.fetch(keys)
+        for key in keys:
+            _, group, number = key
+            for side, records in enumerate(self.store.get(key)):
+                for record in records:
+                    self._add((group, number, side), record)
+            self.store.remove(key)
+        self.flush()
 
     def time(self, reached: ReachedTime) -> Time:
         return reached.time(self.late)
@@ -202,18 +241,25 @@ class StreamJoin(WindowOperator, RowOperator):
         if time != inf:
             reached = (-inf, 0.0) if time == -inf else self._buckets_of.split(time)
             ended = [bucket for bucket in ended if (bucket + 2, _SLACK) <= reached]
-        places = [(group, number) for number in ended for group in self._open.pop(number)]
-        keys = [(_BUCKET, *place) for place in places]
+        places = [
+            (group, number, side)
+            for number in ended
+            for group in self._open[number]
+            for side in (0, 1)
+        ]
+        keys = [key for place in places for key in self._keys(place)]
         self.store.fetch(keys)
         made: list[Sequence[Any]] = []
-        for (group, _), key in zip(places, keys, strict=True):
-            for side, kept in enumerate(self.store.get(key) or ()):  # None: its batch has failed
-                for at, values, had_partner, *own_key in kept:
-                    self._latest = highest([self._latest, _time_after(at)])
-                    if self.keeps[side] and not had_partner:
-                        first = own_key[0] if own_key else values_of_key(group, self.width)
-                        made.append(self._row(first, side, values, self._nothing[1 - side]))
-            self.store.remove(key)
+        for place in places:
+            group, _, side = place
+            for at, values, had_partner, *own_key in self.store.get_all(self._keys(place)):
+                self._latest = highest([self._latest, _time_after(at)])
+                if self.keeps[side] and not had_partner:
+                    first = own_key[0] if own_key else values_of_key(group, self.width)
+                    made.append(self._row(first, side, values, self._nothing[1 - side]))
+        self.store.put_stored(dict.fromkeys(keys))
+        for number in ended:
+            del self._open[number]
         if ended:  # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time != inf else highest([before, self.last_ended(())]))
         return made
@@ -223,20 +269,45 @@ class StreamJoin(WindowOperator, RowOperator):
         rows, width = self._announced, self.width
         with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
             pairs = zip(keys_of_partial(width, rows), rows, strict=True)
-            places = ((key, number) for key, row in pairs for number in self._near(row[width + 1]))
-            self.store.fetch((_BUCKET, *place) for place in places)
+            places = {
+                place: None
+                for group, row in pairs
+                for place in self._near(group, row[width + 1], 1 - row[width])
+            }
+            self.store.fetch(key for place in places for key in self._keys(place))
         self._announced = ()
 
-    def _near(self, time: Time) -> range:
-        """The buckets where partners are."""
+    def _near(self, group: Any, time: Time, side: int) -> list[Place]:
+        """Where records of one side are that may be partners."""
         bucket, part = self._buckets_of.split(time)
-        return range(bucket - 1 - (part < _SLACK), bucket + 2 + (part > 1 - _SLACK))
+        numbers = range(bucket - 1 - (part < _SLACK), bucket + 2 + (part > 1 - _SLACK))
+        return [(group, number, side) for number in numbers]
 
-    def _bucket(self, group: Any, number: int) -> Bucket:
-        place = (group, number)
+    def _records_of(self, place: Place) -> list[Record]:
+        """The records of one side of a bucket, with those of this batch."""
         if place not in self._buckets:
-            self._buckets[place] = self.store.get((_BUCKET, *place)) or [[], []]
+            known = self.store.get_all(self._keys(place))
+            self._buckets[place] = [*known, *self._new.get(place, ())]
         return self._buckets[place]
+
+    def _add(self, place: Place, record: Record) -> None:
+        """Keep a record until the batch ends. Raises Unserialisable."""
+        self._added[place].append(self.store.convert(record))
+        self._new[place].append(record)
+        if place in self._buckets:
+            self._buckets[place].append(record)
+
+    def _keys(self, place: Place) -> list[Key]:
+        """The keys of the stored records of one side of a bucket."""
+        return [(_RECORD, *place, index) for index in range(self._size(place))]
+
+    def _size(self, place: Place) -> int:
+        """How many records of one side are stored."""
+        group, number, side = place
+        return self._open[number].get(group, _EMPTY)[side] if number in self._open else 0
+
+    def _sizes(self, group: Any, number: int) -> list[int]:
+        return self._open[number].setdefault(group, [0, 0])
 
     def _row(
         self, key: Sequence[Any], side: int, own: Sequence[Any], other: Sequence[Any]

@@ -263,12 +263,11 @@ class KeyedStore:
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Read many keys at once, before `get` is called for each."""
+        self._fetch(map(key_of, keys))
+
+    def _fetch(self, keys: Iterable[Key]) -> None:
         found, written = self._found, self._written
-        missing = [
-            key
-            for key in dict.fromkeys(map(key_of, keys))
-            if key not in found and key not in written
-        ]
+        missing = [key for key in dict.fromkeys(keys) if key not in found and key not in written]
         if not missing:
             return
         found.update(self._cache.find(missing))
@@ -280,6 +279,11 @@ class KeyedStore:
         """The value of a key, as it was put last; None if there is none. Raises StateMismatch for a
         stored value whose class has changed."""
         return self._values.value(self._plain(key_of(key)))
+
+    def get_all(self, keys: Sequence[Key]) -> list[Any]:
+        """The values of keys that are like those of `key_of`."""
+        self._fetch(keys)
+        return [self._values.value(self._plain(key)) for key in keys]
 
     def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
         """Change the value of a key; `changed` False: if it differs from the one there is. Raises
