@@ -31,7 +31,7 @@ from sunshower.topologies.operators.windows.event_times import Time, TimeReader
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-_TIMERS = TimeReader("the timer of a state", lambda value: value, None)
+TIMERS = TimeReader("the timer of a state", lambda value: value, None)
 _LIST, _MAP = "(list)", "(map)"  # marks of heads; values that are dictionaries never have them
 _AT_ONCE = 1_000  # rows that are read together
 _HOLES_MAX = 16  # that every map may have in the order of its entries
@@ -79,7 +79,7 @@ class KeyState(StateOfKey, Generic[V]):
         timer: Time | None = None,
         *,
         ended: bool = False,
-        reader: TimeReader = _TIMERS,
+        reader: TimeReader = TIMERS,
     ) -> None:
         """`reader`: reads the times that the timer is set to."""
         super().__init__(time, timer, ended, reader)
@@ -286,7 +286,7 @@ class KeyList(StateOfKey, MutableSequence[T]):
         timer: Time | None = None,
         *,
         ended: bool = False,
-        reader: TimeReader = _TIMERS,
+        reader: TimeReader = TIMERS,
         rows: KeyRows | None = None,
     ) -> None:
         """`rows`: of the key in a store; None: `values` are not stored, as in tests."""
@@ -435,7 +435,7 @@ class KeyMap(StateOfKey, MutableMapping[K, V]):
         timer: Time | None = None,
         *,
         ended: bool = False,
-        reader: TimeReader = _TIMERS,
+        reader: TimeReader = TIMERS,
         rows: KeyRows | None = None,
     ) -> None:
         """`rows`: of the key in a store; None: `values` are not stored, as in tests."""

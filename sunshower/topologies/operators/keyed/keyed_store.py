@@ -43,6 +43,7 @@ from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import group_keys
 from sunshower.topologies.operators.keyed.key_states import (
+    TIMERS,
     KeyList,
     KeyMap,
     KeyRows,
@@ -50,6 +51,18 @@ from sunshower.topologies.operators.keyed.key_states import (
     content_of,
     numbers_of,
     rows_of,
+)
+from sunshower.topologies.operators.keyed.long_values import (
+    Additions,
+    Call,
+    LongValue,
+    Outside,
+    Purity,
+    Version,
+    is_long,
+    measure,
+    purity_of,
+    rebuilt,
 )
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
@@ -230,6 +243,10 @@ class KeyedStore:
         self._opened: MapState | None = None
         self._found: dict[Key, Any] = {}  # what this batch has read, converted
         self._written: dict[Key, Any] = {}  # None: removed
+        # Values that are lent to calls; what is found or written of their keys is of before.
+        self._lent: dict[Key, LongValue] = {}
+        self._used: set[Key] = set()  # keys that this batch has lent
+        self._taken_back: dict[Key, Version] = {}  # in this batch; as they were committed
         self._cache: Recent[Key, Any] = Recent(cache_bytes, _size_of_both)
         self._epoch = self._number = 0  # of this opening, and of its last write
         self._taken: BaseException | None = None
@@ -301,6 +318,7 @@ class KeyedStore:
     def put_stored(self, changes: Mapping[Key, Any]) -> None:
         """Change the values of keys that are like those of `key_of`; the values are converted."""
         for key, plain in changes.items():
+            self._take_back(key)
             is_stamped = self._ages is not None and plain is not None and not is_own(key)
             self._written[key] = stamped(plain, self._clock.now()) if is_stamped else plain
 
@@ -310,11 +328,101 @@ class KeyedStore:
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
-        self._written[key_of(key)] = None
+        self.put_stored({key_of(key): None})
+
+    # ---- long values -----------------------------------------------------------------------------
+
+    def lend(self, key: Key, *, sees_order: bool) -> LongValue | None:
+        """The value of a key for a call that may change it in place, if it is long, and has no set
+        whose order the call sees. The call then returns it, or its value becomes None."""
+        lent = self._lent.get(key)
+        if lent is None:
+            plain = self._plain(key)
+            if type(plain) not in (list, dict) or not is_long(plain):
+                return None
+            length, has_set = measure(plain)
+            if has_set and sees_order:
+                return None
+            lent = self._lent[key] = LongValue(plain, length)
+        self._used.add(key)
+        self._now(lent)
+        return lent
+
+    def give_back(self, key: Key, lent: LongValue, call: Call, *, sees_order: bool) -> None:
+        """A call has changed a value that was lent. Raises Unserialisable when the value is copied,
+        and changes nothing then."""
+        if len(lent.calls) + 1 < lent.length:
+            lent.calls.append(call)
+            return
+        plain = self._values.plain(lent.value)
+        length, has_set = measure(plain)
+        if not is_long(plain) or (has_set and sees_order):
+            self.put_stored({key: plain})
+        else:
+            lent.copy, lent.length, lent.calls = plain, length, []
+
+    def reclaim(self, key: Key) -> None:
+        """Copy a value that was lent, because something else may have a part of it. Raises
+        Unserialisable."""
+        plain = self._plain(key)
+        self._take_back(key)
+        if plain != self._written.get(key, self._found.get(key)):
+            self._written[key] = plain
+
+    def _now(self, lent: LongValue) -> Any:
+        """The value as the last call has left it."""
+        if lent.value is None:
+            lent.value = rebuilt(lent.now(), self._values.value, self._where)
+        return lent.value
+
+    def _take_back(self, key: Key) -> None:
+        """Another value is put in place of one that was lent."""
+        if (lent := self._lent.pop(key, None)) is not None and lent.committed is not None:
+            self._taken_back[key] = lent.committed
+
+    def _committed_now(self, key: Key) -> Any:
+        """The committed value, converted, of a key that was lent; None: it was not at the time."""
+        lent = self._lent.get(key)
+        version = lent.committed if lent is not None else self._taken_back.get(key)
+        if version is None:
+            return None
+        is_now = lent is not None and lent.is_at(version)
+        return self._values.plain(
+            lent.value if lent and is_now else rebuilt(version, self._values.value, self._where)
+        )
+
+    @property
+    def _committed_lent(self) -> dict[Key, Any]:
+        keys = [*self._lent, *self._taken_back]
+        found = {key: self._committed_now(key) for key in keys}
+        return {key: plain for key, plain in found.items() if plain is not None}
+
+    def _settle(self) -> None:
+        """Put what calls have changed in place, where values are not in the memory of the task."""
+        if isinstance(self._opened, TaskMemory):
+            return
+        for key, lent in [*self._lent.items()]:
+            plain = self._values.plain(self._now(lent))
+            before = self._written[key] if key in self._written else self._found[key]
+            if plain != before:
+                self._written[key] = plain
+        self._lent, self._used = {}, set()
+
+    def _commit_lent(self) -> None:
+        """What is lent in the memory of the task is committed as it is."""
+        if isinstance(self._opened, TaskMemory):
+            for key in self._used & self._lent.keys():
+                lent = self._lent[key]
+                lent.committed = lent.now()
+                self._opened.values[key] = lent.copy
+        self._used, self._taken_back = set(), {}
+
+    # ---- batches ---------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Store what was put and removed since the last commit, all or nothing. If it raises, that
         is forgotten; after StoreUnreachable it may be stored nevertheless."""
+        self._settle()
         written, ages = self._written, self._ages
         if ages is not None:
             expired = [key for key in ages.expired(self._clock.now()) if key not in written]
@@ -328,21 +436,32 @@ class KeyedStore:
                 self._note_ages(written.items())
         if self._factory is not None:
             self._cache.keep(self._found | written)
+        self._commit_lent()
         self._found, self._written = {}, {}
 
     def discard(self) -> None:
         """Forget what was put and removed since the last commit."""
         self._found, self._written = {}, {}
+        back = {key: self._lent[key].committed for key in self._used & self._lent.keys()}
+        for key, version in (back | self._taken_back).items():
+            self._lent.pop(key, None)
+            if version is not None:
+                lent = self._lent[key] = LongValue(version.copy, measure(version.copy)[0])
+                lent.back_to(version)
+                lent.committed = lent.now()
+        self._used, self._taken_back = set(), {}
 
     def read_from(self, state: MapState | None) -> None:
         """Continue with a state that another one opens, writes and closes; None: with none. What
         was put is forgotten."""
         self._forget()
+        self._lent = {}
         self._opened = state
 
     @property
     def changed(self) -> dict[Key, Any]:
         """What was put and removed since the last commit, as it is stored; None: removed."""
+        self._settle()
         return dict(self._written)
 
     def read(self, stored: Any) -> Any:
@@ -352,6 +471,8 @@ class KeyedStore:
     def head(self, key: Any) -> tuple[Any, bool]:
         """What is stored under a key, and whether it is too old."""
         fresh = self._plain(key := key_of(key))
+        if key in self._lent:
+            return fresh, False
         stored = self._written[key] if key in self._written else self._found[key]
         return unstamped(stored)[1], fresh is None
 
@@ -366,7 +487,9 @@ class KeyedStore:
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """All keys, in no order, and what is stored under them, also what operators keep beside
         the values, such as timers. With what was not committed."""
-        return self._entries_with(self._written)
+        return self._entries_with(
+            {**self._written, **{key: self._plain(key) for key in self._lent}}
+        )
 
     def _entries_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
         there = (one for one in self._state.items() if one[0] not in written)
@@ -383,7 +506,7 @@ class KeyedStore:
 
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and committed values, in no order."""
-        for key, plain in self._entries_with({}):
+        for key, plain in self._entries_with(self._committed_lent):
             if not is_own(key):
                 yield key, self._whole(key, plain)
 
@@ -391,6 +514,9 @@ class KeyedStore:
         found = self._cache.find(keys)
         missing = [key for key in keys if key not in found]
         found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
+        for key in keys if self._lent or self._taken_back else ():
+            if (plain := self._committed_now(key)) is not None:
+                found[key] = plain
         return found
 
     def _whole(self, key: Key, plain: Any) -> Any:
@@ -412,6 +538,16 @@ class KeyedStore:
         return found if found is None or self._factory is None else max(found - 1, 0)  # ABOUT
 
     @property
+    def classes(self) -> tuple[type[Any], ...]:
+        """The Enums and record types that values may have."""
+        return self._values.classes
+
+    @property
+    def keeps_ages(self) -> bool:
+        """Whether the time of each write is stored."""
+        return self._ages is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether it is open, no later life of the task has opened it since, and the last write has
         not failed with an unknown outcome. If not, open it again."""
@@ -430,17 +566,18 @@ class KeyedStore:
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
         memory = self._opened
-        return dict(memory.values) if isinstance(memory, TaskMemory) else None
+        return memory.values | self._committed_lent if isinstance(memory, TaskMemory) else None
 
     def restore(self, state: dict[Key, Any] | None) -> None:
         """Continue with what `snapshot` returned. Called after `open`."""
         if isinstance(self._opened, TaskMemory) and state is not None:
-            self._opened.values = dict(state)
+            self._opened.values, self._lent = dict(state), {}
             self._read_ages()
 
     def close(self) -> None:
         """Close connections; what was not committed is forgotten."""
         self._forget()
+        self._lent = {}
         if self._opened is not None:
             self._opened.close()
         self._opened = None
@@ -456,6 +593,8 @@ class KeyedStore:
         return {"version": self._version, "records": self._values.shapes()}
 
     def _plain(self, key: Key) -> Any:
+        if (lent := self._lent.get(key)) is not None:
+            return self._values.plain(self._now(lent))
         if key in self._written:
             return self._fresh(self._written[key])
         if key not in self._found:
@@ -622,11 +761,21 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.tick_s = store.tick_s
         self._announced: Sequence[Any] = ()
         self._now = 0.0  # when this batch began
+        self.timers = TIMERS
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """The functions that change states."""
+        return (self.function,)
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         self._context = context
         self._key = self.reads.key(self.by)
+        self._outside, self._purity = Outside(self.store.classes), Purity(False, True)
+        if self.kind is KeyState and not self.store.keeps_ages:
+            handed = (self.reads.type, *self.reads.classes, *self.store.classes)
+            self._purity = purity_of(self.functions, handed)
         self.open(context)
         self.generator = self.expand
 
@@ -642,7 +791,11 @@ class KeyedProcess(FunctionOperator, RowOperator):
         if len(self._announced):
             self._read()
         key = self._key(row)
-        state = self.state_of(key, row)
+        check_key(key)
+        if (lent := self.lent(key)) is not None and (give := self._outside.giver(row)) is not None:
+            yield from self.call_lent(key, lent, self.function, give, *self.when(key, row))
+            return
+        state = self.state_at(key, *self.when(key, row))
         kind, width = self.schema.type, len(self.schema.fields)
         for made in self.function(row, state) or ():
             if type(made) is not kind or (kind is tuple and len(made) != width):
@@ -650,26 +803,82 @@ class KeyedProcess(FunctionOperator, RowOperator):
             yield made
         self.keep(key, state)
 
-    def state_of(self, key: Any, row: Any) -> AnyKeyState:
-        """The state of a key for the call with a row. Raises BadEmit for a reserved key."""
-        check_key(key)
-        return self.state_at(key, self._now, None)
+    def lent(self, key: Any) -> LongValue | None:
+        """The value of a key, if calls may change it in place: see long_values."""
+        if not self._purity.is_pure:
+            return None
+        return self.store.lend(key_of(key), sees_order=self._purity.sees_order)
 
-    def state_at(self, key: Any, time: Any, timer: Any, **more: Any) -> AnyKeyState:
+    def call_lent(
+        self,
+        key: Any,
+        lent: LongValue,
+        function: Callable[..., Any],
+        give: Callable[[], Any],
+        time: Any,
+        timer: Any,
+        *,
+        ended: bool = False,
+    ) -> Iterator[Any]:
+        """Call a function with what `give` returns, and with a value that was lent. Yields its
+        records."""
+        about: Any = {"time": time, "timer": timer, "ended": ended, "reader": self.timers}
+
+        def run(value: Any) -> tuple[Any, int]:
+            state: KeyState[Any] = KeyState(value, **about)
+            return state.value, sum(1 for _ in function(give(), state) or ())
+
+        value, is_apart, outputs = lent.value, True, 0
+        additions = Additions(value)
+        state = KeyState(value, **about)
+        try:
+            for made in function(give(), state) or ():
+                if type(made) is not self.schema.type or self.schema.type is tuple:
+                    check_rows([made], self.schema, function)
+                outputs += 1
+                is_apart = is_apart and self._outside.has(made)
+                yield made
+            if state.value is not value:
+                self.keep(key, state)
+            elif not is_apart:
+                self.keep(key, state, lambda: self.store.reclaim(key_of(key)))
+            else:
+                for element in additions.all():
+                    self.store.convert(element)
+                call = Call(run, outputs)
+                self.keep(key, state, lambda: self._give_back(key, lent, call))
+        except BaseException:
+            lent.value = None
+            raise
+
+    def _give_back(self, key: Any, lent: LongValue, call: Call) -> None:
+        self.store.give_back(key_of(key), lent, call, sees_order=self._purity.sees_order)
+
+    def when(self, key: Any, row: Any) -> tuple[Any, Any]:
+        """The time of a call with a row, and when its timer is set to."""
+        return self._now, None
+
+    def state_at(self, key: Any, time: Any, timer: Any, *, ended: bool = False) -> AnyKeyState:
         """The state of a key for a call at this time."""
+        about: Any = {"time": time, "timer": timer, "ended": ended, "reader": self.timers}
         if self.kind is KeyState:
-            return KeyState(self.store.get(key), time, timer, **more)
+            return KeyState(self.store.get(key), **about)
         rows: Any = {"rows": KeyRows(self.store, key_of(key))}
-        return self.kind((), time, timer, **rows, **more)
+        return self.kind((), **rows, **about)
 
-    def keep(self, key: Any, state: AnyKeyState) -> None:
-        """Put what a call has left. Raises Unserialisable."""
+    def keep(
+        self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None
+    ) -> None:
+        """Put what a call has left; `give_back` does that for a value that was lent. Raises
+        Unserialisable."""
         if state.timer is not None and not self.has_timers:
             raise TopologyError(
                 "there is no on_timer= for the timer of a state; give one to .process(…): a "
                 "function (key, state)"
             )
-        if isinstance(state, KeyState):
+        if give_back is not None:
+            give_back()
+        elif isinstance(state, KeyState):
             self.store.put(key, state.value, changed=state.assigned)
         else:
             state.keep()

@@ -43,9 +43,9 @@ class StoredValues:
 
     def __init__(self, classes: Iterable[type[Any]], where: str) -> None:
         """Raise RecordMismatch for two classes of one name."""
-        self._where = where
+        self._where, self.classes = where, tuple(classes)
         self._named: dict[str, type[Any]] = {}
-        for kind in classes:
+        for kind in self.classes:
             if self._named.setdefault(name := _mark(kind), kind) is not kind:
                 raise RecordMismatch(
                     f"{where}: two classes are called {name[1:-1]}, and a state stores classes by "

@@ -29,7 +29,6 @@ from sunshower.topologies.operators.keyed.keyed_store import (
     AnyKeyState,
     KeyedProcess,
     KeyedStore,
-    check_key,
 )
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import OWED, TIME, TIMER, is_own
@@ -330,23 +329,27 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self.event_time, self.zone, self.late = event_time, zone, length_of(late)
         self.on_timer = _with_object(on_timer, function, self.function)
 
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        return (self.function, self.on_timer)
+
     # ---- records ---------------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
         prepare_code(self.on_timer, context)
         if self.event_time is not None:
             self.reader = self.event_time.reader(self.reads)
-        self._timers = TimeReader("the timer of a state", lambda value: value, self.zone)
+        self.timers = TimeReader("the timer of a state", lambda value: value, self.zone)
         WindowOperator.prepare(self, context)
 
-    def state_of(self, key: Any, row: Any) -> AnyKeyState:
-        check_key(key)
+    def when(self, key: Any, row: Any) -> tuple[Any, Any]:
         time = self._now if self.reader is None else self.reader.time(row)
-        timer = self.store.get((TIMER, key))
-        return self.state_at(key, time, timer, reader=self._timers)
+        return time, self.store.get((TIMER, key))
 
-    def keep(self, key: Any, state: AnyKeyState) -> None:
-        super().keep(key, state)
+    def keep(
+        self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None
+    ) -> None:
+        super().keep(key, state, give_back)
         self.store.put((TIMER, key), state.timer, changed=False)
         if state.timer is not None:
             self._expect(key, state.timer)
@@ -407,7 +410,10 @@ class TimedProcess(KeyedProcess, WindowOperator):
 
     def _fire(self, key: Any, at: Time, *, is_end: bool) -> Iterable[Sequence[Any]]:
         """Call `on_timer` for a key. Returns its rows."""
-        state = self.state_at(key, at, None, ended=is_end, reader=self._timers)
+        if (lent := self.lent(key)) is not None:
+            made = self.call_lent(key, lent, self.on_timer, lambda: key, at, None, ended=is_end)
+            return self.out.rows(list(made))
+        state = self.state_at(key, at, None, ended=is_end)
         rows = list(self.on_timer(key, state) or ())
         check_rows(rows, self.out, self.on_timer)
         self.keep(key, state)

@@ -1,0 +1,401 @@
+"""Long values that calls change in place: as if each call had a copy of its own.
+
+Each program runs twice, with values that are lent to calls and with values that are copied.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Context, KeyState, Records, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.errors import StateMismatch, Unserialisable
+from sunshower.records import Schema
+from sunshower.topologies.operators.keyed import long_values
+from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
+from sunshower.topologies.operators.keyed.long_values import purity_of
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from tests.seeds import seeds
+from tests.trident.rigs.programs import run
+
+
+@dataclass
+class Note:
+    number: int
+    text: str = ""
+
+
+class Step(NamedTuple):
+    key: str
+    action: str
+    number: int
+
+
+@dataclass
+class Asked:
+    """The same as a record that can change."""
+
+    key: str
+    action: str
+    number: int
+
+
+@dataclass
+class Found:
+    key: str
+    numbers: Any = None
+
+
+@dataclass
+class Value:
+    numbers: list[int] = field(default_factory=list)
+    notes: dict[str, Note] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    pairs: list[list[int]] = field(default_factory=list)
+
+
+class Stop(BaseException):
+    """Not an Exception."""
+
+
+def step(row: Any, state: KeyState[Value]) -> Iterator[Found]:  # noqa: C901, PLR0912
+    """Changes a value as the action of the row says."""
+    value, number = state.value, row.number
+    if value is None:
+        value = state.value = Value()
+    if row.action == "append":
+        value.numbers.append(number)
+    elif row.action == "many":
+        value.numbers.extend(range(number))
+    elif row.action == "heap":
+        heapq.heappush(value.numbers, number)
+    elif row.action == "note":
+        value.notes.setdefault(str(number % 4), Note(number)).text += "x"
+    elif row.action == "see":
+        value.counts[str(number % 3)] += 1
+    elif row.action == "nest":
+        value.pairs.append([number])
+        value.pairs[0].append(number)
+    elif row.action == "remove":
+        del value.numbers[:3]
+        value.numbers.reverse()
+    elif row.action == "replace":
+        state.value = Value([*value.numbers, number], value.notes, value.counts)
+    elif row.action == "forget":
+        state.value = None
+    elif row.action == "emit":
+        yield Found(row.key, value.pairs)
+        value.pairs.append([number])
+    elif row.action == "keep":
+        value.notes["kept"] = note = Note(number)
+        yield Found(row.key, note)
+        note.text = "later"
+    elif row.action == "count":
+        yield Found(row.key, len(value.numbers))
+    elif row.action == "fail":
+        value.numbers.append(-1)
+        value.notes.clear()
+        raise ValueError
+    elif row.action == "stop":
+        value.numbers.clear()
+        yield Found(row.key)
+        raise Stop
+    elif row.action == "wrong":
+        value.numbers.append(object())  # type: ignore[arg-type]
+    row.action  # noqa: B018
+
+
+ACTIONS = (
+    *("append",) * 6,
+    *("many", "heap", "note", "see", "nest", "remove", "replace", "emit", "keep", "count"),
+    *("fail", "fail", "stop", "wrong", "abandon"),
+)
+CLASSES = (Value, Note)
+
+
+def process_of(
+    factory: Any, function: Any = step, row: type[Any] = Step, makes: type[Any] = Found
+) -> KeyedProcess:
+    store = KeyedStore(factory, "steps", "here", CLASSES)
+    process = KeyedProcess(function, ["key"], Schema.of(row), Schema.of(makes), store)
+    process.prepare(Context("shop", "steps", 1, 0, 1, clock=ManualClock()))
+    return process
+
+
+def call(process: KeyedProcess, row: Any) -> list[Any]:
+    """The records of a call, which may be ended in the middle, or what it raises."""
+    outputs: list[Any] = []
+    made = process.expand(row)
+    try:
+        for one in made:
+            outputs.append(one)
+            if row.action == "abandon":
+                made.close()  # type: ignore[attr-defined]
+                break
+    except (ValueError, Stop, Unserialisable) as error:
+        return [type(error)]
+    return outputs
+
+
+def program(draw: Random, factory: Any, row: type[Any]) -> list[Any]:
+    """Runs batches of calls on a process. Returns all that can be seen of it. What it has emitted
+    is changed by its reader."""
+    process = process_of(factory, row=row)
+    seen: list[Any] = []
+    emitted: list[Any] = []
+    for _ in range(15):
+        rows = [
+            row(draw.choice("ab"), draw.choice(ACTIONS), draw.randrange(30))
+            for _ in range(draw.randint(1, 6))
+        ]
+        process.announce(rows)
+        for one in rows:
+            found = call(process, one)
+            seen.append(deepcopy(found))
+            emitted += found
+        if draw.random() < 0.15:
+            process.discard()
+        else:
+            process.flush()
+        for one in emitted:
+            if isinstance(one, Found) and isinstance(one.numbers, list):
+                one.numbers.append("of a reader")
+            elif isinstance(one, Found) and isinstance(one.numbers, Note):
+                one.numbers.text += "of a reader"
+        seen.append(deepcopy((process.stored(["a", "b", "c"]), dict(process.stored_items()))))
+        if draw.random() < 0.3:
+            seen.append(deepcopy(process.result()))
+        if draw.random() < 0.2:
+            state = deepcopy(process.snapshot())
+            if draw.random() < 0.5:  # it moves
+                process.cleanup()
+                process = process_of(factory, row=row)
+                process.restore(state)
+    process.cleanup()
+    return seen
+
+
+@pytest.mark.parametrize("row", [Step, Asked])
+@pytest.mark.parametrize("store", ["task", "memory", "sqlite"])
+@seeds(100)
+def test_programs_see_the_same_with_values_that_are_lent_and_copied(
+    seed: int, store: str, row: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, lent_values = [], []
+    lend = KeyedProcess.lent
+
+    def counted(self: KeyedProcess, key: Any) -> Any:
+        value = lend(self, key)
+        lent_values[-1] += value is not None
+        return value
+
+    monkeypatch.setattr(KeyedProcess, "lent", counted)
+    for length in (2, 1 << 40):
+        lent_values.append(0)
+        monkeypatch.setattr(long_values, "LONG", length)
+        sqlite = SqliteState(tmp_path / f"{length}.db")
+        factory = {"task": None, "memory": MemoryState()}.get(store, sqlite)
+        found.append(program(Random(seed), factory, row))
+    lent, copied = found
+    assert lent_values[0] > 0
+    for number, (one, other) in enumerate(zip(lent, copied, strict=True)):
+        assert one == other, number
+
+
+# ---- what is lent --------------------------------------------------------------------------------
+
+NUMBERS: dict[str, int] = {}
+
+
+def of_a_global(row: Step, state: KeyState[list[int]]) -> None:
+    NUMBERS[row.key] = row.number
+
+
+def of_chance(row: Step, state: KeyState[list[int]]) -> None:
+    if state.value is not None:
+        state.value.append(random.randrange(9))
+
+
+def of_the_clock(row: Step, state: KeyState[list[Any]]) -> None:
+    if state.value is not None:
+        state.value.append(datetime.now(UTC))
+
+
+def of_time(row: Step, state: KeyState[list[float]]) -> None:
+    if state.value is not None:
+        state.value.append(time.time())
+
+
+def by_another(row: Step, state: KeyState[list[Any]]) -> None:
+    of_the_clock(row, state)
+
+
+def with_an_import(row: Step, state: KeyState[list[Any]]) -> None:
+    import os
+
+    state.value = [os.getpid()]
+
+
+class Counting:
+    """A callable object may keep what it likes."""
+
+    def __call__(self, row: Step, state: KeyState[list[int]]) -> None: ...
+
+
+class Impure(NamedTuple):
+    """A record with a method that is not pure."""
+
+    x: int
+
+    def number(self) -> float:
+        return self.x + random.random()
+
+
+def closing(kept: Any) -> Callable[..., None]:
+    def inner(row: Step, state: KeyState[list[Any]]) -> None:
+        kept.append(state.value)
+
+    return inner
+
+
+def counting() -> Callable[..., None]:
+    number = 0
+
+    def inner(row: Step, state: KeyState[list[Any]]) -> None:
+        nonlocal number
+        number += 1
+
+    return inner
+
+
+def with_helper(row: Step, state: KeyState[list[int]]) -> list[Step]:
+    values = helped(state.value or [], row.number)
+    state.value = values
+    return [Step(row.key, "x", sum(values))]
+
+
+def helped(values: list[int], number: int) -> list[int]:
+    heapq.heappush(values, number)
+    return values
+
+
+IMPURE = [
+    *(of_a_global, of_chance, of_the_clock, of_time, by_another, with_an_import, Counting()),
+    *(closing([]), counting()),
+]
+
+
+@pytest.mark.parametrize("function", IMPURE)
+def test_functions_that_may_do_something_else_when_called_again_get_copies(function: Any) -> None:
+    assert not purity_of([function], CLASSES).is_pure
+
+
+def test_methods_of_records_count() -> None:
+    assert purity_of([with_helper], [Step, *CLASSES]).is_pure
+    assert not purity_of([with_helper], [Impure]).is_pure
+
+
+@pytest.mark.parametrize("function", [step, with_helper])
+def test_functions_of_their_record_and_state_are_lent_values(function: Any) -> None:
+    assert purity_of([function], [Step, Asked, *CLASSES]).is_pure
+
+
+def append(row: Step, state: KeyState[list[int]]) -> None:
+    if state.value is None:
+        state.value = []
+    state.value.append(row.number)
+    if row.action == "fail":
+        state.value.clear()
+        raise ValueError
+
+
+CONVERSIONS_MAX = 6.0  # elements that are converted, for each of the value at the end
+
+
+@pytest.mark.parametrize("size", [1, 250])
+def test_elements_are_converted_a_few_times_each(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is converted grows with the number of records, not with its square."""
+    process, converted = process_of(None, append), 0
+    plain = process.store._values._plain
+
+    def counted(value: Any) -> Any:
+        nonlocal converted
+        converted += 1
+        return plain(value)
+
+    monkeypatch.setattr(process.store._values, "_plain", counted)
+    total = 16_000
+    for first in range(0, total, size):
+        rows = [Step("a", "append", n) for n in range(first, first + size)]
+        process.announce(rows)
+        for row in rows:
+            list(process.expand(row))
+        process.flush()
+    assert process.store.stored(["a"]) == [[*range(total)]]
+    assert converted < CONVERSIONS_MAX * total + 256**2
+
+
+def test_a_value_that_was_left_by_thousands_of_calls_survives_a_failure() -> None:
+    process = process_of(None, append)
+    expected: list[int] = []
+    for number in range(3_000):
+        action = "fail" if number in (700, 2_400) else "append"
+        process.announce([row := Step("a", action, number)])
+        if action == "fail":
+            with pytest.raises(ValueError):  # noqa: PT011
+                list(process.expand(row))
+        else:
+            list(process.expand(row))
+            expected.append(number)
+        process.flush()
+        if number % 500 == 0:
+            assert process.stored(["a"]) == [expected]
+    assert process.result() == {"a": expected}
+
+
+def test_a_function_that_does_something_else_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = process_of(None, append)
+    for number in range(600):
+        list(process.expand(Step("a", "append", number)))
+    with pytest.raises(ValueError):  # noqa: PT011
+        list(process.expand(Step("a", "fail", 1)))
+
+    def broken(row: Step, state: KeyState[list[int]]) -> None:
+        raise RuntimeError("another time")
+
+    monkeypatch.setattr(append, "__code__", broken.__code__)
+    with pytest.raises(StateMismatch, match="cannot be restored"):
+        list(process.expand(Step("a", "append", 1)))
+
+
+def test_a_long_value_in_batches_is_that_of_a_plain_program(tmp_path: Path) -> None:
+    steps = [Step("ab"[n % 2], "append", n) for n in range(1_500)]
+    expected = {key: [s.number for s in steps if s.key == key] for key in "ab"}
+    state = MemoryState()
+    topology = Topology("steps")
+    rows = batches(topology, "steps", FixedBatchSpout(steps, 40, type=Step), store=InMemory())
+    rows.group_by("key").process(append, state=state, name="found")
+    run(topology)
+    assert dict(state.items()) == expected
+    stored = SqliteState(tmp_path / "steps.db")
+    topology = Topology("steps")
+    source = topology.spout("steps", Records(steps, type=Step)).group_by("key")
+    source.process(append, state=stored, name="found")
+    run_inline(topology.graph(), clock=ManualClock())
+    assert dict(stored.items()) == expected
