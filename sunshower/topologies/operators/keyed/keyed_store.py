@@ -826,11 +826,11 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
         def run(value: Any) -> tuple[Any, int]:
             state: KeyState[Any] = KeyState(value, **about)
-            return state.value, sum(1 for _ in function(give(), state) or ())
+            outputs = sum(1 for _ in function(give(), state) or ())
+            return state.value, outputs
 
-        value, is_apart, outputs = lent.value, True, 0
-        additions = Additions(value)
-        state = KeyState(value, **about)
+        additions, is_apart, outputs = Additions(lent.value), True, 0
+        state = KeyState(lent.value, **about)
         try:
             for made in function(give(), state) or ():
                 if type(made) is not self.schema.type or self.schema.type is tuple:
@@ -838,12 +838,13 @@ class KeyedProcess(FunctionOperator, RowOperator):
                 outputs += 1
                 is_apart = is_apart and self._outside.has(made)
                 yield made
-            if state.value is not value:
+            lent.value = state.value
+            if lent.value is None:
                 self.keep(key, state)
             elif not is_apart:
                 self.keep(key, state, lambda: self.store.reclaim(key_of(key)))
             else:
-                for element in additions.all():
+                for element in additions.in_value(lent.value):
                     self.store.convert(element)
                 call = Call(run, outputs)
                 self.keep(key, state, lambda: self._give_back(key, lent, call))

@@ -121,26 +121,33 @@ def measure(plain: Any) -> tuple[int, bool]:
 
 
 class Additions:
-    """Finds what a call has added to a value, or to a list or dictionary of a record, at its end,
-    and which other values the fields of a record have."""
+    """Finds what a call has added at the end of a value that is a list or a dictionary, or of the
+    lists and dictionaries in the fields of a record; and what its other fields have."""
 
     def __init__(self, value: Any) -> None:
-        parts = [value]
-        if is_dataclass(value) or isinstance(value, tuple):
-            parts = list(record_class(type(value)).values(value))
-        self._value = value
-        self._lengths = [(one, len(one)) for one in parts if isinstance(one, list | dict)]
+        self._lengths = [len(part) for part in _parts(value)]
 
-    def all(self) -> Iterator[Any]:
-        """What is new."""
-        for part, length in self._lengths:
-            if isinstance(part, list):
+    def in_value(self, value: Any) -> Iterator[Any]:
+        """What is new in the value, as the call has left it."""
+        parts = _parts(value)
+        for part, length in zip(parts, self._lengths, strict=False):
+            if type(part) is list:
                 yield from part[length:]
             elif len(part) > length:
                 yield from islice(reversed(part.items()), len(part) - length)
-        if is_dataclass(self._value):
-            fields = record_class(type(self._value)).values(self._value)
-            yield from (one for one in fields if not hasattr(one, "__len__"))
+        if is_dataclass(value):
+            own = record_class(type(value)).values(value)
+            yield from (one for one in own if not hasattr(one, "__len__"))
+
+
+def _parts(value: Any) -> list[Any]:
+    """The lists and dictionaries that a value is or has in its fields."""
+    if type(value) is list or isinstance(value, dict):
+        return [value]
+    if not is_dataclass(value) and not hasattr(value, "_fields"):
+        return []
+    own = record_class(type(value)).values(value)
+    return [part for part in own if type(part) is list or isinstance(part, dict)]
 
 
 class Outside:
