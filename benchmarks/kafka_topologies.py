@@ -15,8 +15,8 @@ from benchmarks.topologies import CountColumns, CountTuples, KeepTotals, Sink
 from sunshower import Context, Derived, Topology, batch, count
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.state import SqliteState
 from sunshower.topologies.logs import Polled
-from sunshower.trident import SqliteState
 
 
 class WaitingKafkaSpout(KafkaSpout):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from benchmarks.corpus import read_lines
 from benchmarks.start_signal import POLL_S, StartSignal
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 
 
 class Line(NamedTuple):

@@ -12,8 +12,9 @@ from sunshower import Topology
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Text
+from sunshower.state import SqliteState
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident import InSqlite, InZooKeeper, SqliteState, batches, count
+from sunshower.trident import InSqlite, InZooKeeper, batches, count
 from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.port import OpaquePartitionedSpout, PartitionedSpout

@@ -16,7 +16,7 @@ from benchmarks.measure import Comparison, Entry, Log, Sample
 from benchmarks.processes import run_together
 from benchmarks.topologies import word_count
 from sunshower.runtime.plan import Layout
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 
 MILLION = 1e6
 NAME = "word_count"

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sunshower import Line, TextFiles, Topology
-from sunshower.trident import InSqlite, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import InSqlite, batches, count
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

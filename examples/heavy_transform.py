@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from sunshower import Line, Topology
 from sunshower.spark_integration import BatchInfo, LocalSpark, RayDPSpark, spark, table
-from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InSqlite, TextFileBatches, batches, count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

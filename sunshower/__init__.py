@@ -47,7 +47,15 @@ if TYPE_CHECKING:
     from sunshower.kafka import Json, KafkaBolt, KafkaSpout, KafkaTransactional
     from sunshower.runtime.inline import run_inline
     from sunshower.spark_integration import BatchInfo, LocalSpark, RayDPSpark, spark, table
-    from sunshower.trident import SqliteState, batches
+    from sunshower.state import (
+        MemoryState,
+        PostgresState,
+        RedisState,
+        SqliteState,
+        StaticState,
+        ZooKeeperState,
+    )
+    from sunshower.trident import batches
 
 __version__ = "0.1.0"
 __all__ = [
@@ -76,12 +84,15 @@ __all__ = [
     "Line",
     "LocalSpark",
     "LogSpout",
+    "MemoryState",
     "Number",
     "OnStream",
     "Polled",
+    "PostgresState",
     "RayCluster",
     "RayDPSpark",
     "Records",
+    "RedisState",
     "ReducerAggregator",
     "Resources",
     "Retry",
@@ -89,12 +100,14 @@ __all__ = [
     "Spout",
     "SpoutCollector",
     "SqliteState",
+    "StaticState",
     "Stdout",
     "TextFiles",
     "Topology",
     "Tuple",
     "Unavailable",
     "Unreadable",
+    "ZooKeeperState",
     "asynchronous",
     "average",
     "batch",
@@ -122,6 +135,7 @@ if not TYPE_CHECKING:  # Ray takes a second, NumPy a tenth, and Kafka and Spark 
             "kafka": "Json KafkaBolt KafkaSpout KafkaTransactional",
             "runtime.inline": "run_inline",
             "spark_integration": "BatchInfo LocalSpark RayDPSpark spark table",
-            "trident": "SqliteState batches",
+            "state": "MemoryState PostgresState RedisState SqliteState StaticState ZooKeeperState",
+            "trident": "batches",
         },
     )

@@ -47,7 +47,7 @@ from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import SunshowerError
 from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 
 EVERY_S = 20.0  # between the starts of two faults
 AWAY_S = 10.0  # length of an outage

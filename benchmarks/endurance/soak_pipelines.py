@@ -20,8 +20,9 @@ from sunshower.kafka import BatchOptions, KafkaTransactional, Received
 from sunshower.kafka.partitions.topic_ends import messages
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.spark_integration import LocalSpark, spark, table
+from sunshower.state import PostgresState
 from sunshower.topologies.streams import Stream
-from sunshower.trident import Bounds, InZooKeeper, PostgresState, batches, count
+from sunshower.trident import Bounds, InZooKeeper, batches, count
 
 READER = "to_postgres"  # a spout, and its group in Kafka
 _KEYS = 100

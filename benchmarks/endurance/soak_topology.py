@@ -22,14 +22,8 @@ from benchmarks.outage_scenarios.sink import Server, Write
 from sunshower import Context, DeadLetter, JsonLines, Number, Retry, Spout, Topology
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.trident import (
-    Bounds,
-    InZooKeeper,
-    Skip,
-    SqliteState,
-    TextFileBatches,
-    batches,
-)
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InZooKeeper, Skip, TextFileBatches, batches
 from sunshower.trident import count as counted
 
 RATE = 200.0  # numbers a second, of each chain

@@ -17,7 +17,8 @@ from benchmarks.outage_scenarios import _keyed_bits
 from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, missing_numbers, wrong_keys
 from sunshower import Number, Topology
 from sunshower.actors.run import RayRun
-from sunshower.trident import InSqlite, PlainSpout, RedisState, batches, count
+from sunshower.state import RedisState
+from sunshower.trident import InSqlite, PlainSpout, batches, count
 
 _CALL_S = 0.005
 

@@ -146,7 +146,7 @@ def main(
     from benchmarks.endurance import row_files, topologies
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.shipping import ship
-    from sunshower.trident import RedisState
+    from sunshower.state import RedisState
 
     ship([start_signal, row_files, topologies, _keyed_bits])
     network, total = Network(prefix), int((seconds + _BEFORE_S + _AFTER_S) * RATE)

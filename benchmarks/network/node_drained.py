@@ -30,7 +30,7 @@ from sunshower.actors.shipping import ship
 from sunshower.actors.starting import SYSTEM_CONFIG
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.failures import Cause, Failure
-from sunshower.trident import RedisState
+from sunshower.state import RedisState
 
 Figures = dict[str, Any]
 _RATE = 100.0

@@ -29,7 +29,7 @@ from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.errors import LifecycleError, SunshowerError
 from sunshower.runtime.plan import ACKER
-from sunshower.trident import PostgresState
+from sunshower.state import PostgresState
 
 _PAUSE_S = 0.005
 _CHANGE_MAX_S = 180.0  # after the end of an outage

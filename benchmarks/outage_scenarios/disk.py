@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import JsonLines
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 
 _SIZE = 128 << 20
 _BLOCK = bytes(1 << 16)

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import Bolt, Context, Number
-from sunshower.trident import PostgresState
+from sunshower.state import PostgresState
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import Bolt, Context, Number
-from sunshower.trident import RedisState
+from sunshower.state import RedisState
 
 _START_MAX_S = 60.0
 # Answered writes are on the disk, so they survive the end of the server.

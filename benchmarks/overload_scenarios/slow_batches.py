@@ -18,7 +18,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.errors import TopologyFailed
-from sunshower.trident import InSqlite, PlainSpout, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import InSqlite, PlainSpout, batches, count
 
 Figures = dict[str, float | int | str]
 _MASTER = "$mastercoord-numbers"

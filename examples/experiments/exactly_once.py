@@ -41,7 +41,8 @@ from sunshower.experiments import (
     until,
 )
 from sunshower.kafka import BatchOptions, KafkaOpaque, Received, Text
-from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InSqlite, batches, count
 
 LINES = 20_000
 WORDS = ["sun", "rain", "wind", "snow", "hail", "storm", "cloud", "mist", "frost", "thaw"]

@@ -35,7 +35,7 @@ from sunshower.experiments import (
     kill,
     until,
 )
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 
 TOTAL, WINDOW, WITHIN = 1_200, 20, 1
 FOLDER = TemporaryDirectory(prefix="keyed-streams-", ignore_cleanup_errors=True)  # of all runs

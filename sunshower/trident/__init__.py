@@ -1,6 +1,7 @@
 """Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 from sunshower.installed import lazy_exports
 
@@ -37,14 +38,12 @@ if TYPE_CHECKING:
     )
     from sunshower.trident.spouts.text import TextFileBatches
     from sunshower.trident.stages.plan import Skip
-    from sunshower.trident.states.factories import (
-        MemoryState,
-        PostgresState,
-        RedisState,
-        SqliteState,
-        StaticState,
-        ZooKeeperState,
-    )
+    from sunshower.trident.states.factories import MemoryState as MemoryState
+    from sunshower.trident.states.factories import PostgresState as PostgresState
+    from sunshower.trident.states.factories import RedisState as RedisState
+    from sunshower.trident.states.factories import SqliteState as SqliteState
+    from sunshower.trident.states.factories import StaticState as StaticState
+    from sunshower.trident.states.factories import ZooKeeperState as ZooKeeperState
 
 __all__ = [
     "Aggregator",
@@ -60,26 +59,20 @@ __all__ = [
     "InSqlite",
     "InZooKeeper",
     "MapState",
-    "MemoryState",
     "OpaquePartitionedSpout",
     "Operator",
     "PartitionedSpout",
     "PlainSpout",
     "PolledSpout",
-    "PostgresState",
-    "RedisState",
     "ReducerAggregator",
     "Skip",
     "SpoutKind",
-    "SqliteState",
     "StateFactory",
     "StateKind",
-    "StaticState",
     "TextFileBatches",
     "Tls",
     "TridentSpout",
     "Window",
-    "ZooKeeperState",
     "average",
     "batches",
     "collect",
@@ -93,8 +86,13 @@ __all__ = [
     "tumbling",
 ]
 
+_STATES = (  # names of releases before, which the next one does not have
+    *("MemoryState", "PostgresState", "RedisState", "SqliteState", "StaticState"),
+    "ZooKeeperState",
+)
+
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(
+    _get = lazy_exports(
         __name__,
         {
             "sunshower.state.zookeeper_client": "Tls",
@@ -114,7 +112,18 @@ if not TYPE_CHECKING:
             "TridentSpout",
             "spouts.text": "TextFileBatches",
             "stages.plan": "Skip",
-            "states.factories": "MemoryState PostgresState RedisState SqliteState StaticState "
-            "ZooKeeperState",
         },
     )
+
+    def __getattr__(name: str) -> Any:
+        if name not in _STATES:
+            return _get(name)
+        from sunshower import state
+
+        warn(
+            f"sunshower.trident.{name} is sunshower.state.{name} now; the old name goes with the "
+            "next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(state, name)

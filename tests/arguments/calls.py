@@ -32,6 +32,14 @@ from sunshower import (
     top,
     tumbling,
 )
+from sunshower.state import (
+    MemoryState,
+    PostgresState,
+    RedisState,
+    SqliteState,
+    StaticState,
+    ZooKeeperState,
+)
 from sunshower.topologies.operators import steps
 from sunshower.trident import (
     Bounds,
@@ -40,17 +48,11 @@ from sunshower.trident import (
     InMemory,
     InSqlite,
     InZooKeeper,
-    MemoryState,
     PlainSpout,
     PolledSpout,
-    PostgresState,
-    RedisState,
     Skip,
-    SqliteState,
-    StaticState,
     TextFileBatches,
     Tls,
-    ZooKeeperState,
     batches,
 )
 from tests.arguments.helpers import (

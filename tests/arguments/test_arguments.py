@@ -13,17 +13,8 @@ import pytest
 from sunshower import Counter, Records, batch, secret
 from sunshower.errors import SunshowerError
 from sunshower.kafka import KafkaBolt, KafkaSpout, Text
-from sunshower.trident import (
-    Bounds,
-    FixedBatchSpout,
-    InSqlite,
-    MemoryState,
-    RedisState,
-    Skip,
-    batches,
-    count,
-    tumbling,
-)
+from sunshower.state import MemoryState, RedisState
+from sunshower.trident import Bounds, FixedBatchSpout, InSqlite, Skip, batches, count, tumbling
 from tests.arguments.calls import BATCHES, TOPOLOGIES
 from tests.arguments.calls_of_extensions import CONNECTORS, EXPERIMENTS, KAFKA, SPARK
 from tests.arguments.calls_of_runs import RUNS

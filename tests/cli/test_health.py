@@ -36,11 +36,12 @@ from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import WELL, Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
+from sunshower.state import MemoryState
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.retry import Retry
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
+from sunshower.trident import FixedBatchSpout, InMemory, Skip, batches, count
 from tests.cli.test_display import printed
 
 if TYPE_CHECKING:

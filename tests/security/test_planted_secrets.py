@@ -21,7 +21,7 @@ from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.experiment import Experiment, prepare
 from sunshower.experiments.runner.run_request import RunRequest, Variant, group_plan, run_plan
 from sunshower.secret import Secret
-from sunshower.trident import RedisState
+from sunshower.state import RedisState
 from tests.security.processes import arguments_of_others
 
 WORD = "hunter2-planted-" + "q" * 8

@@ -24,8 +24,14 @@ from sunshower.kafka.zookeeper.options import PlainOffsets
 from sunshower.secret import HIDDEN, Secret, address, is_secret, protected, shown, without_secrets
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.state import postgres_backing, redis_backing
-from sunshower.trident import InZooKeeper, PostgresState, RedisState, ZooKeeperState
+from sunshower.state import (
+    PostgresState,
+    RedisState,
+    ZooKeeperState,
+    postgres_backing,
+    redis_backing,
+)
+from sunshower.trident import InZooKeeper
 
 WORD = "hunter2-planted"
 

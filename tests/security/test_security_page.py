@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.state import postgres_backing, redis_backing
-from sunshower.trident import PostgresState, RedisState
+from sunshower.state import PostgresState, RedisState, postgres_backing, redis_backing
 from tests.structure.reading import text
 
 PAGE = Path("docs/SECURITY.md")

@@ -23,11 +23,11 @@ from sunshower.kafka.zookeeper.options import (
     StormLayout,
     ZooKeeperDirectory,
 )
+from sunshower.state import MemoryState
 from sunshower.state.backing import Mark
 from sunshower.state.tree import MemoryForest, MemoryTree
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
-from sunshower.trident import MemoryState
 from sunshower.trident.coordination.transactional_log import StoredProgress
 from sunshower.trident.spouts.partition_emitters import PartitionLog
 from tests.kafka.directories import publish, stand_up

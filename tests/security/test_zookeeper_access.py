@@ -21,9 +21,10 @@ from sunshower.kafka.zookeeper.options import (
     ZooKeeperBrokers,
 )
 from sunshower.secret import Secret
+from sunshower.state import ZooKeeperState
 from sunshower.state.zookeeper_client import Tls, ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
-from sunshower.trident import FixedBatchSpout, InZooKeeper, ZooKeeperState, batches, count
+from sunshower.trident import FixedBatchSpout, InZooKeeper, batches, count
 
 USERS = (
     *(InZooKeeper, ZooKeeperState),

@@ -21,15 +21,8 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
 )
 from sunshower.spark_integration.steps import Spark, parquet, spark
-from sunshower.trident import (
-    BatchStream,
-    FixedBatchSpout,
-    InMemory,
-    MemoryState,
-    Skip,
-    batches,
-    sum_,
-)
+from sunshower.state import MemoryState
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, Skip, batches, sum_
 
 WITHIN_S = 240.0
 

@@ -14,8 +14,9 @@ import pytest
 from sunshower import Records, Retry, Topology, run_inline
 from sunshower.errors import ConfigError, StateLost, StoreForbidden, TopologyFailed
 from sunshower.runtime.events.health import WaitKind
+from sunshower.state import RedisState
 from sunshower.state.backing import Home, Mark
-from sunshower.trident import FixedBatchSpout, InSqlite, RedisState, batches, count
+from sunshower.trident import FixedBatchSpout, InSqlite, batches, count
 from tests.kafka.stage import running
 
 FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid}") for txid in (1, 2, 3))

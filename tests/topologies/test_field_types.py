@@ -37,7 +37,8 @@ from sunshower.kafka.producing.producer import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
+from sunshower.state import MemoryState
+from sunshower.trident import FixedBatchSpout, InMemory, batches, count
 from tests.runtime.field_values import Access, Color, Field, Level, Line, Point, Unit, exactly
 from tests.topologies.conftest import Topology, refused
 

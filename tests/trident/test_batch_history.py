@@ -15,7 +15,8 @@ from sunshower.experiments.evidence.outcome import BatchAttempt, batch_figures, 
 from sunshower.experiments.report.drawing import make_series
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster, SimRun
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
+from sunshower.state import MemoryState
+from sunshower.trident import FixedBatchSpout, InMemory, Skip, batches, count
 from tests.experiments.scripts import Script
 
 

@@ -13,7 +13,8 @@ from sunshower import Bolt, Collector, Records, Topology, Tuple
 from sunshower.errors import ClusterError, DuplicateComponent, TopologyError, TopologyFailed
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches, count
+from sunshower.state import MemoryState
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches, count
 from tests.seeds import seeds
 from tests.trident.rigs.programs import SETTINGS, run
 

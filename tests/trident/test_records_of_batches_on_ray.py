@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from sunshower import JsonLines, Line, Topology
-from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InSqlite, TextFileBatches, batches, count
 from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:

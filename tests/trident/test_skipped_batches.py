@@ -12,11 +12,11 @@ from sunshower import Line, Topology
 from sunshower.errors import ClusterError, FailedBatch
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.trident import (
     Bounds,
     FixedBatchSpout,
     InMemory,
-    MemoryState,
     Skip,
     TextFileBatches,
     batches,

@@ -11,7 +11,8 @@ import pytest
 from sunshower import Topology, count
 from sunshower.cli.statistics import status_fields, watermark_lines
 from sunshower.simulation.cluster import SimCluster, SimRun
-from sunshower.trident import InMemory, MemoryState, batches
+from sunshower.state import MemoryState
+from sunshower.trident import InMemory, batches
 from tests.topologies.operators.windows.event_time_swarm import (
     FAR,
     SETTINGS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sunshower import TextFiles
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.conftest import Sunshower
 
 if TYPE_CHECKING:

@@ -15,15 +15,14 @@ from sunshower import Line, Topology
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.trident import (
     BatchStream,
     CombinerAggregator,
     FixedBatchSpout,
     InMemory,
     InSqlite,
-    MemoryState,
     Skip,
-    SqliteState,
     batches,
     count,
     sum_,

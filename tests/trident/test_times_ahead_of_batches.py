@@ -12,17 +12,11 @@ from sunshower import Records, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.aggregators import count
 from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeField
 from sunshower.topologies.operators.windows.window_kinds import Window, tumbling
-from sunshower.trident import (
-    FixedBatchSpout,
-    InMemory,
-    InSqlite,
-    MemoryState,
-    PlainSpout,
-    batches,
-)
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, PlainSpout, batches
 from sunshower.trident.states.factories import SqliteState
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.rigs.one_process import collected

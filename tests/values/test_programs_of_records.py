@@ -26,7 +26,8 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.state import MemoryState, SqliteState
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 made: list[int] = []  # whose constructor has run
 

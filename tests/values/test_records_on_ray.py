@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from sunshower import JsonLines, KeyState, Number, Topology, run_inline
 from sunshower.runtime.plan import Layout
-from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches
+from sunshower.state import SqliteState
+from sunshower.trident import FixedBatchSpout, InSqlite, batches
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 
 if TYPE_CHECKING:

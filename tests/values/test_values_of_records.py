@@ -52,18 +52,12 @@ from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams
 from sunshower.runtime.value_copies import packed, pickled_copy
 from sunshower.scalars import json_text
+from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateFactory
 from sunshower.topologies.requests import Requests, fields_of
-from sunshower.trident import (
-    MemoryState,
-    PostgresState,
-    RedisState,
-    SqliteState,
-    ZooKeeperState,
-)
 from tests.connectors.postgres_server import execute
 from tests.kafka.producing.rig import BoltRig
 from tests.runtime.field_values import Field, exactly, hashables, simple, values

@@ -20,7 +20,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.joins.stream_join import JoinInput
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sunshower.topologies.groupings import Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.keyed.key_states import KeyState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Component

@@ -13,8 +13,8 @@ from sunshower.cli.control import end_with_savepoint
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state import MemoryState
 from sunshower.state.sqlite import NewFile
-from sunshower.trident import MemoryState
 from tests.cli.conftest import PrintedBy
 from tests.guarantee.changes.counted import program
 

@@ -19,7 +19,8 @@ from sunshower.errors import StoreUnreachable
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tasks.bolts.bolt_task import StateCount
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.state import MemoryState, SqliteState
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 KEYS = 23
 

@@ -34,7 +34,8 @@ SINK = """
 """
 BATCHES = """
     from sunshower.kafka import KafkaTransactional, Received
-    from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches, count
+    from sunshower.state import SqliteState
+    from sunshower.trident import FixedBatchSpout, InSqlite, batches, count
 
     def number(received: Received) -> Number:
         return Number(received.offset)

@@ -204,7 +204,8 @@ def test_a_crash_of_the_core_is_broken_and_its_evidence_names_the_place(
 
 
 KEPT = """
-    from sunshower.trident import InMemory, MemoryState
+    from sunshower.state import MemoryState
+    from sunshower.trident import InMemory
     state, store = MemoryState(), InMemory()
 """
 IN_MEMORY = """

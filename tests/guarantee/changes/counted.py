@@ -12,7 +12,7 @@ from sunshower import Bolt, Context, KeyState, Spout, Topology
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.plan import ACKER
 from sunshower.simulation.cluster import SimRun
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 
 TOTAL, SECONDS, WORDS = 60, 1.5, "abcdefgh"
 

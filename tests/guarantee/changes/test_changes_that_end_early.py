@@ -12,7 +12,7 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.guarantee.changes.counted import (
     TOTAL,
     WORDS,

@@ -11,7 +11,7 @@ from sunshower import Bolt, Context
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.guarantee.changes.counted import (
     Sink,
     Word,

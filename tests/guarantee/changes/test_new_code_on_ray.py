@@ -12,7 +12,7 @@ from sunshower import KeyState, Number, Topology
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.actors.programs.evidence import Held
 from tests.guarantee.deaths import RECOVERY_S, until
 

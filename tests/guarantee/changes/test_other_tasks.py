@@ -15,7 +15,7 @@ from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.worker import Killed, SimWorker
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.guarantee.changes.counted import TOTAL, Sink, Word, Words, change, check, program
 from tests.seeds import seeds
 

@@ -7,7 +7,7 @@ from random import Random
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.plan_changes import refusal
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL, Bolts
 

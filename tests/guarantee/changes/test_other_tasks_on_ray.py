@@ -9,7 +9,7 @@ import pytest
 
 from sunshower import Bolt, Context, KeyState, Number, Topology
 from sunshower.runtime.plan import ACKER
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.actors.programs.evidence import Held
 from tests.guarantee.deaths import RECOVERY_S, until
 

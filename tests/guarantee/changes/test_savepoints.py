@@ -19,7 +19,7 @@ from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.guarantee.changes.counted import (
     TOTAL,
     Note,

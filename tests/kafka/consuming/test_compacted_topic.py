@@ -19,7 +19,7 @@ from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.control.overview import Conditions
-from sunshower.trident import MemoryState, SqliteState
+from sunshower.state import MemoryState, SqliteState
 from tests.kafka.consuming.test_spout import committed, settings
 from tests.kafka.stage import Seen, running
 from tests.kafka.topics import WITHIN_S, new_topic

@@ -16,7 +16,8 @@ import pytest
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka import BatchOptions, Json, KafkaTransactional, TransactionalKafkaBolt
-from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import Bounds, InSqlite, batches, count
 from tests.guarantee.deaths import RECOVERY_S
 from tests.kafka.topics import fill, new_topic, read_all
 

@@ -43,14 +43,8 @@ from sunshower.kafka.consuming.decoding import MessageBatch, Received, Translato
 from sunshower.kafka.formats import Bytes
 from sunshower.record_reader import json_reader
 from sunshower.simulation import SimCluster
-from sunshower.trident import (
-    FixedBatchSpout,
-    InMemory,
-    MemoryState,
-    PartitionedSpout,
-    Skip,
-    batches,
-)
+from sunshower.state import MemoryState
+from sunshower.trident import FixedBatchSpout, InMemory, PartitionedSpout, Skip, batches
 from sunshower.trident import Operator as BatchOperator
 from tests.runtime.rig import Number
 

@@ -24,7 +24,7 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import ends_anew, leaving, with_counts
 from sunshower.runtime.plan import ACKER, Plan, make_plan
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 
 
 class Value(NamedTuple):

@@ -29,8 +29,9 @@ from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
 from sunshower.runtime.control.plan_changes import changes, upgraded
 from sunshower.runtime.plan import Plan, make_plan
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.logs import LogSpout
-from sunshower.trident import MemoryState, SqliteState, batches
+from sunshower.trident import batches
 
 Declare = Callable[[Any], Any]
 

@@ -22,7 +22,7 @@ from sunshower.experiments.evidence.outcome import Facts
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.tables.tables import TableFolder, batches_in
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.spark.conftest import require_spark
 
 if TYPE_CHECKING:

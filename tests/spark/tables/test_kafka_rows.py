@@ -25,7 +25,8 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.trident import InMemory, MemoryState, batches, sum_
+from sunshower.state import MemoryState
+from sunshower.trident import InMemory, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
 from tests.spark.sales import run

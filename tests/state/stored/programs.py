@@ -39,15 +39,9 @@ from sunshower import (
 )
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.state.backing import Home, Mark, MemoryShelf
-from sunshower.trident import (
-    FixedBatchSpout,
-    InSqlite,
-    MemoryState,
-    SqliteState,
-    StateKind,
-    batches,
-)
+from sunshower.trident import FixedBatchSpout, InSqlite, StateKind, batches
 
 FOLDER = Path(__file__).parent
 IN_MEMORY, KEPT = FOLDER / "in_memory.savepoint", FOLDER / "kept.savepoint"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from sunshower.runtime.control.savepoint import Savepoint
+from sunshower.state import MemoryState
 from sunshower.state.backing import Home, MemoryShelf
-from sunshower.trident import InSqlite, MemoryState, StateKind
+from sunshower.trident import InSqlite, StateKind
 from tests.state.stored.programs import (
     BATCHES,
     FACTS_MADE,

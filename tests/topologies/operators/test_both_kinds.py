@@ -23,7 +23,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.topologies.operators.kinds import SALES, AnyStream, Run, Sale, Source
 
 

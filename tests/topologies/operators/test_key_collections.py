@@ -15,17 +15,10 @@ from sunshower import Context, KeyList, KeyMap, KeyState, Records, Retry, Topolo
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, StateMismatch, StoreUnreachable
 from sunshower.records import Schema, key_of
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
-from sunshower.trident import (
-    FixedBatchSpout,
-    InMemory,
-    MemoryState,
-    PostgresState,
-    RedisState,
-    SqliteState,
-    ZooKeeperState,
-    batches,
-)
+from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 from tests.trident.rigs.programs import run

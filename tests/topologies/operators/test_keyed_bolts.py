@@ -23,8 +23,8 @@ from sunshower import (
 )
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.test_keyed_process import (
     CLICKS,
     POISON,

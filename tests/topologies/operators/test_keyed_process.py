@@ -31,8 +31,8 @@ from sunshower.errors import (
     UnknownField,
 )
 from sunshower.runtime.inline import Finished
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.streams import GroupedRecords
-from sunshower.trident import MemoryState, SqliteState
 
 
 class Click(NamedTuple):

@@ -32,9 +32,9 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.streams import GroupedRecords
-from sunshower.trident import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.test_keyed_process import (
     CLICKS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sunshower import Bolt, JsonLines, KeyState, KeyValueState, Number, Topology
 from sunshower.runtime.plan import Layout
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 
 if TYPE_CHECKING:

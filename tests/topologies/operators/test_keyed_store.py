@@ -26,16 +26,10 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
+from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
 from sunshower.state.backing import MemoryBacking
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import ABOUT, StateFactory
-from sunshower.trident import (
-    MemoryState,
-    PostgresState,
-    RedisState,
-    SqliteState,
-    ZooKeeperState,
-)
 
 
 class Color(Enum):

@@ -23,10 +23,12 @@ from sunshower import Context, KeyState, Records, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import StateMismatch, Unserialisable
 from sunshower.records import Schema
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.keyed import long_values
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.long_values import purity_of
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.trident.rigs.programs import run
 

@@ -15,8 +15,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.totals import TotalsSlot
-from sunshower.trident import Attempt, MemoryState, SqliteState
+from sunshower.trident import Attempt
 from tests.topologies.operators.kinds import Kept, Sale
 from tests.topologies.operators.test_operators import SALES, run, sales_topology, twice
 

@@ -14,7 +14,8 @@ import pytest
 
 from sunshower import CombinerAggregator, KeyState, Records, Retry, Topology, count, tumbling
 from sunshower.simulation import SimCluster
-from sunshower.trident import FixedBatchSpout, InSqlite, MemoryState, Skip, SqliteState, batches
+from sunshower.state import MemoryState, SqliteState
+from sunshower.trident import FixedBatchSpout, InSqlite, Skip, batches
 
 KEYS: list[Any] = [
     *("\ud800", "a\udfff", "\ud83d\ude00", "😀", "\x00", "", 1, 1.5, None, b"\xff", (1, "\ud800")),

@@ -25,9 +25,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, UnknownComponent
 from sunshower.runtime.cluster import Run
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.streams import Stream
-from sunshower.trident import MemoryState, SqliteState
 
 
 class Sale(NamedTuple):

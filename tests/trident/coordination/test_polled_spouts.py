@@ -15,9 +15,10 @@ from sunshower.clock import ManualClock
 from sunshower.errors import BadEmit, ClusterError, ProtocolError, StaleAttempt, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.sources import Counter as CounterSpout
-from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
+from sunshower.trident import Bounds, InMemory, PlainSpout, PolledSpout, batches, count
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
 from tests.trident.rigs.emitting import CollectedRows, Drive

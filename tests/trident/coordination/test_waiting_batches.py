@@ -14,8 +14,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import SparkUnavailable
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
+from sunshower.trident import FixedBatchSpout, InMemory, batches, count
 from sunshower.trident.stages.plan import Waiting
 from sunshower.trident.tasks.stage_bolt import WaitingStageBolt
 from tests.seeds import seeds

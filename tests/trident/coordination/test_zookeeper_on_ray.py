@@ -14,9 +14,10 @@ import pytest
 
 from sunshower import Context
 from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.state import ZooKeeperState
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident import InZooKeeper, ZooKeeperState
+from sunshower.trident import InZooKeeper
 from tests.guarantee.deaths import until
 from tests.trident.rigs.group_rig import Hook, OpaqueNumbers, Rig
 from tests.trident.rigs.real_states import InState

@@ -15,6 +15,7 @@ from sunshower import Records, TextFiles, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.inline import run_inline
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.aggregators import collect, count
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
@@ -25,10 +26,8 @@ from sunshower.trident import (
     FixedBatchSpout,
     InMemory,
     InSqlite,
-    MemoryState,
     PlainSpout,
     SpoutKind,
-    SqliteState,
     TextFileBatches,
     batches,
 )

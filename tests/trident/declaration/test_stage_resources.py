@@ -11,8 +11,9 @@ from sunshower import Resources, Topology
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.runtime.plan import make_plan
+from sunshower.state import StaticState
 from sunshower.topologies.operators.port import Operator
-from sunshower.trident import StaticState, count, tumbling
+from sunshower.trident import count, tumbling
 from tests.trident.rigs.one_process import StateStub, stub_stream
 
 ONE = Resources(num_cpus=1)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sunshower import Context, Topology, collect
 from sunshower.errors import Unavailable
+from sunshower.state import MemoryState
 from sunshower.trident import (
     InMemory,
-    MemoryState,
     OpaquePartitionedSpout,
     PartitionedSpout,
     Skip,

@@ -18,8 +18,9 @@ from sunshower.errors import ClusterError, StateMismatch
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.simulation.worker import Killed
+from sunshower.state import MemoryState
 from sunshower.state.tree import Tree
-from sunshower.trident import MemoryState, Skip, StateKind, batches, count
+from sunshower.trident import Skip, StateKind, batches, count
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
 from tests.trident.rigs.batch_swarm import SETTINGS, UnreliableStore, UnreliableTree
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items

@@ -11,8 +11,9 @@ import pytest
 from sunshower import Context, Records, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.sources import Counter as Numbers
-from sunshower.trident import Bounds, MemoryState, Skip, batches, count
+from sunshower.trident import Bounds, Skip, batches, count
 from sunshower.trident.declaration.declare import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout

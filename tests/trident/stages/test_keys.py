@@ -20,10 +20,10 @@ from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.routing import stable_hash
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.stored_values import key_of as key_from
 from sunshower.topologies.operators.keyed.stored_values import text_of_key
-from sunshower.trident import MemoryState
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color
 from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, KeyCounts, expected, program

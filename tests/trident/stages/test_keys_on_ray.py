@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.records import key_of
-from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches, count
+from sunshower.state import SqliteState
+from sunshower.trident import FixedBatchSpout, InSqlite, batches, count
 from tests.trident.rigs.key_programs import ROWS, STORED, Group, expected
 
 if TYPE_CHECKING:

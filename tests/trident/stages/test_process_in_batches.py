@@ -12,13 +12,12 @@ from sunshower import KeyState, Topology
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.trident import (
     BatchStream,
     FixedBatchSpout,
     InMemory,
     InSqlite,
-    MemoryState,
-    SqliteState,
     StateKind,
     batches,
     sum_,

@@ -13,8 +13,9 @@ from sunshower import Topology
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident import InMemory, MemoryState, Skip, batches, count, sum_
+from sunshower.trident import InMemory, Skip, batches, count, sum_
 from sunshower.trident.states.stored_map import StoredMap
 from tests.seeds import seeds
 from tests.trident.rigs.group_rig import KEYS, Hook, Numbers, OpaqueNumbers

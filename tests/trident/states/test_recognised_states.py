@@ -19,21 +19,12 @@ from sunshower import Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, ConfigError, StateMismatch, TopologyFailed
 from sunshower.kafka import SqliteOffsets
-from sunshower.state import sqlite
+from sunshower.state import MemoryState, SqliteState, sqlite
 from sunshower.state.backing import Home, MemoryShelf
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, Place, Update
-from sunshower.trident import (
-    FixedBatchSpout,
-    InMemory,
-    InSqlite,
-    MemoryState,
-    SqliteState,
-    StateKind,
-    batches,
-    count,
-)
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
 from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.stored_map import CountedIn, LastWrite, order_of
 from tests.seeds import seeds

@@ -13,7 +13,7 @@ import pytest
 
 from sunshower.errors import StoreError, StoreUnreachable, Unavailable
 from sunshower.outages import is_unavailable
-from sunshower.trident import PostgresState, RedisState, SqliteState, ZooKeeperState
+from sunshower.state import PostgresState, RedisState, SqliteState, ZooKeeperState
 from sunshower.trident.states.factories import KeptState
 from tests.connectors.postgres_server import execute
 from tests.trident.rigs.additions import PLACE, batch

@@ -11,8 +11,9 @@ import pytest
 
 from sunshower import Topology, average, count, max_, run_inline, sum_, tumbling
 from sunshower.errors import TopologyError
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import StateKind, is_own
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from sunshower.trident.declaration.streams import BatchStream
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
 

@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from sunshower import Derived, TextFiles, Topology, batch
 from sunshower import Line as LineOfText
+from sunshower.state import SqliteState, StaticState
 from sunshower.trident import (
     BatchStream,
     FixedBatchSpout,
-    SqliteState,
     StateFactory,
-    StaticState,
     TridentSpout,
     batches,
     count,

@@ -20,7 +20,8 @@ from sunshower.topologies.graph import Component, Level, Subscription, upstream
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
 from sunshower.topologies.operators.keyed.key_states import KeyState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (

@@ -1,5 +1,6 @@
 """The state of each key of a stream, and functions that read and change it.
 
-Read `keyed_store` (values of a task, written batch by batch, and the calls that change them),
-`stored_values` (how values are stored) and `process_settings` (the declaration).
+Read `key_states` (what a function is handed: a value, a list or a map), `keyed_process` (its
+calls), `keyed_store` (values of a task, written batch by batch), `long_values` (values that are
+lent to calls), `stored_values` (how values are stored) and `process_settings` (the declaration).
 """

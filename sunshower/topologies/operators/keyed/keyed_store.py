@@ -22,11 +22,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, islice, takewhile
 from threading import get_ident
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
@@ -36,32 +35,20 @@ from sunshower.errors import (
     StaleAttempt,
     StateMismatch,
     StoreUnreachable,
-    TopologyError,
-    Unserialisable,
 )
-from sunshower.records import Schema, key_of
+from sunshower.records import key_of
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.aggregating import group_keys
 from sunshower.topologies.operators.keyed.key_states import (
-    TIMERS,
-    KeyList,
-    KeyMap,
-    KeyRows,
-    KeyState,
     content_of,
     numbers_of,
     rows_of,
 )
 from sunshower.topologies.operators.keyed.long_values import (
-    Additions,
     Call,
     LongValue,
-    Outside,
-    Purity,
     Version,
     is_long,
     measure,
-    purity_of,
     rebuilt,
 )
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
@@ -82,7 +69,6 @@ from sunshower.topologies.operators.states import (
     is_own,
     joined,
 )
-from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
 
 CACHE_BYTES = 64 << 20  # of each task
@@ -723,228 +709,6 @@ def _of_values_alone(factory: Any) -> StateFactory:
 
 def _size_of_both(key: Key, plain: Any) -> int:
     return byte_size(key) + byte_size(plain) + 64  # and the entry
-
-
-# ---- keyed process -------------------------------------------------------------------------------
-# Processing with a state for each key: a function of a record and the state of its key.
-#
-#     def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
-#
-# States are read once for each batch of a task, and written once before the acks of the batch
-# leave. Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueState.
-
-AnyKeyState: TypeAlias = KeyState[Any] | KeyList[Any] | KeyMap[Any, Any]
-
-
-class KeyedProcess(FunctionOperator, RowOperator):
-    """Calls a function with each record and the state of its key.
-
-    The runtime calls `announce(rows)`, `expand` for each row, and then `flush`. The state of a row
-    is changed at the end of `expand`, when the following steps have processed what it makes: an
-    exception of theirs ends the generator before.
-    """
-
-    by_row = False
-    has_timers = False
-    kind: type[AnyKeyState] = KeyState  # what the function is handed for a key
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        by: Sequence[str],
-        reads: Schema,
-        makes: Schema,
-        store: KeyedStore,
-    ) -> None:
-        super().__init__(function)
-        self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
-        self.tick_s = store.tick_s
-        self._announced: Sequence[Any] = ()
-        self._now = 0.0  # when this batch began
-        self.timers = TIMERS
-
-    @property
-    def functions(self) -> tuple[Any, ...]:
-        """The functions that change states."""
-        return (self.function,)
-
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
-        self._context = context
-        self._key = self.reads.key(self.by)
-        self._outside, self._purity = Outside(self.store.classes), Purity(False, True)
-        if self.kind is KeyState and not self.store.keeps_ages:
-            handed = (self.reads.type, *self.reads.classes, *self.store.classes)
-            self._purity = purity_of(self.functions, handed)
-        self.open(context)
-        self.generator = self.expand
-
-    def open(self, context: Context) -> None:
-        """Open the store."""
-        self.store.open(context)
-
-    def announce(self, rows: Sequence[Any]) -> None:
-        """These rows are the next: their states are read at once, when the first is processed."""
-        self._announced = rows
-
-    def expand(self, row: Any) -> Iterator[Any]:
-        if len(self._announced):
-            self._read()
-        key = self._key(row)
-        check_key(key)
-        if (lent := self.lent(key)) is not None and (give := self._outside.giver(row)) is not None:
-            yield from self.call_lent(key, lent, self.function, give, *self.when(key, row))
-            return
-        state = self.state_at(key, *self.when(key, row))
-        kind, width = self.schema.type, len(self.schema.fields)
-        for made in self.function(row, state) or ():
-            if type(made) is not kind or (kind is tuple and len(made) != width):
-                check_rows([made], self.schema, self.function)
-            yield made
-        self.keep(key, state)
-
-    def lent(self, key: Any) -> LongValue | None:
-        """The value of a key, if calls may change it in place: see long_values."""
-        if not self._purity.is_pure:
-            return None
-        return self.store.lend(key_of(key), sees_order=self._purity.sees_order)
-
-    def call_lent(
-        self,
-        key: Any,
-        lent: LongValue,
-        function: Callable[..., Any],
-        give: Callable[[], Any],
-        time: Any,
-        timer: Any,
-        *,
-        ended: bool = False,
-    ) -> Iterator[Any]:
-        """Call a function with what `give` returns, and with a value that was lent. Yields its
-        records."""
-        about: Any = {"time": time, "timer": timer, "ended": ended, "reader": self.timers}
-
-        def run(value: Any) -> tuple[Any, int]:
-            state: KeyState[Any] = KeyState(value, **about)
-            outputs = sum(1 for _ in function(give(), state) or ())
-            return state.value, outputs
-
-        additions, is_apart, outputs = Additions(lent.value), True, 0
-        state = KeyState(lent.value, **about)
-        try:
-            for made in function(give(), state) or ():
-                if type(made) is not self.schema.type or self.schema.type is tuple:
-                    check_rows([made], self.schema, function)
-                outputs += 1
-                is_apart = is_apart and self._outside.has(made)
-                yield made
-            lent.value = state.value
-            if lent.value is None:
-                self.keep(key, state)
-            elif not is_apart:
-                self.keep(key, state, lambda: self.store.reclaim(key_of(key)))
-            else:
-                for element in additions.in_value(lent.value):
-                    self.store.convert(element)
-                call = Call(run, outputs)
-                self.keep(key, state, lambda: self._give_back(key, lent, call))
-        except BaseException:
-            lent.value = None
-            raise
-
-    def _give_back(self, key: Any, lent: LongValue, call: Call) -> None:
-        self.store.give_back(key_of(key), lent, call, sees_order=self._purity.sees_order)
-
-    def when(self, key: Any, row: Any) -> tuple[Any, Any]:
-        """The time of a call with a row, and when its timer is set to."""
-        return self._now, None
-
-    def state_at(self, key: Any, time: Any, timer: Any, *, ended: bool = False) -> AnyKeyState:
-        """The state of a key for a call at this time."""
-        about: Any = {"time": time, "timer": timer, "ended": ended, "reader": self.timers}
-        if self.kind is KeyState:
-            return KeyState(self.store.get(key), **about)
-        rows: Any = {"rows": KeyRows(self.store, key_of(key))}
-        return self.kind((), **rows, **about)
-
-    def keep(
-        self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None
-    ) -> None:
-        """Put what a call has left; `give_back` does that for a value that was lent. Raises
-        Unserialisable."""
-        if state.timer is not None and not self.has_timers:
-            raise TopologyError(
-                "there is no on_timer= for the timer of a state; give one to .process(…): a "
-                "function (key, state)"
-            )
-        if give_back is not None:
-            give_back()
-        elif isinstance(state, KeyState):
-            self.store.put(key, state.value, changed=state.assigned)
-        else:
-            state.keep()
-
-    def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
-        """What to read for the calls with these keys."""
-        return keys
-
-    def make_ready(self) -> None:
-        """Open the store if another process has opened it, or it could not be opened again."""
-        if not self.store.is_open:
-            self.store.open(self._context)
-
-    def flush(self) -> None:
-        """Write the states of the batch. Raises StoreUnreachable."""
-        if self.store.is_open:
-            self.store.commit()
-
-    def discard(self) -> None:
-        """Forget the states of the batch."""
-        self.store.discard()
-
-    def tick(self) -> None:
-        """Remove states that are too old."""
-        self.flush()
-
-    def snapshot(self) -> Any:
-        """The states, for another process, if they are in memory."""
-        return self.store.snapshot()
-
-    def restore(self, state: Any) -> None:
-        """Continue with what `snapshot` returned."""
-        self.store.restore(state)
-
-    def result(self) -> Any:
-        """The states, if they are in memory: key → value."""
-        return None if self.store.snapshot() is None else dict(self.store.items())
-
-    def stored(self, keys: Sequence[Any]) -> list[Any]:
-        """The committed states of keys; None where there is none."""
-        return self.store.stored(keys)
-
-    def stored_items(self) -> Iterator[tuple[Any, Any]]:
-        """All keys and their committed states, in no order."""
-        return self.store.stored_items()
-
-    def cleanup(self) -> None:
-        try:
-            super().cleanup()
-        finally:
-            self.store.close()
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        made = super().__deepcopy__(memo)
-        made.store = deepcopy(self.store, memo)
-        return made
-
-    def _read(self) -> None:
-        rows, self._now = self._announced, self._context.clock.now()
-        self.make_ready()
-        try:
-            self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))
-        except Unserialisable:
-            """The record whose key it is fails when its own state is read."""
-        self._announced = ()
 
 
 # ---- key value state -----------------------------------------------------------------------------

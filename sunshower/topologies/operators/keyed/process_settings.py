@@ -12,13 +12,8 @@ from sunshower.field_types import classes_in
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt
 from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, KeyState
-from sunshower.topologies.operators.keyed.keyed_store import (
-    AnyKeyState,
-    KeyedProcess,
-    KeyedStore,
-    KeyValueState,
-    Migration,
-)
+from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState, Migration
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
 from sunshower.topologies.operators.stages import AnyStream, StageRows, free_id
 from sunshower.topologies.operators.states import StateFactory

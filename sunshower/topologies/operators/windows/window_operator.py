@@ -25,11 +25,8 @@ from sunshower.records import Schema
 from sunshower.texts import describe
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
-from sunshower.topologies.operators.keyed.keyed_store import (
-    AnyKeyState,
-    KeyedProcess,
-    KeyedStore,
-)
+from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import OWED, TIME, TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code

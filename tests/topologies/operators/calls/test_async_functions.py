@@ -28,7 +28,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import SALES, AnyStream, Kept, Run, Sale, Source
 

@@ -25,7 +25,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import SALES, Kept, Sale
 

@@ -31,11 +31,12 @@ from sunshower.clock import ManualClock
 from sunshower.errors import BadEmit, TopologyError, UnknownField
 from sunshower.records import Schema
 from sunshower.simulation import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.totals import Several
 from sunshower.topologies.streams import Stream
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.topologies.operators.kinds import SALES, Kept, Sale, Tables
 
 TOTALS = {shop: sum(sale.amount for sale in SALES if sale.shop == shop) for shop in "abc"}

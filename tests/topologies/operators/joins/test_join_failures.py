@@ -10,7 +10,7 @@ from typing import Any
 from sunshower import Records, Retry, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import SqliteState
+from sunshower.state import SqliteState
 from tests.topologies.operators.joins.test_stream_joins import WITHIN, Order, Payment, Slow, source
 from tests.topologies.operators.kinds import Kept
 

@@ -31,10 +31,10 @@ from sunshower.errors import ClusterError, TopologyError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state import MemoryState
 from sunshower.testing import Feeder, simulate
 from sunshower.topologies.components import Stateless
 from sunshower.topologies.streams import Stream
-from sunshower.trident import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.window_swarm import Note, run_with_faults

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline, tumbling
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
+from sunshower.state import SqliteState
 from sunshower.topologies.streams import Stream
-from sunshower.trident import SqliteState
 from tests.topologies.operators.kinds import Kept
 
 

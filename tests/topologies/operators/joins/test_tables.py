@@ -14,8 +14,8 @@ from sunshower import Line, Records, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import SqliteState
 from sunshower.topologies.streams import Stream
-from sunshower.trident import SqliteState
 from tests.topologies.operators.joins.test_stream_joins import Slow
 from tests.topologies.operators.kinds import Kept
 

@@ -34,7 +34,7 @@ from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.joins.test_stream_joins import Slow
 from tests.topologies.operators.kinds import Kept

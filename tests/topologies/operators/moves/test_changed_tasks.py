@@ -24,7 +24,7 @@ from sunshower import (
 )
 from sunshower.errors import ClusterError
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.trident.rigs.unsure import Troubles, UnsureState
 

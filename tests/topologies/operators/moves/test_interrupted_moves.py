@@ -16,10 +16,10 @@ import pytest
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
 from sunshower.runtime.transport.routing import task_index
+from sunshower.state import MemoryState
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident import MemoryState
 from sunshower.trident.states import factories
 from sunshower.trident.states.factories import KeptState
 from tests.seeds import seeds

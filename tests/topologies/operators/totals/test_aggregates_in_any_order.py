@@ -35,9 +35,10 @@ from sunshower import (
 from sunshower.codec import Codec
 from sunshower.errors import BadEmit, TopologyFailed, UnknownField
 from sunshower.records import Schema
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.keyed.stored_values import text_of, values_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sunshower import Topology, count, sum_
 from sunshower.runtime.events.event_log import What
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
     Click,

@@ -11,8 +11,8 @@ from sunshower import Bolt, Spout, Topology, count
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
+from sunshower.state import MemoryState
 from sunshower.state.backing import Home, Mark, MemoryBacking
-from sunshower.trident import MemoryState
 from tests.runtime.test_under_load import Watch
 
 WRITE_S, CALL_S = 0.03, 0.001

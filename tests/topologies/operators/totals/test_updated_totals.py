@@ -33,6 +33,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Attempt
@@ -45,7 +46,6 @@ from sunshower.topologies.operators.updates import (
     totals_lineage,
 )
 from sunshower.topologies.streams import Stream
-from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.kinds import Kept
 
 

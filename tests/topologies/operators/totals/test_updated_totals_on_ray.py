@@ -12,8 +12,8 @@ import pytest
 
 from sunshower import Number, Topology, count, max_, sum_
 from sunshower.runtime.plan import Layout
+from sunshower.state import SqliteState
 from sunshower.topologies.operators.states import is_own
-from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 
 if TYPE_CHECKING:

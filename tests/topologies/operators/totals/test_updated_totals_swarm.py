@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from sunshower import Topology, count, max_, sum_
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimRun
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import is_own
-from sunshower.trident import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
     Click,

@@ -21,8 +21,8 @@ from sunshower.runtime.tasks.spouts import spout_task, watermark_sender
 from sunshower.runtime.transport import channels
 from sunshower.simulation import worker
 from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows import watermarks
-from sunshower.trident import MemoryState
 from sunshower.trident.spouts import reached_times
 from tests.simulation.swarm import FAULTS
 from tests.trident.rigs.programs import heal

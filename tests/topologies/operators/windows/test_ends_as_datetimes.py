@@ -11,8 +11,9 @@ import pytest
 from sunshower import Records, Topology, count, run_inline, sessions, sliding, tumbling
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows.event_times import as_datetime
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.topologies.operators.kinds import Kept
 
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)

@@ -33,6 +33,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import BadEmit
 from sunshower.simulation import SimCluster
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     TimeReader,
@@ -44,7 +45,7 @@ from sunshower.topologies.operators.windows.event_times import (
     plus,
 )
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream

@@ -24,8 +24,8 @@ from sunshower.runtime.events.metrics import (
 )
 from sunshower.runtime.inline import Finished
 from sunshower.runtime.plan import make_plan
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.aggregators import Aggregator
-from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, run
 from tests.trident.rigs.one_process import Runner, stub_stream

@@ -31,8 +31,9 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed
 from sunshower.simulation import SimCluster
+from sunshower.state import MemoryState
 from sunshower.topologies.operators.windows.event_times import TimeReader
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 from tests.topologies.operators.kinds import Kept
 
 BERLIN = "Europe/Berlin"

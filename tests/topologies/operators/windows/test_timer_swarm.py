@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sunshower import KeyState, Topology
-from sunshower.trident import MemoryState
+from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
     DISORDER,

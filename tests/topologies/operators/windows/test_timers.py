@@ -13,7 +13,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident import MemoryState, SqliteState
+from sunshower.state import MemoryState, SqliteState
 from tests.topologies.operators.test_keyed_process import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced
 

@@ -32,8 +32,8 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import SqliteState
 from sunshower.topologies.operators.windows.event_times import ClockLimit, TimeField
-from sunshower.trident import SqliteState
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_reached_times import TimesRig
 

@@ -20,8 +20,8 @@ from sunshower import (
 )
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError
+from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.trident import MemoryState, SqliteState
 from tests.topologies.operators.kinds import Kept
 
 

@@ -21,8 +21,8 @@ from sunshower import (
 )
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed, UnknownField
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state import SqliteState
 from sunshower.topologies.streams import Stream
-from sunshower.trident import SqliteState
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, Text, run
 

@@ -35,9 +35,10 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import Finished
+from sunshower.state import SqliteState
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.streams import Stream
-from sunshower.trident import Aggregator, Attempt, SqliteState
+from sunshower.trident import Aggregator, Attempt
 from tests.topologies.operators.kinds import Kept
 
 

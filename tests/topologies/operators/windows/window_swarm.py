@@ -14,8 +14,8 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state import MemoryState
 from sunshower.topologies.components import Bolt
-from sunshower.trident import MemoryState
 from tests.simulation.swarm import FAULTS
 from tests.trident.rigs.programs import heal
 
