@@ -82,8 +82,10 @@ class KeyState(StateOfKey, Generic[V]):
         reader: TimeReader = TIMERS,
     ) -> None:
         """`reader`: reads the times that the timer is set to."""
-        super().__init__(time, timer, ended, reader)
-        self._value, self.assigned = value, False
+        self._value, self._reader = value, reader  # without super(), which takes as long as this
+        self.assigned, self.ended = False, ended
+        self.time: float = time
+        self._timer: Any = timer
 
     @property
     def value(self) -> V | None:

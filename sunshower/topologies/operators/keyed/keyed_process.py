@@ -48,6 +48,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
     by_row = False
     has_timers = False
     kind: type[AnyKeyState] = KeyState  # what the function is handed for a key
+    may_be_long = True  # whether its value may have many elements
 
     def __init__(
         self,
@@ -74,9 +75,10 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self._context = context
         self._key = self.reads.key(self.by)
         self._outside, self._purity = Outside(self.store.classes), Purity(False, True)
-        if self.kind is KeyState and not self.store.keeps_ages:
+        if self.kind is KeyState and self.may_be_long and not self.store.keeps_ages:
             handed = (self.reads.type, *self.reads.classes, *self.store.classes)
             self._purity = purity_of(self.functions, handed)
+        self.store.lends = self._purity.is_pure
         self.open(context)
         self.generator = self.expand
 
@@ -92,11 +94,11 @@ class KeyedProcess(FunctionOperator, RowOperator):
         if len(self._announced):
             self._read()
         key = self._key(row)
-        check_key(key)
-        if (lent := self.lent(key)) is not None and (give := self._outside.giver(row)) is not None:
+        lent = self.lent(key) if self.store.long else None
+        if lent is not None and (give := self._outside.giver(row)) is not None:
             yield from self.call_lent(key, lent, self.function, give, *self.when(key, row))
             return
-        state = self.state_at(key, *self.when(key, row))
+        state = self.state_of(key, row)
         kind, width = self.schema.type, len(self.schema.fields)
         for made in self.function(row, state) or ():
             if type(made) is not kind or (kind is tuple and len(made) != width):
@@ -104,11 +106,19 @@ class KeyedProcess(FunctionOperator, RowOperator):
             yield made
         self.keep(key, state)
 
+    def state_of(self, key: Any, row: Any) -> AnyKeyState:
+        """The state of a key for the call with a row. Raises BadEmit for a reserved key."""
+        check_key(key)
+        if self.kind is KeyState and not self.has_timers:  # without two calls
+            return KeyState(self.store.get(key), self._now)
+        return self.state_at(key, *self.when(key, row))
+
     def lent(self, key: Any) -> LongValue | None:
-        """The value of a key, if calls may change it in place: see long_values."""
-        if not self._purity.is_pure:
+        """The value of a key, if it was long, and calls may change it in place: see long_values."""
+        known = key_of(key)
+        if known not in self.store.long:
             return None
-        return self.store.lend(key_of(key), sees_order=self._purity.sees_order)
+        return self.store.lend(known, sees_order=self._purity.sees_order)
 
     def call_lent(
         self,
@@ -162,11 +172,11 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
     def state_at(self, key: Any, time: Any, timer: Any, *, ended: bool = False) -> AnyKeyState:
         """The state of a key for a call at this time."""
-        about: Any = {"time": time, "timer": timer, "ended": ended, "reader": self.timers}
         if self.kind is KeyState:
-            return KeyState(self.store.get(key), **about)
+            value = self.store.get(key)
+            return KeyState(value, time, timer, ended=ended, reader=self.timers)
         rows: Any = {"rows": KeyRows(self.store, key_of(key))}
-        return self.kind((), **rows, **about)
+        return self.kind((), time, timer, ended=ended, reader=self.timers, **rows)
 
     def keep(
         self, key: Any, state: AnyKeyState, give_back: Callable[[], None] | None = None

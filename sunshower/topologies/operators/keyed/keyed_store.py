@@ -229,6 +229,8 @@ class KeyedStore:
         self._opened: MapState | None = None
         self._found: dict[Key, Any] = {}  # what this batch has read, converted
         self._written: dict[Key, Any] = {}  # None: removed
+        self.lends = False  # whether calls may change long values in place
+        self.long: set[Key] = set()  # keys whose values were long when they were put
         # Values that are lent to calls; what is found or written of their keys is of before.
         self._lent: dict[Key, LongValue] = {}
         self._used: set[Key] = set()  # keys that this batch has lent
@@ -297,16 +299,26 @@ class KeyedStore:
         """Change the values of `changed` keys, and of others if they differ from those there are.
         Raises Unserialisable, and changes nothing then."""
         converted = [(key, self._values.plain(value)) for key, value in values.items()]
-        self.put_stored(
-            {key: plain for key, plain in converted if key in changed or self._plain(key) != plain}
-        )
+        for key, plain in converted:
+            if self.lends and type(plain) in (list, dict) and is_long(plain):
+                self.long.add(key)
+            if key in changed or self._plain(key) != plain:
+                if self._lent or self._ages is not None:
+                    self._put(key, plain)
+                else:
+                    self._written[key] = plain
 
     def put_stored(self, changes: Mapping[Key, Any]) -> None:
         """Change the values of keys that are like those of `key_of`; the values are converted."""
         for key, plain in changes.items():
+            self._put(key, plain)
+
+    def _put(self, key: Key, plain: Any) -> None:
+        if self._lent:
             self._take_back(key)
-            is_stamped = self._ages is not None and plain is not None and not is_own(key)
-            self._written[key] = stamped(plain, self._clock.now()) if is_stamped else plain
+        if self._ages is not None and plain is not None and not is_own(key):
+            plain = stamped(plain, self._clock.now())
+        self._written[key] = plain
 
     def convert(self, value: Any) -> Any:
         """A value as it is stored. Raises Unserialisable for one that cannot be."""
@@ -314,7 +326,7 @@ class KeyedStore:
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
-        self.put_stored({key_of(key): None})
+        self._put(key_of(key), None)
 
     # ---- long values -----------------------------------------------------------------------------
 
@@ -324,10 +336,10 @@ class KeyedStore:
         lent = self._lent.get(key)
         if lent is None:
             plain = self._plain(key)
-            if type(plain) not in (list, dict) or not is_long(plain):
-                return None
-            length, has_set = measure(plain)
-            if has_set and sees_order:
+            is_list = type(plain) is list or type(plain) is dict
+            length, has_set = measure(plain) if is_list and is_long(plain) else (0, False)
+            if not length or (has_set and sees_order):
+                self.long.discard(key)
                 return None
             lent = self._lent[key] = LongValue(plain, length)
         self._used.add(key)
@@ -441,7 +453,7 @@ class KeyedStore:
         """Continue with a state that another one opens, writes and closes; None: with none. What
         was put is forgotten."""
         self._forget()
-        self._lent = {}
+        self._lent, self.long = {}, set()
         self._opened = state
 
     @property
@@ -563,7 +575,7 @@ class KeyedStore:
     def close(self) -> None:
         """Close connections; what was not committed is forgotten."""
         self._forget()
-        self._lent = {}
+        self._lent, self.long = {}, set()
         if self._opened is not None:
             self._opened.close()
         self._opened = None
@@ -579,7 +591,7 @@ class KeyedStore:
         return {"version": self._version, "records": self._values.shapes()}
 
     def _plain(self, key: Key) -> Any:
-        if (lent := self._lent.get(key)) is not None:
+        if self._lent and (lent := self._lent.get(key)) is not None:
             return self._values.plain(self._now(lent))
         if key in self._written:
             return self._fresh(self._written[key])

@@ -16,12 +16,14 @@ import dis
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cached_property
 from itertools import islice
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from sunshower.errors import StateMismatch
+from sunshower.field_types import hints_of
 from sunshower.records import record_class
 from sunshower.scalars import SCALARS
 from sunshower.texts import describe
@@ -101,9 +103,24 @@ def is_long(plain: Any, depth: int = 3) -> bool:
     if len(plain) >= LONG:
         return True
     parts = plain.values() if type(plain) is dict else plain
-    return depth > 0 and any(
-        type(part) in _CONTAINERS and is_long(part, depth - 1) for part in parts
-    )
+    if not depth or _CONTAINERS.isdisjoint(map(type, parts)):
+        return False
+    return any(type(part) in _CONTAINERS and is_long(part, depth - 1) for part in parts)
+
+
+def may_be_long(annotation: Any) -> bool:
+    """Whether a value of this annotation may have many elements; False for scalars, Enums, and
+    records of such fields."""
+    if annotation in _LEAVES or annotation is None:
+        return False
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return False
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(may_be_long, get_args(annotation)))
+    if not is_dataclass(annotation) and not hasattr(annotation, "_fields"):
+        return True
+    fields = hints_of(annotation).values()
+    return annotation in fields or any(map(may_be_long, fields))
 
 
 def measure(plain: Any) -> tuple[int, bool]:

@@ -14,6 +14,7 @@ from sunshower.topologies.components import Bolt
 from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, KeyState
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState, Migration
+from sunshower.topologies.operators.keyed.long_values import may_be_long
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
 from sunshower.topologies.operators.stages import AnyStream, StageRows, free_id
 from sunshower.topologies.operators.states import StateFactory
@@ -139,7 +140,7 @@ def keyed_process(
                 "on_timer="
             )
         store = _store(settings, id, classes, where)
-        return _handed(kind, KeyedProcess(function, by, reads, makes, store))
+        return _handed(kind, annotation, KeyedProcess(function, by, reads, makes, store))
     place = f"{where}, on_timer={code_name(on_timer)}"
     own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
     if own not in (Any, annotation):
@@ -160,11 +161,13 @@ def keyed_process(
     store = _store(settings, id, (*classes, *makes.classes), where)
     event_time = None if field is None else TimeField(field, zone, ahead, unit)
     times: Any = {"event_time": event_time, "late": late, "zone": zone}
-    return _handed(kind, TimedProcess(function, on_timer, by, reads, makes, store, **times))
+    timed_process = TimedProcess(function, on_timer, by, reads, makes, store, **times)
+    return _handed(kind, annotation, timed_process)
 
 
-def _handed(kind: type[AnyKeyState], operator: KeyedProcess) -> KeyedProcess:
+def _handed(kind: type[AnyKeyState], annotation: Any, operator: KeyedProcess) -> KeyedProcess:
     """The operator, which hands states of this kind to its functions."""
+    operator.may_be_long = any(map(may_be_long, get_args(annotation) or (Any,)))
     if kind is not KeyState:
         operator.kind, operator.store.has_rows = kind, True
     return operator
