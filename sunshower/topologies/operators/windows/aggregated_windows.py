@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain
-from itertools import count as numbers
+from itertools import count as count_from
 from math import inf
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregating import (
@@ -69,6 +69,7 @@ class PaneValues:
         self.schema, self.aggregators = schema, tuple(aggregators)
         self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
         self.combines = len(self.combiners) == len(self.aggregators)
+        self.grows = not self.combines or any(combiner.grows for combiner in self.combiners)
 
     def gather(
         self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
@@ -91,6 +92,13 @@ class PaneValues:
         pairs = zip(self.combiners, first, second, strict=True)
         return [combiner.combine(value, other) for combiner, value, other in pairs]
 
+    def merged_all(self, contents: Sequence[Content]) -> Content:
+        """The content of all, in their order; in pairs, so that the time is not the square."""
+        while len(contents) > 1:
+            pairs = [contents[at : at + 2] for at in range(0, len(contents), 2)]
+            contents = [self.merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
+        return contents[0]
+
     def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
         """What the aggregators emit for `content`; `key`: the group."""
         if self.combines:
@@ -106,11 +114,11 @@ class PaneValues:
 # ---- open panes ----------------------------------------------------------------------------------
 # The contents of open panes in a store, a row per group and pane.
 #
-#   (word, group, pane)          one value per combiner; or {"parts": 2}
-#   (word, group, pane, 0), …    if there are parts: the rows, those of each batch apart
+#   (word, group, pane)          the content; or {"parts": 2}
+#   (word, group, pane, 0), …    if there are parts: the content of each batch
 #
-# So a batch writes what it adds, and not what is there. Releases before parts stored all rows under
-# the first key.
+# What grows with its rows is stored in parts, so a batch writes what it adds, and not what is
+# there. Releases before parts stored all of it under the first key.
 
 PanePlace: TypeAlias = tuple[Any, int]  # group, pane
 _PARTS = "parts"
@@ -151,7 +159,7 @@ class OpenPanes:
         store.fetch(keys.values())
         for place, key in keys.items():
             content, old = contents[place], store.get(key)
-            if self.contents.combines:
+            if not self.contents.grows:
                 store.put(key, content if old is None else self.contents.merged(old, content))
                 continue
             if isinstance(old, list):  # of a release before parts
@@ -171,14 +179,14 @@ class OpenPanes:
         store.fetch(chain.from_iterable(parts.values()))
         for place, several in parts.items():
             if several:
-                values[place] = [*chain.from_iterable(map(store.get, several))]
+                values[place] = self.contents.merged_all([*map(store.get, several)])
         return values
 
     def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
         """Remove panes."""
         for place in places:
             key = (self.word, *place)
-            for part in () if self.contents.combines else _parts(key, store.get(key)):
+            for part in _parts(key, store.get(key)) if self.contents.grows else ():
                 store.remove(part)
             store.remove(key)
 
@@ -188,9 +196,7 @@ class OpenPanes:
         """The content of a window of a group, from those of panes; None: it has no rows."""
         places = [(group, pane) for pane in range(last - self.width + 1, last + 1)]
         within = [contents[place] for place in places if place in contents]
-        if len(within) < 2:
-            return within[0] if within else None
-        return reduce(self.contents.merged, within[1:], deepcopy(within[0]))
+        return self.contents.merged_all(within) if within else None
 
     def end(
         self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
@@ -511,9 +517,10 @@ class CountWindows(AggregatedWindows[Window]):
         store.fetch((_ROWS, group) for group in counts)
         before: dict[Any, int] = {}
         for group, more in counts.items():
-            before[group], stored = store.get((_ROWS, group)) or (0, {})
-            panes.add(store, {(group, pane): rows for pane, rows in stored.items()})
-            store.put((_ROWS, group), [before[group] + more, {}])
+            before[group], stored = store.get((_ROWS, group)) or (0, None)
+            if stored:  # as in releases before a row per pane, which refuse None
+                panes.add(store, {(group, pane): content for pane, content in stored.items()})
+            store.put((_ROWS, group), [before[group] + more, None])
         every = int(self.window.every)
         full: list[Sequence[Any]] = []
         for last, group, content in panes.count(store, every, before, groups, rows, attempt):
@@ -536,6 +543,29 @@ _SESSIONS = "sessions"
 Session = list[Any]  # the times of its first and its last row, and its content
 
 
+@dataclass
+class _Growing:
+    """The content of a session that grows with its rows: as in panes, that of each batch is stored
+    apart. A session has parts of several numbers if sessions have become one."""
+
+    parts: dict[int, int]  # a number, and how many parts have it, in their order
+    new: list[Content]  # what is not stored yet
+
+    @classmethod
+    def of(cls, stored: Any) -> Self:
+        """The content that is stored so; before parts, all of it."""
+        if isinstance(stored, dict):
+            return cls(dict(stored[_PARTS]), [])
+        return cls({}, [stored])
+
+    def keys(self, group: Any) -> list[tuple[Any, ...]]:
+        """The keys of its parts."""
+        every = self.parts.items()
+        return [
+            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
+        ]
+
+
 class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
 
@@ -546,10 +576,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
     def forget(self) -> None:
         self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
         self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
-        self._order = numbers()
+        self._order = count_from()
 
     def load(self, key: Any, value: Any) -> None:
-        for _, last, _ in value:
+        for _, last, _ in value if len(key) == 2 else ():  # not of parts
             self._expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
@@ -557,31 +587,67 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
-        keys = {group: (_SESSIONS, group) for group, _ in parts}
-        self.store.fetch(keys.values())
+        self.store.fetch({(_SESSIONS, group): None for group, _ in parts})
         changed: dict[Any, list[Session]] = {}
         for (group, time), content in parts.items():
             if group not in changed:
-                changed[group] = self.store.get(keys[group]) or []
+                changed[group] = self._stored(group)
             sessions = changed[group]
-            near = [one for one in sessions if self._is_near(one, time)]
+            near = [session for session in sessions if self._is_near(session, time)]
             if not near:
                 if not is_before(self._time, end := self.end_of(time)):
                     late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
                 self._expect(group, end)
-            session: Session = [time, time, content]
-            for one in near:
-                sessions.remove(one)
-                first = one[0] if is_before(one[0], session[0]) else session[0]
-                last = one[1] if is_before(session[1], one[1]) else session[1]
-                session = [first, last, self.contents.merged(one[2], session[2])]
-            sessions.append(session)
+            joined: Session = [
+                *(time, time),
+                _Growing({}, [content]) if self.contents.grows else content,
+            ]
+            for session in near:
+                sessions.remove(session)
+                joined = self._joined(session, joined)
+            sessions.append(joined)
         for group, sessions in changed.items():
             if sessions:
-                self.store.put(keys[group], sessions)
+                self._put(group, sessions)
         self.note_late(late, parts, rows)
+
+    def _joined(self, session: Session, other: Session) -> Session:
+        """The session that two of them become."""
+        (first, last, content), (other_first, other_last, more) = session, other
+        if self.contents.grows:
+            content = _Growing(content.parts | more.parts, content.new + more.new)
+        else:
+            content = self.contents.merged(content, more)
+        return [
+            first if is_before(first, other_first) else other_first,
+            last if is_before(other_last, last) else other_last,
+            content,
+        ]
+
+    def _stored(self, group: Any) -> list[Session]:
+        sessions: list[Session] = self.store.get((_SESSIONS, group)) or []
+        if not self.contents.grows:
+            return sessions
+        return [[first, last, _Growing.of(content)] for first, last, content in sessions]
+
+    def _put(self, group: Any, sessions: Sequence[Session]) -> None:
+        if self.contents.grows:
+            contents: list[_Growing] = [session[2] for session in sessions]
+            unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
+            for each in contents:
+                if each.new:
+                    number = next(reversed(each.parts)) if each.parts else next(unused)
+                    part = each.parts.get(number, 0)
+                    content = self.contents.merged_all(each.new)
+                    self.store.put((_SESSIONS, group, number, part), content)
+                    each.parts[number] = part + 1
+            sessions = [
+                [first, last, {_PARTS: [[*pair] for pair in content.parts.items()]}]
+                for first, last, content in sessions
+            ]
+        self.store.put((_SESSIONS, group), sessions)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}
@@ -594,18 +660,28 @@ class SessionWindows(AggregatedWindows[Sessions]):
         made: list[Sequence[Any]] = []
         for group in groups:
             left = []
-            sessions = self.store.get((_SESSIONS, group)) or []
-            for session in sorted(sessions, key=lambda one: exact(one[0])):
+            for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
                 if not is_before(time, end := self.end_of(session[1])):
-                    made += self.results(group, end, session[2])
+                    made += self.results(group, end, self._taken(group, session[2]))
                 else:
                     left.append(session)
                     self._expect(group, end)
             if left:
-                self.store.put((_SESSIONS, group), left)
+                self._put(group, left)
             else:
                 self.store.remove((_SESSIONS, group))
         return made
+
+    def _taken(self, group: Any, content: Any) -> Content:
+        """The content of a session that has ended; its parts are removed."""
+        if not self.contents.grows:
+            return content  # type: ignore[no-any-return]
+        keys = content.keys(group)
+        self.store.fetch(keys)
+        contents = [*map(self.store.get, keys), *content.new]
+        for key in keys:
+            self.store.remove(key)
+        return self.contents.merged_all(contents)
 
     def _expect(self, group: Any, time: Time) -> None:
         """Look at the sessions of a group at `time`."""
