@@ -328,7 +328,11 @@ class MasterActor(MasterProcessBase):
         return self._handles[worker]
 
 
-MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(MasterActor)
+class SunshowerMaster(MasterActor):
+    """The class that a client sends to Ray: see SunshowerWorker."""
+
+
+MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SunshowerMaster)
 
 
 # ---- run -----------------------------------------------------------------------------------------
