@@ -14,13 +14,13 @@ from sunshower.actors.names import NAMESPACE, run_of, topology_of
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
 from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
-from sunshower.runtime.cluster import Look
-from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.topologies.graph import Graph
 
 if TYPE_CHECKING:  # imported while Ray starts
     from sunshower.actors.run import RayRun
+    from sunshower.runtime.cluster import Look
+    from sunshower.runtime.control.savepoint import Savepoint
 
 
 class RayCluster:

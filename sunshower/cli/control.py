@@ -315,8 +315,8 @@ def submit(
     if folder is not None:
         sys.path.insert(0, str(folder))
     graph, modules = load_graph(target, settings, workers, folder)
-    from sunshower.actors.output import without_news
     from sunshower.actors.shipping import ship
+    from sunshower.actors.starting import without_news
     from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.runtime.plan import Layout
 

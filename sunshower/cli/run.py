@@ -281,7 +281,6 @@ def run(
         run_at_each_save(target, [*options, *(["--ui", "--no-stay"] if with_page else ())])
         return
     graph, modules = load_graph(target, settings, workers)
-    from sunshower.cli.display import summary
     from sunshower.cli.formatting import Terminal
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
@@ -299,6 +298,8 @@ def run(
             result = session.run_inline(graph, page)
         else:
             result = session.run(graph, Layout(layout), modules, page=page)
+        from sunshower.cli.display import summary
+
         screen.console.print(summary(graph, result))
         if result.snapshot.untracked:
             raise TopologyFailed(result.snapshot.untracked)
