@@ -1,8 +1,9 @@
-"""The Ray actor around a worker: its main thread receives calls, a second thread runs the loop.
+"""The Ray actor around a worker; separate because it is a process of its own.
 
-Ray calls the methods below on the main thread. While a topology runs, none of them blocks
-(`results` and `stop`, called at the end, wait for the loop). Packets of other workers arrive at
-sockets, see `packets/sockets.py`. Only the loop uses the core: there is a mailbox and no lock.
+Its main thread receives calls, a second thread runs the loop. Ray calls the methods below on the
+main thread. While a topology runs, none of them blocks (`results` and `stop`, called at the end,
+wait for the loop). Packets of other workers arrive at sockets, see `packets.py`. Only the loop uses
+the core: there is a mailbox and no lock.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
 
 Ray ends a worker with SIGTERM when its node shuts down, possibly in the middle of user code: no

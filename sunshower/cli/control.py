@@ -22,7 +22,7 @@ from sunshower.cli.cluster_options import (
     without_option,
 )
 from sunshower.cli.formatting import Terminal, duration, echo, format_error, number_of, print_lines
-from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
+from sunshower.cli.program_options import LayoutName, Settings, Target, Workers, load_graph
 from sunshower.errors import ClusterError, CodeNotLoaded, LifecycleError, LoadError, TopologyFailed
 
 if TYPE_CHECKING:
