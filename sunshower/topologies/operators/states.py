@@ -18,7 +18,8 @@ from enum import Enum, StrEnum
 from math import inf
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from sunshower.records import DictKey
+from sunshower.errors import BadEmit
+from sunshower.records import DictKey, key_of
 from sunshower.topologies.operators.port import Attempt
 
 Key = Hashable  # a value, or a tuple of values, of a row
@@ -144,6 +145,12 @@ def is_own(key: Key) -> bool:
     if type(key) is not tuple:
         return key == ABOUT
     return bool(key) and type(key[0]) is str and key[0].startswith(_OWN)
+
+
+def check_key(key: Any) -> None:
+    """Raise BadEmit for the key of a record that would be one of the store's own."""
+    if type(key) is not str and is_own(key_of(key)):
+        raise BadEmit(f"{key!r:.200} cannot be the key of a state: it is reserved")
 
 
 def group_of(key: Key, spread: Spread) -> tuple[Key] | None:

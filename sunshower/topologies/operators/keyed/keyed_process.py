@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema, key_of
@@ -23,7 +23,6 @@ from sunshower.topologies.operators.keyed.key_states import (
     KeyRows,
     KeyState,
 )
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.keyed.long_values import (
     Additions,
     Call,
@@ -32,7 +31,11 @@ from sunshower.topologies.operators.keyed.long_values import (
     Purity,
     purity_of,
 )
+from sunshower.topologies.operators.states import check_key
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
+
+if TYPE_CHECKING:
+    from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 
 AnyKeyState: TypeAlias = KeyState[Any] | KeyList[Any] | KeyMap[Any, Any]
 

@@ -29,7 +29,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
-    BadEmit,
     FailedBatch,
     ProtocolError,
     StaleAttempt,
@@ -65,6 +64,7 @@ from sunshower.topologies.operators.states import (
     Spread,
     StateFactory,
     StateKind,
+    check_key,
     count_of,
     is_own,
     joined,
@@ -698,12 +698,6 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
-
-
-def check_key(key: Any) -> None:
-    """Raise BadEmit for the key of a record that would be one of the store's own."""
-    if type(key) is not str and is_own(key_of(key)):
-        raise BadEmit(f"{key!r:.200} cannot be the key of a state: it is reserved")
 
 
 def as_read(stored: Any) -> Any:
