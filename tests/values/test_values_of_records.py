@@ -508,10 +508,12 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
     found = parquet_records("1.parquet", data, record_reader(kind))
     assert annotated.is_same(found, rows), found
     table = parquet.read_table(pa.BufferReader(data))
-    if int(pa.__version__.split(".")[0]) >= 20:
+    schema = table.schema.remove_metadata()
+    if int(pa.__version__.split(".")[0]) >= 24:  # older ones forget types in maps
         assert annotated.plain(table.to_pylist(maps_as_pydicts="strict")) == annotated.plain(rows)
+        assert schema == writer.encode(rows).schema
     for row in rows:  # what is in a batch does not decide on the columns
-        assert writer.encode([row]).schema == table.schema.remove_metadata()
+        assert writer.encode([row]).schema == writer.encode(rows).schema
 
 
 @given(annotated.records())
