@@ -40,12 +40,12 @@ from sunshower.errors import BadEmit, RecordMismatch, RequestRefused, Unserialis
 from sunshower.failures import Cause, Failure
 from sunshower.record_reader import record_reader
 from sunshower.records import Schema
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Plan, PlannedStream, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.transport.frames import decode, encode
