@@ -14,8 +14,9 @@ FEW := 1
 CHECKED := tests/structure tests/docs/test_site.py
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-# The file pins what pip builds with, too; `-c` would not reach there.
-PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The file pins what pip builds with, too; `-c` would not reach there. Python compiles a module when
+# it is first imported: to compile all of them takes pip 15 s, and few are ever imported.
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 help:  ## show this list
 	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [HOURS=1] [PYTHON=/path/to/python3.11]"

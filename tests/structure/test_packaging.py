@@ -92,9 +92,15 @@ def test_the_version_is_written_once() -> None:
     assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).name == "__init__.py"
 
 
-def test_the_folders_that_other_versions_run_exist() -> None:
-    folders = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
-    assert all((ROOT / "tests" / name).is_dir() for name in folders)
+def test_the_tests_that_other_versions_run_exist() -> None:
+    names = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
+    assert all(other_versions.tests_of(name) for name in names)
+
+
+def test_a_change_is_checked_tested_and_tested_with_other_versions() -> None:
+    lines = text(ROOT / ".ci/run").splitlines()
+    made = [line for line in lines if line.startswith("make ")]
+    assert made == ["make check", "make test", "make test-ci"]
 
 
 def test_commands_to_install_name_existing_extras() -> None:
