@@ -32,9 +32,9 @@ WITH_LIBRARIES = (
 # What meets another Python: annotations, signatures, pickled code and values, exceptions and their
 # texts, processes, threads, asyncio, SQLite.
 WITH_PYTHON = (
-    *("actors", "arguments", "cli", "connectors/test_http_*.py", "dev", "kafka", "security"),
-    *("state", "testing", "texts", "values", "web", "runtime/bolts", "runtime/events"),
-    *("runtime/tasks", "runtime/transport", "topologies/test_*.py", "trident/declaration"),
+    *("actors", "arguments", "cli", "connectors/test_http_*.py", "dev", "kafka/consuming"),
+    *("kafka/producing", "security", "state", "testing", "texts", "values", "web/test_*.py"),
+    *("runtime/bolts", "runtime/tasks", "topologies/test_*.py", "trident/declaration"),
 )
 _PYTEST = (
     *("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1"),
