@@ -26,7 +26,7 @@ SPARK = "Java: Spark"
 # batch. Each new Java starts without them, so their number depends on the kills: not counted.
 _POOLS = "block-manager-"
 _NAMES = (  # the first pattern that matches a command determines the name of the process
-    (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
+    (re.compile(rb"^ray::Sunshower(Worker|Master)"), "workers that have just started or ended"),
     (re.compile(rb"^ray::"), "other processes of Ray"),
     (re.compile(rb"/gcs_server"), "GCS"),
     (re.compile(rb"/raylet/raylet"), "raylet"),

@@ -293,7 +293,7 @@ def _zombies(namespace: str, run: Any) -> int:
     now = {process.pid for process in processes_of(run.id).values()}
     by_name = commands(namespace).items()
     return sum(
-        pid not in now and command.startswith("ray::WorkerActor") for pid, command in by_name
+        pid not in now and command.startswith("ray::SunshowerWorker") for pid, command in by_name
     )
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import ray
 
-from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of
+from sunshower.actors.names import NAMESPACE, run_of, topology_of
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
 from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
-from sunshower.runtime.cluster import Look
-from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.topologies.graph import Graph
 
 if TYPE_CHECKING:  # imported while Ray starts
     from sunshower.actors.run import RayRun
+    from sunshower.runtime.cluster import Look
+    from sunshower.runtime.control.savepoint import Savepoint
 
 
 class RayCluster:
@@ -79,7 +78,7 @@ class RayCluster:
         LifecycleError for a savepoint that does not fit.
         """
         from sunshower.actors.run import RayRun
-        from sunshower.actors.store import remove_leftovers
+        from sunshower.actors.store import claimed, remove_leftovers
 
         warn_of_other_settings()
         plan = make_plan(graph, layout)
@@ -143,30 +142,3 @@ def _load_meanwhile() -> None:
 
     with suppress(ImportError):  # no public API: see the pin of ray
         import ray._common.pydantic_compat  # noqa: F401
-
-
-class Claim:
-    """Registered for some milliseconds; mostly removed before Ray has a process for it."""
-
-
-_ClaimClass = ray.remote(num_cpus=0)(Claim)
-
-
-@contextmanager
-def claimed(topology: str) -> Iterator[None]:
-    """A lock on submitting a topology of that name. Raises ClusterError if another client holds it.
-
-    The lock is the name of an actor: Ray registers each name once, and ends an actor with the
-    client that created it.
-    """
-    try:
-        claim = _ClaimClass.options(name=claim_name(topology), namespace=NAMESPACE).remote()
-    except ValueError:
-        raise ClusterError(
-            f"another client is submitting a topology {topology!r} at this moment; "
-            f"`sunshower status {topology}` shows whether it has started"
-        ) from None
-    try:
-        yield
-    finally:
-        ray.kill(claim)

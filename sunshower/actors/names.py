@@ -34,11 +34,6 @@ def topology_of(run: str) -> str:
     return run.rpartition("-")[0]
 
 
-def claim_name(topology: str) -> str:
-    """The name of the actor that exists while a topology is being submitted."""
-    return f"{topology}/claim"
-
-
 def detached(name: str) -> dict[str, Any]:
     """The options of an actor that outlives its creator."""
     return {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}

@@ -10,25 +10,16 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-import ray
-from ray._private.accelerators import get_all_accelerator_resource_names
 from ray.experimental import internal_kv
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.actors.names import detached, worker_name, worker_of
-from sunshower.actors.starting import first_line
-from sunshower.actors.worker import WorkerClass
+from sunshower.actors.names import worker_of
 from sunshower.config import Resources
-from sunshower.errors import ClusterError
-from sunshower.runtime.control.lifecycle import NOT_STARTED
-from sunshower.runtime.control.nodes import NodeState, NodeView, choices, misfit, refused
-from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.control.nodes import NodeState, NodeView
 
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
@@ -166,100 +157,3 @@ def _resources(amounts: Mapping[str, Any]) -> Resources:
 
 def _left_s(deadline_ms: int, now: float) -> float:
     return max(0.0, deadline_ms / 1000 - now) if deadline_ms else inf
-
-
-# ---- worker options ------------------------------------------------------------------------------
-
-
-def worker_options(
-    run: str, worker: int, request: Resources, node: str | None, placement: str
-) -> dict[str, Any]:
-    """`node`: where to start it, if it has room then; None: where Ray finds room.
-
-    Ray keeps them for restarts. One byte of memory is always requested: Ray starts an actor that
-    requests nothing on any node, and its autoscaler ends a node of which nothing is requested.
-    """
-    strategy: Any = "SPREAD" if placement == "spread" else "DEFAULT"
-    if node is not None:
-        strategy = NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True)
-    return detached(worker_name(run, worker)) | {
-        "num_cpus": request.num_cpus,
-        "num_gpus": request.num_gpus,
-        "memory": max(1, int(request.memory)),
-        "resources": dict(request.custom),
-        "scheduling_strategy": strategy,
-        "get_if_exists": True,  # of a run that resumes, master and client create the workers
-    }
-
-
-def why_refused(request: Resources) -> str | None:
-    """What Ray has against a worker that requests that, whatever the nodes have; None: nothing."""
-    try:
-        WorkerClass.options(**worker_options("", 0, request, None, "spread"))
-    except ValueError as error:
-        return str(error)
-    accelerators = get_all_accelerator_resource_names()
-    for name, amount in request.custom.items():  # what Ray refuses only when it creates the actor
-        if name in accelerators and amount > 1 and amount != int(amount):
-            return f"{amount:g} {name}: more than one must be a whole number"
-    return None
-
-
-# ---- first workers -------------------------------------------------------------------------------
-
-START_S = 60.0  # for the master, and then for all workers, besides waits for the autoscaler
-_LOOK_S = 1.0  # between two looks at the nodes
-_POLL_S = 0.1
-
-
-def create_workers(run: str, plan: Plan) -> None:
-    """Create each worker on the node that is best for it. Raises ClusterError if Ray refuses what
-    one requests, the head does not answer, or the nodes cannot hold them."""
-    if (why := refused(plan, plan.workers, why_refused)) is not None:
-        raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
-    try:
-        view = with_workers(node_view(), workers_by_node())
-    except Exception as error:
-        raise ClusterError(
-            f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "
-            f"{ray.get_runtime_context().gcs_address}, does not list the nodes: "
-            f"{first_line(error)}. Submit it again once `ray status` answers"
-        ) from error
-    _check(plan, view)
-    placement = plan.graph.config.placement
-    requests = {worker: plan.request_of(worker) for worker in plan.workers}
-    nodes = choices(requests, view, placement)
-    for worker, request in requests.items():
-        options = worker_options(run, worker, request, nodes.get(worker), placement)
-        WorkerClass.options(**options).remote(run, worker)
-
-
-def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
-    """Return once every worker has said hello. While one waits for a node that the autoscaler may
-    add, there is no limit. Raises ClusterError if they do not start."""
-    end_s, look_s, view = time.monotonic() + START_S, time.monotonic() + _LOOK_S, NodeView()
-    while (snapshot := look()).state in NOT_STARTED:
-        now = time.monotonic()
-        if now >= look_s:
-            look_s, view = now + _LOOK_S, next_view(view)
-            _check(plan, view)
-            if snapshot.without_room and view.grows:
-                end_s = now + START_S
-        if now >= end_s:
-            why = "; ".join(snapshot.unplaced) or (
-                "is there memory for as many processes? Try fewer, or layout pack"
-            )
-            raise ClusterError(
-                f"not all {len(plan.workers)} workers of {plan.graph.id!r} started in "
-                f"{START_S:g} s: {why}"
-            )
-        time.sleep(_POLL_S)
-
-
-def _check(plan: Plan, view: NodeView) -> None:
-    requests = {worker: plan.request_of(worker) for worker in plan.workers}
-    if (why := misfit(requests, view)) is not None:
-        raise ClusterError(
-            f"the cluster cannot hold topology {plan.graph.id!r}: {why}. No autoscaler adds nodes "
-            "to it: add some, or request less, and submit it again"
-        )

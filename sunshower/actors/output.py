@@ -22,14 +22,17 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from sunshower.actors.processes import living_workers
-from sunshower.actors.run import RayRun
+from sunshower.actors.starting import without_news
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sinks import Stdout
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"
@@ -139,21 +142,6 @@ class WorkerOutput:
                 if not in_time and self._news == before and not self._hearing:
                     return False
         return True
-
-
-@contextlib.contextmanager
-def without_news() -> Iterator[None]:
-    """Keep Ray from printing messages about dead workers, which sunshower reports itself.
-
-    Enter it before Ray starts, and leave it after Ray ends: Ray prints until its end.
-    """
-    from ray._private import worker as printing  # no public API: see the pin of ray
-
-    before, printing._worker_logs_enabled = printing._worker_logs_enabled, False
-    try:
-        yield
-    finally:
-        printing._worker_logs_enabled = before
 
 
 @contextlib.contextmanager

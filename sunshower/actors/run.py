@@ -16,7 +16,9 @@ from math import inf
 from typing import Any, TypeVar, cast
 
 import ray
+from ray._private.accelerators import get_all_accelerator_resource_names
 from ray.util.metrics import Counter, Gauge
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sunshower.actors import event_log_files, flight_recorder, processes
 from sunshower.actors.names import (
@@ -29,14 +31,7 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
-from sunshower.actors.nodes import (
-    START_S,
-    NodeWatch,
-    create_workers,
-    wait_for_workers,
-    why_refused,
-    worker_options,
-)
+from sunshower.actors.nodes import NodeWatch, next_view, node_view, with_workers, workers_by_node
 from sunshower.actors.plan_check import check_plan
 from sunshower.actors.processes import (
     RayProcess,
@@ -50,7 +45,7 @@ from sunshower.actors.processes import (
     send,
 )
 from sunshower.actors.shipping import outline, pickled, with_tasks
-from sunshower.actors.starting import call, call_once
+from sunshower.actors.starting import call, call_once, first_line
 from sunshower.actors.store import PLANS, RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
@@ -61,8 +56,9 @@ from sunshower.errors import (
     VersionMismatch,
 )
 from sunshower.runtime.cluster import Look, Run
+from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.control.messages import Welcome
-from sunshower.runtime.control.nodes import NodeView, choice
+from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
@@ -79,6 +75,102 @@ from sunshower.topologies.requests import Request
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1
 T = TypeVar("T")
+
+
+# ---- workers ------------------------------------------------------------------------------
+
+
+def worker_options(
+    run: str, worker: int, request: Resources, node: str | None, placement: str
+) -> dict[str, Any]:
+    """`node`: where to start it, if it has room then; None: where Ray finds room.
+
+    Ray keeps them for restarts. One byte of memory is always requested: Ray starts an actor that
+    requests nothing on any node, and its autoscaler ends a node of which nothing is requested.
+    """
+    strategy: Any = "SPREAD" if placement == "spread" else "DEFAULT"
+    if node is not None:
+        strategy = NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True)
+    return detached(worker_name(run, worker)) | {
+        "num_cpus": request.num_cpus,
+        "num_gpus": request.num_gpus,
+        "memory": max(1, int(request.memory)),
+        "resources": dict(request.custom),
+        "scheduling_strategy": strategy,
+        "get_if_exists": True,  # of a run that resumes, master and client create the workers
+    }
+
+
+def why_refused(request: Resources) -> str | None:
+    """What Ray has against a worker that requests that, whatever the nodes have; None: nothing."""
+    try:
+        WorkerClass.options(**worker_options("", 0, request, None, "spread"))
+    except ValueError as error:
+        return str(error)
+    accelerators = get_all_accelerator_resource_names()
+    for name, amount in request.custom.items():  # what Ray refuses only when it creates the actor
+        if name in accelerators and amount > 1 and amount != int(amount):
+            return f"{amount:g} {name}: more than one must be a whole number"
+    return None
+
+
+# ---- first workers -------------------------------------------------------------------------------
+
+START_S = 60.0  # for the master, and then for all workers, besides waits for the autoscaler
+_LOOK_S = 1.0  # between two looks at the nodes
+
+
+def create_workers(run: str, plan: Plan) -> None:
+    """Create each worker on the node that is best for it. Raises ClusterError if Ray refuses what
+    one requests, the head does not answer, or the nodes cannot hold them."""
+    if (why := refused(plan, plan.workers, why_refused)) is not None:
+        raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
+    try:
+        view = with_workers(node_view(), workers_by_node())
+    except Exception as error:
+        raise ClusterError(
+            f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "
+            f"{ray.get_runtime_context().gcs_address}, does not list the nodes: "
+            f"{first_line(error)}. Submit it again once `ray status` answers"
+        ) from error
+    _check(plan, view)
+    placement = plan.graph.config.placement
+    requests = {worker: plan.request_of(worker) for worker in plan.workers}
+    nodes = choices(requests, view, placement)
+    for worker, request in requests.items():
+        options = worker_options(run, worker, request, nodes.get(worker), placement)
+        WorkerClass.options(**options).remote(run, worker)
+
+
+def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
+    """Return once every worker has said hello. While one waits for a node that the autoscaler may
+    add, there is no limit. Raises ClusterError if they do not start."""
+    end_s, look_s, view = time.monotonic() + START_S, time.monotonic() + _LOOK_S, NodeView()
+    while (snapshot := look()).state in NOT_STARTED:
+        now = time.monotonic()
+        if now >= look_s:
+            look_s, view = now + _LOOK_S, next_view(view)
+            _check(plan, view)
+            if snapshot.without_room and view.grows:
+                end_s = now + START_S
+        if now >= end_s:
+            why = "; ".join(snapshot.unplaced) or (
+                "is there memory for as many processes? Try fewer, or layout pack"
+            )
+            raise ClusterError(
+                f"not all {len(plan.workers)} workers of {plan.graph.id!r} started in "
+                f"{START_S:g} s: {why}"
+            )
+        time.sleep(_POLL_S)
+
+
+def _check(plan: Plan, view: NodeView) -> None:
+    requests = {worker: plan.request_of(worker) for worker in plan.workers}
+    if (why := misfit(requests, view)) is not None:
+        raise ClusterError(
+            f"the cluster cannot hold topology {plan.graph.id!r}: {why}. No autoscaler adds nodes "
+            "to it: add some, or request less, and submit it again"
+        )
 
 
 # ---- ray metrics ---------------------------------------------------------------------------------
@@ -328,7 +420,11 @@ class MasterActor(MasterProcessBase):
         return self._handles[worker]
 
 
-MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(MasterActor)
+class SunshowerMaster(MasterActor):
+    """The class that a client sends to Ray: see SunshowerWorker."""
+
+
+MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SunshowerMaster)
 
 
 # ---- run -----------------------------------------------------------------------------------------

@@ -261,6 +261,21 @@ def _print_notices_apart() -> None:
     worker.print_to_stdstream = print_apart
 
 
+@contextmanager
+def without_news() -> Iterator[None]:
+    """Keep Ray from printing messages about dead workers, which sunshower reports itself.
+
+    Enter it before Ray starts, and leave it after Ray ends: Ray prints until its end.
+    """
+    from ray._private import worker as printing  # no public API: see the pin of ray
+
+    before, printing._worker_logs_enabled = printing._worker_logs_enabled, False
+    try:
+        yield
+    finally:
+        printing._worker_logs_enabled = before
+
+
 def warn_of_other_settings() -> None:
     """Log a warning if the cluster was started without the settings that Sunshower is tuned for."""
     from ray._private.state import state  # no public API: see the pin of ray

@@ -11,6 +11,8 @@ plan, which is removed alone, ends with a slash. The names:
     reservation/TASK       the emit reservation of a spout task
     event-log              the location of the event log, if there is one
     paused                 exists once a process of the run was paused
+
+Besides, `claim/TOPOLOGY` exists while a client submits a topology of that name.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from sunshower import versions
 from sunshower.actors.names import NAMESPACE, topology_of
 from sunshower.actors.shipping import CodeClasses, outline, pickled
 from sunshower.actors.starting import first_line
-from sunshower.errors import CodeNotLoaded, LifecycleError, StoreUnreachable, user_errors
+from sunshower.errors import (
+    ClusterError,
+    CodeNotLoaded,
+    LifecycleError,
+    StoreUnreachable,
+    user_errors,
+)
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -187,6 +195,55 @@ def keys(prefix: str) -> list[str]:
     with _errors(prefix):
         found = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
     return [key.decode() for key in found]
+
+
+@contextmanager
+def claimed(topology: str) -> Iterator[None]:
+    """A lock on submitting a topology of that name. Raises ClusterError if another client holds it,
+    StoreUnreachable.
+
+    The lock is a key, which only one client can put. The key of a client that died stays, and the
+    next client puts the key that follows it. If clients removed the keys of dead ones, two that
+    have seen one death could remove each other's.
+    """
+    context = ray.get_runtime_context()
+    parts = context.get_job_id(), context.get_worker_id(), secrets.token_hex(8)
+    key, mine = f"claim/{topology}", "-".join(parts)
+    with _errors(key):
+        while (holder := _put_first(key, mine)) != mine:
+            if holder is not None and _lives(holder):
+                break
+            key = f"{key}/{holder}" if holder is not None else key
+    if holder != mine:
+        raise ClusterError(
+            f"another client is submitting a topology {topology!r} at this moment; "
+            f"`sunshower status {topology}` shows whether it has started"
+        )
+    try:
+        yield
+    finally:
+        try:
+            internal_kv._internal_kv_del(key, namespace=NAMESPACE)
+        except Exception as error:  # whoever submits it again is refused until this process ends
+            _log.warning("the claim on %r is not removed: %s", topology, error)
+
+
+def _put_first(key: str, value: str) -> str | None:
+    """Put a value if there is none, and return the present one; None: it was just removed."""
+    if not internal_kv._internal_kv_put(key, value, overwrite=False, namespace=NAMESPACE):
+        return value
+    found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+    return None if found is None else found.decode()
+
+
+def _lives(holder: str) -> bool:
+    """Whether the client that has put this lives: a driver, or a worker of its job."""
+    from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
+
+    job, worker, _ = holder.split("-")
+    jobs = {one["JobID"] for one in state.jobs() if not one["IsDead"]}
+    is_driver = worker.startswith(job)
+    return job in jobs and (is_driver or worker in state.workers())
 
 
 @contextmanager

@@ -38,7 +38,7 @@ _COMMANDS = {
     "list": _Command("status", "list_", _ON_CLUSTER, helps_if_alone=False),
     "ui": _Command("ui.command", "ui", _ON_CLUSTER, helps_if_alone=False),
     "metrics": _Command("metrics", "metrics", _ON_CLUSTER, helps_if_alone=False),
-    "top": _Command("statistics", "top", _ON_CLUSTER, helps_if_alone=False),
+    "top": _Command("status", "top", _ON_CLUSTER, helps_if_alone=False),
     "status": _Command("status", "status", _ON_CLUSTER),
     "query": _Command("status", "query", _ON_CLUSTER),
     "ask": _Command("status", "ask", _ON_CLUSTER),

@@ -22,7 +22,7 @@ from sunshower.cli.cluster_options import (
     without_option,
 )
 from sunshower.cli.formatting import Terminal, duration, echo, format_error, number_of, print_lines
-from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
+from sunshower.cli.program_options import LayoutName, Settings, Target, Workers, load_graph
 from sunshower.errors import ClusterError, CodeNotLoaded, LifecycleError, LoadError, TopologyFailed
 
 if TYPE_CHECKING:
@@ -315,8 +315,8 @@ def submit(
     if folder is not None:
         sys.path.insert(0, str(folder))
     graph, modules = load_graph(target, settings, workers, folder)
-    from sunshower.actors.output import without_news
     from sunshower.actors.shipping import ship
+    from sunshower.actors.starting import without_news
     from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.runtime.plan import Layout
 

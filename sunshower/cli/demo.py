@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
-from sunshower.cli.run import INTERRUPTED, AsJson, Stays, WithPage
+from sunshower.cli.program_options import INTERRUPTED, AsJson, Stays, WithPage
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo import Report

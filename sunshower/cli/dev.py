@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from sunshower.cli.formatting import Terminal, echo, echo_json
-from sunshower.cli.run import AsJson
+from sunshower.cli.program_options import AsJson
 from sunshower.errors import ServerError
 
 if TYPE_CHECKING:

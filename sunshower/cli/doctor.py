@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, echo_json, new_table
-from sunshower.cli.run import AsJson
+from sunshower.cli.program_options import AsJson
 from sunshower.errors import ClusterError, SparkMissing
 from sunshower.installed import PYTHON, ROOT, in_repository, install_command, java_home, runs_on
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, RunsFolder
 from sunshower.cli.formatting import Terminal, echo, echo_json, new_table
-from sunshower.cli.run import (
+from sunshower.cli.program_options import (
     Address,
     AsJson,
     FromEnvironment,

@@ -9,7 +9,13 @@ import typer
 from rich.table import Table
 
 from sunshower.cli.formatting import Terminal, echo_json, new_table
-from sunshower.cli.run import AsJson, FromEnvironment, FromFile, read_secrets, refuse_secret
+from sunshower.cli.program_options import (
+    AsJson,
+    FromEnvironment,
+    FromFile,
+    read_secrets,
+    refuse_secret,
+)
 from sunshower.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,18 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sunshower.cli.display import Display
 from sunshower.cli.formatting import Terminal, duration
-from sunshower.cli.health import current_problems
-from sunshower.runtime.events.metrics import Snapshot
 from sunshower.texts import printable, write
 from sunshower.topologies.graph import Graph
+
+if TYPE_CHECKING:  # imported while Ray starts, as what the functions below import
+    from sunshower.cli.display import Display
+    from sunshower.runtime.events.metrics import Snapshot
 
 _LINE_EVERY_S = 2.0
 _DRAW_EVERY_S = 0.25  # as often as workers report
@@ -65,6 +66,8 @@ class Screen:
             return
         self._due_s = now + every_s
         if self.is_live:
+            from sunshower.cli.health import current_problems
+
             figures = map(Text, display.figures(snapshot))
             bad = map(red, current_problems(snapshot))
             self._draw(Group(display.table(snapshot, title), *figures, *bad))
@@ -74,6 +77,8 @@ class Screen:
 
     def watch(self, graph: Graph, title: str) -> Callable[[Snapshot, float], None]:
         """Return a function that shows a snapshot of a run and the run's time in seconds."""
+        from sunshower.cli.display import Display
+
         display = Display(graph)
 
         def look(snapshot: Snapshot, now_s: float) -> None:

@@ -11,22 +11,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sunshower.cli.cluster_options import check_address, node_news
-from sunshower.cli.display import Display, RunResult
 from sunshower.cli.formatting import duration, number_of
-from sunshower.cli.health import unreached, wait_lines
 from sunshower.cli.screen import Screen, red
 from sunshower.errors import EndsProcess, SunshowerError, TopologyFailed
 from sunshower.experiments.runner.interrupts import Interrupts
-from sunshower.runtime.control.lifecycle import State
-from sunshower.runtime.events.health import TaskError
-from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.topologies.graph import Graph
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported while Ray starts, as what the functions below import
     from sunshower.actors.output import WorkerOutput
     from sunshower.actors.run import RayRun
+    from sunshower.cli.display import RunResult
     from sunshower.cli.ui.page import RunPage
+    from sunshower.runtime.events.health import TaskError
+    from sunshower.runtime.events.metrics import Snapshot
 
 _LOOK_EVERY_S = 0.1
 _BLOCKED_S = 10.0  # so long a draining run waits for a spout that is blocked in user code
@@ -94,8 +92,7 @@ class TopologySession:
         BrokenPipeError when the reader of standard output is gone.
         """
         from sunshower.actors.cluster import RayCluster
-        from sunshower.actors.output import with_delimited_lines, without_news, worker_output
-        from sunshower.actors.shipping import ship
+        from sunshower.actors.starting import without_news
 
         screen = self._screen
         with self._interrupts as interrupts, screen, without_news():
@@ -106,6 +103,9 @@ class TopologySession:
                 screen.doing("Starting Ray: its head, and a node on this machine …")
             cluster = RayCluster(self._address, quiet=False)
             try:
+                from sunshower.actors.output import with_delimited_lines, worker_output
+                from sunshower.actors.shipping import ship
+
                 with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
@@ -159,6 +159,10 @@ class TopologySession:
         wait: Callable[[float], None],
     ) -> RunResult:
         """`wait`: let the run go on for so many seconds."""
+        from sunshower.cli.display import Display, RunResult
+        from sunshower.cli.health import unreached, wait_lines
+        from sunshower.runtime.control.lifecycle import State
+
         display = Display(run.plan.graph)
         start_s = time.monotonic()
         draining_s: float | None = None  # since when

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sunshower.cli.formatting import Terminal, echo, echo_json
-from sunshower.cli.run import INTERRUPTED, AsJson, Target
+from sunshower.cli.program_options import INTERRUPTED, AsJson, Target
 
 if TYPE_CHECKING:
     from sunshower.experiments.runner.seed_search import ShrunkSeed, SwarmTask

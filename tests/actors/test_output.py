@@ -13,9 +13,9 @@ from sunshower import Context, Counter, Number, Stdout, Topology
 from sunshower.actors.output import (
     WorkerOutput,
     with_delimited_lines,
-    without_news,
     worker_output,
 )
+from sunshower.actors.starting import without_news
 
 Passed = list[tuple[int, bool, list[str]]]
 

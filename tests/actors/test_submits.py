@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors import run as run_module
-from sunshower.actors.cluster import RayCluster, claimed
+from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import CALL_S, NAMESPACE, master_name
 from sunshower.actors.run import MasterActor
 from sunshower.actors.starting import warn_of_other_settings
-from sunshower.actors.store import RayStore
+from sunshower.actors.store import RayStore, claimed
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 from sunshower.runtime.control.lifecycle import State
 from tests.actors.programs import submitter
@@ -60,6 +60,11 @@ def kept() -> set[str]:
     return {name.partition("/")[0] for name in names if name.startswith(NAME)}
 
 
+def claims() -> int:
+    """How many clients have claimed `NAME`; those that died still have."""
+    return len(internal_kv._internal_kv_list(f"claim/{NAME}", namespace=NAMESPACE))
+
+
 def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: RayCluster) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(client(NAME)) for _ in range(2)]
@@ -89,7 +94,8 @@ def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
     with claimed(NAME):  # the lock is free at once
-        assert kept() == {NAME}
+        assert claims() == 1
+    assert claims() == 0
 
 
 def test_local_ray_has_the_settings_of_sunshower(
@@ -99,10 +105,14 @@ def test_local_ray_has_the_settings_of_sunshower(
     assert not caplog.records
 
 
-def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
+def claim_and_die() -> None:
+    """Claim `NAME` in a client that dies."""
     program = (
-        "import os, sys; from sunshower.actors.cluster import RayCluster, claimed\n"
-        "RayCluster(sys.argv[1], detached=True); claimed(sys.argv[2]).__enter__(); os._exit(9)"
+        "import os, sys\n"
+        "from sunshower.actors.cluster import RayCluster\n"
+        "from sunshower.actors.store import claimed\n"
+        "RayCluster(sys.argv[1], detached=True)\n"
+        "with claimed(sys.argv[2]): os._exit(9)"
     )
     address = ray.get_runtime_context().gcs_address
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -110,9 +120,59 @@ def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
         [sys.executable, "-c", program, address, NAME], env=environment, check=False
     )
     assert died.returncode == 9
-    until(lambda: not kept())  # Ray ends the actors of a client when it notices its death
+
+
+def is_free() -> bool:
+    """Whether `NAME` can be claimed."""
+    try:
+        with claimed(NAME):
+            return True
+    except ClusterError:
+        return False
+
+
+def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
+    for deaths in (1, 2):
+        claim_and_die()
+        until(is_free)  # as soon as Ray notices the death
+        assert claims() == deaths
     with claimed(NAME):
-        pass
+        assert not is_free()
+
+
+def test_lock_of_a_client_that_died_goes_to_one_of_many(ray_cluster: RayCluster) -> None:
+    claim_and_die()
+    until(is_free)
+    entered, free = list[int](), threading.Event()
+    barrier = threading.Barrier(8)
+
+    def enter(number: int) -> None:
+        barrier.wait()
+        with suppress(ClusterError), claimed(NAME):
+            entered.append(number)
+            free.wait()
+
+    threads = [threading.Thread(target=enter, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: sum(thread.is_alive() for thread in threads) == 1)
+    assert len(entered) == 1
+    free.set()
+    threads[entered[0]].join()
+    assert is_free()
+
+
+def test_lock_of_a_task_that_died_is_free(ray_cluster: RayCluster) -> None:
+    """A task, whose job goes on, has submitted a topology."""
+
+    @ray.remote(num_cpus=0, max_retries=0)
+    def claim() -> None:
+        with claimed(NAME):
+            os._exit(9)
+
+    with pytest.raises(ray.exceptions.WorkerCrashedError):
+        ray.get(claim.remote())
+    until(is_free)
 
 
 def restarts(run: str) -> int:

@@ -94,7 +94,7 @@ def test_a_sample_has_this_process_and_its_descendants() -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (b"ray::WorkerActor\0", "workers that have just started or ended"),
+        (b"ray::SunshowerWorker\0", "workers that have just started or ended"),
         (b"ray::IDLE\0", "other processes of Ray"),
         (b"/x/ray/core/src/ray/gcs/gcs_server\0--log_dir", "GCS"),
         (b"/x/ray/core/src/ray/raylet/raylet\0", "raylet"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sunshower.cli.run import parse_settings
+from sunshower.cli.program_options import parse_settings
 from tests.cli.conftest import PrintedBy, Write
 
 

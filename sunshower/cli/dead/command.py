@@ -38,7 +38,7 @@ from sunshower.cli.formatting import (
 )
 from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
-from sunshower.cli.run import AsJson, FromEnvironment, FromFile
+from sunshower.cli.program_options import AsJson, FromEnvironment, FromFile
 from sunshower.errors import ConfigError, SourceError, SunshowerError
 from sunshower.failures import Cause
 from sunshower.texts import clip, utf8

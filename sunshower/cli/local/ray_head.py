@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sunshower.cli.formatting import echo, echo_json, number_of
-from sunshower.cli.run import AsJson
+from sunshower.cli.program_options import AsJson
 
 if TYPE_CHECKING:
     from sunshower.actors.local_head import LocalHead

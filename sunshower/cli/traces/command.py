@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 from sunshower.cli.cluster_options import Address, Name, connect
 from sunshower.cli.formatting import Terminal, duration, echo, echo_json, new_table, print_lines
-from sunshower.cli.run import AsJson
+from sunshower.cli.program_options import AsJson
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.runtime.events.trace_recorder import TraceHop, Traces, TupleTrace
 from sunshower.secret import shown

@@ -12,7 +12,7 @@ import typer
 from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
 from sunshower.cli.kafka import Settings, client_settings
-from sunshower.cli.run import FromEnvironment, FromFile
+from sunshower.cli.program_options import FromEnvironment, FromFile
 from sunshower.cli.ui.page import check_server, opened_page
 from sunshower.errors import ClusterError
 

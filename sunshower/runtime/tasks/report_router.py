@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import untracked
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tasks.wiring import Wired
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
@@ -25,6 +25,9 @@ from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.transport.frames import Frame
 from sunshower.runtime.transport.peer_link import NOTHING, Lost, PeerLink
 from sunshower.texts import describe
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.wiring import Wired
 
 
 class ReportRouter:

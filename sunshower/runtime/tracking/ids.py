@@ -7,12 +7,9 @@ A root id identifies one attempt of one spout tuple:
     │  incarnation  │       generation       │          slot          │
     └───────────────┴────────────────────────┴────────────────────────┘
 
-A spout task has a new incarnation at every (re)start: its worker's life, modulo `lives_max`, times
-the number of spout tasks, plus its index among them. So incarnations repeat after `lives_max`
-starts (65,536 with one spout task, 655 with a hundred) and are compared modulo that number: a life
-is older than another if it is at most half of `lives_max` behind (`is_older_life`). A slot is an
-index into that task's pending table; its generation grows with each use. Storm draws roots at
-random from a 48-bit generator and needs a hash map per acker to find them.
+A spout task has a new incarnation at every (re)start, see `incarnations`. A slot is an index into
+that task's pending table; its generation grows with each use. Storm draws roots at random from a
+48-bit generator and needs a hash map per acker to find them.
 
 A root is *traced* if the last four bits of its generation are zero: so every worker sees in the id
 alone whether to record what happens to its tree. The spout task decides it.
@@ -34,7 +31,6 @@ SLOT_BITS = 24
 GENERATION_BITS = 24
 SLOTS_MAX = 1 << SLOT_BITS
 GENERATION_MASK = (1 << GENERATION_BITS) - 1
-INCARNATIONS_MAX = 1 << 16
 
 _SLOT_MASK = np.uint64(SLOTS_MAX - 1)
 _GENERATION_MASK = np.uint64(GENERATION_MASK)
@@ -96,18 +92,6 @@ def generations_of(roots: U64) -> NDArray[np.uint32]:
 def incarnations_of(roots: U64) -> I64:
     """Return the incarnation of each root."""
     return (roots >> _INCARNATION_SHIFT).view(np.int64)
-
-
-def lives_max(spouts: int) -> int:
-    """Return after how many starts the incarnations of each of `spouts` spout tasks repeat."""
-    return INCARNATIONS_MAX // spouts
-
-
-def is_older_life(incarnation: int, other: int, spouts: int) -> bool:
-    """Whether an incarnation is of an earlier life than `other`, of the same spout task."""
-    circle = lives_max(spouts)
-    behind = (other // spouts - incarnation // spouts) % circle
-    return 0 < behind <= circle // 2
 
 
 def is_newer(generations: NDArray[np.uint32], tags: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -30,9 +30,9 @@ from sunshower.runtime.tracking.ids import (
     first_of_each,
     incarnations_of,
     is_newer,
-    is_older_life,
     slots_of,
 )
+from sunshower.runtime.tracking.incarnations import is_older_life
 
 # A tag: flags in the upper 8 bits, the generation in the lower 24, where `roots >> 24` has it too.
 OPEN, STARTED, FAILED, USED = (np.uint32(flag << 24) for flag in (1, 2, 4, 8))  # closed: only USED
@@ -60,7 +60,7 @@ class Ledger:
     """One shard of the topology's trees.
 
     Incarnation i belongs to spout task i % `spouts`. The first report of a later life of that task
-    (modulo `lives_max`: see ids.py), or `begin`, removes the table of the previous life.
+    (modulo `lives_max`: see incarnations.py), or `begin`, removes the table of the previous life.
     `strides[k]` shards share the slots of spout task k; this shard has one slot in so many.
     `timed`: keep the time of each tree's last report, in eight more bytes a slot (`ages`).
     """

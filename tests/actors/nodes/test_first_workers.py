@@ -9,7 +9,8 @@ import ray
 
 from sunshower import Counter, Topology
 from sunshower.actors import nodes
-from sunshower.actors.nodes import create_workers, wait_for_workers
+from sunshower.actors import run as run_module
+from sunshower.actors.run import create_workers, wait_for_workers
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
@@ -48,6 +49,6 @@ def test_a_head_that_answers_late_does_not_end_the_wait_for_workers(
 ) -> None:
     now_s, states = iter(range(100)), iter([State.STARTING] * 5 + [State.ACTIVE])
     clock = SimpleNamespace(monotonic=lambda: next(now_s), sleep=lambda _: None)
-    monkeypatch.setattr(nodes, "time", clock)
+    monkeypatch.setattr(run_module, "time", clock)
     wait_for_workers(plan, lambda: Snapshot("numbers", state=next(states)))
     assert next(states, None) is None

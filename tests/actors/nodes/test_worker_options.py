@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Resources, Topology
-from sunshower.actors.nodes import create_workers, why_refused
+from sunshower.actors.run import create_workers, why_refused
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import make_plan
 

@@ -12,7 +12,8 @@ import ray
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.cluster_utils import Cluster
 
-from sunshower.actors.nodes import cluster_nodes, worker_options
+from sunshower.actors.nodes import cluster_nodes
+from sunshower.actors.run import worker_options
 from sunshower.config import NOTHING
 from sunshower.runtime.control.nodes import NodeView, choice
 from tests.guarantee.deaths import RECOVERY_S

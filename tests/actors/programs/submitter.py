@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
+import sunshower.actors.run  # noqa: F401 (before it is ready: then its files may be moved)
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.errors import SunshowerError

@@ -19,14 +19,12 @@ from sunshower.cli.statistics import (
     activities,
     load_table,
     place_lines,
-    pressed_keys,
-    show_live,
     stream_lines,
     tasks_table,
-    topology_frame,
     watermark_lines,
     windows_table,
 )
+from sunshower.cli.status import pressed_keys, show_live, topology_frame
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import Health, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import (
