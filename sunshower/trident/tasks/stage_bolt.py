@@ -43,6 +43,7 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.operators.generated_stages import can_generate, generated_steps
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
@@ -201,9 +202,19 @@ class Operators:
         self._nodes = nodes
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
+        operators = [node.operator for node in nodes]
+        self._only_reader: dict[int, int] = {}  # of nodes that become one function with it
+        self._begins: set[int] = set()  # nodes with which such a function begins
         for index in reversed(range(len(nodes))):  # readers come after what they read
-            takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
-            self._emits[index] = _to_all(takers)
+            leaving, feeds = outgoing.takers(index), nodes[index].feeds
+            self._emits[index] = _to_all([*leaving, *self._takers(feeds)])
+            readers = [feed.node for feed in feeds]
+            can_join = all(can_generate(operators[node]) for node in (index, *readers))
+            if can_join and len(readers) == 1 and not leaving:
+                (self._only_reader[index],) = readers
+            else:
+                self._begins.update(readers)
+        self._runs = [*zip(operators, self._emits, strict=True)]  # what gets the rows of a node
         self._prepared = 0
         self._waiting: dict[int, Waiting] = {
             index: node.operator
@@ -217,6 +228,8 @@ class Operators:
             for node in self._nodes:
                 node.operator.prepare(context)
                 self._prepared += 1
+            for first in self._begins:
+                self._generate(first, context.component)
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -224,7 +237,8 @@ class Operators:
 
     def takers(self, feeds: Sequence[Feed]) -> list[Take]:
         """The callbacks that accept the rows of an input, or of the stage's spout."""
-        return [partial(self._process, *feed) for feed in feeds]
+        self._begins.update(feed.node for feed in feeds)
+        return self._takers(feeds)
 
     def start(self, attempt: Attempt) -> list[Any]:
         """The operators' objects for a new attempt, node by node."""
@@ -289,9 +303,21 @@ class Operators:
             for node in self._nodes[: self._prepared]:
                 cleanups.callback(node.operator.cleanup)
 
+    def _takers(self, feeds: Sequence[Feed]) -> list[Take]:
+        return [partial(self._process, *feed) for feed in feeds]
+
+    def _generate(self, first: int, component: str) -> None:
+        """Let generated code run a node, and those that are the only readers of what it makes."""
+        chain = [first]
+        while (reader := self._only_reader.get(chain[-1])) is not None:
+            chain.append(reader)
+        steps = generated_steps([self._nodes[node].operator for node in chain], component)
+        if steps is not None:
+            self._runs[first] = steps, self._emits[chain[-1]]
+
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
-        operator = self._nodes[node].operator
-        operator.process(self._batches[node], source, rows, self._emits[node])
+        operator, emit = self._runs[node]
+        operator.process(self._batches[node], source, rows, emit)
 
 
 def _nowhere(rows: Sequence[Any]) -> None:
