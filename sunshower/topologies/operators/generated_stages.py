@@ -178,8 +178,16 @@ def function_of_record(
     """A function of a record that returns what all steps make of it, and begins the next step for
     a row before the row after it is made. Its errors are those of the steps; a StopIteration is a
     RuntimeError. `are_last`: the caller checks the rows, which leave the stage."""
+    if are_last and len(steps) == 1 and inspect.isgeneratorfunction(call := _call_of(steps[0])):
+        return call  # as it is: without a call in between for each record
     generated = _generated(partial(_source_of_record, steps, are_last=are_last), component)
     return generated or _one_by_one(steps, are_last=are_last)
+
+
+def _call_of(step: Any) -> Expand:
+    """What makes rows of a row."""
+    call: Expand = step.function if type(step) is EachRow else step.expand
+    return call
 
 
 def _source_of_record(steps: Sequence[RowOperator], *, are_last: bool) -> _Source:
