@@ -19,10 +19,13 @@ from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.generated_stages import (
     can_generate,
+    code_of_record,
+    code_of_rows,
     function_of_record,
     generated_steps,
 )
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
+from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
@@ -121,11 +124,11 @@ class OperatorBolt(Bolt[Any, Any]):
                 operator.prepare(context)
                 self._cleanups.callback(operator.cleanup)
             if self._async:
-                self.expand = _async_function(self._steps, context.component, self.ordered)
+                self.expand = _async_function(self._steps, context, self.ordered)
             else:
-                self.expand = function_of_record(self._steps, context.component)
-            self._first = _generated(self._first, context.component)
-            self._ended = self._ended and _generated(self._ended, context.component)
+                self.expand = function_of_record(self._steps, context)
+            self._first = _generated(self._first, context)
+            self._ended = self._ended and _generated(self._ended, context)
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -214,6 +217,18 @@ class OperatorBolt(Bolt[Any, Any]):
         for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
 
+    def __sunshower_code__(self) -> list[str]:
+        """The source of the functions that its steps become, and what calls the async ones."""
+        codes = []
+        for plain, step in _parts(self._steps):
+            if plain:
+                codes.append(code_of_record(plain, are_last=step is None))
+            if step is not None:
+                codes.append(f"# for all rows at the same time: {code_name(step.function)}")
+        branches = [self._first, *([] if self._ended is None else [self._ended])]
+        chains = [chain for branch in branches for chain in _row_chains(branch)]
+        return codes + [code_of_rows(chain) for chain in chains]
+
     def result(self) -> Any:
         """What the last aggregator of this stage has in memory: key → value."""
         found = (_call(operator, "result") for operator in reversed(self.operators))
@@ -251,18 +266,30 @@ def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None
         _run(reader, rows if takes else plain, outputs)
 
 
-def _generated(branch: Branch, component: str) -> Branch:
+def _generated(branch: Branch, context: Context) -> Branch:
     """The branch with generated code in place of operators that read each other's rows."""
-    steps, last = [branch.operator], branch
-    while can_generate(last.operator) and last.stream is None and len(last.readers) == 1:
-        if not can_generate(last.readers[0].operator):
-            break
-        (last,) = last.readers
-        steps.append(last.operator)
-    if (operator := generated_steps(steps, component)) is None:
-        last = branch
-    readers = tuple(_generated(reader, component) for reader in last.readers)
+    chain = _row_chain(branch)
+    operator = generated_steps([one.operator for one in chain], context) if chain else None
+    last = branch if operator is None else chain[-1]
+    readers = tuple(_generated(reader, context) for reader in last.readers)
     return Branch(operator or branch.operator, last.stream, last.schema, readers)
+
+
+def _row_chain(branch: Branch) -> list[Branch]:
+    """Branches whose functions become one, from this one on; empty if it cannot."""
+    if not can_generate(branch.operator):
+        return []
+    is_alone = branch.stream is None and len(branch.readers) == 1
+    return [branch, *(_row_chain(branch.readers[0]) if is_alone else ())]
+
+
+def _row_chains(branch: Branch) -> Iterator[list[Operator]]:
+    """The operators of all such branches."""
+    chain = _row_chain(branch)
+    if chain:
+        yield [one.operator for one in chain if one.operator is not None]
+    for reader in (chain or [branch])[-1].readers:
+        yield from _row_chains(reader)
 
 
 def _takes_tables(branch: Branch) -> bool:
@@ -282,7 +309,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 
 
 def _async_function(
-    steps: Sequence[RowOperator], component: str, ordered: bool
+    steps: Sequence[RowOperator], context: Context, ordered: bool
 ) -> Callable[[Any], Awaitable[list[Any]]]:
     """An async function of a record that runs all steps. Calls of an async step are made for all
     rows and records at the same time. If `ordered`, what follows it, up to the begin of the next
@@ -290,7 +317,7 @@ def _async_function(
     from sunshower.topologies.async_calls import Turns, all_of, begin_all
 
     parts = [
-        (function_of_record(plain, component, are_last=step is None) if plain else None, step)
+        (function_of_record(plain, context, are_last=step is None) if plain else None, step)
         for plain, step in _parts(steps)
     ]
     turns = [Turns() for _ in parts[1:]] if ordered else []

@@ -14,7 +14,7 @@ does with a record is
 begins, and its output may have no end. `function_of_rows` is for batches, where all rows of a part
 pass a step before the next step begins. Both are made of the same parts, `_STEPS`. Debuggers and
 tracebacks find the source, because it is in `linecache`. If it cannot be compiled, the steps run
-one by one, as if SUNSHOWER_GENERATED_STAGES=0 were set.
+one by one, as with the setting generated_stages=False.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import inspect
 import linecache
 import logging
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -32,6 +31,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 from sunshower.texts import describe_error
+from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.steps import (
@@ -48,7 +48,6 @@ from sunshower.topologies.operators.steps import (
 )
 
 Expand: TypeAlias = Callable[[Any], Iterable[Any]]  # of a record: the rows that steps make of it
-SWITCH = "SUNSHOWER_GENERATED_STAGES"  # an environment variable; 0: steps run one by one
 
 _LOG = logging.getLogger("sunshower")
 _LOOPS_MAX = 15  # nested in one function; Python compiles at most 20
@@ -118,7 +117,7 @@ class _Source:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.objects: dict[str, Any] = {"check": check_rows}
+        self.objects: dict[str, Any] = {"__name__": __name__, "check": check_rows}
         self._names: dict[int, str] = {}  # by the ids of the objects, which `objects` keeps
 
     def name(self, value: Any, wish: str) -> str:
@@ -145,7 +144,8 @@ class _Source:
 
     def check_all(self, step: RowOperator, rows: str) -> str:
         """A call that raises BadEmit if one of `rows` is not a record of the step's schema."""
-        code = self.name(getattr(step, "function", step), "code")
+        function = getattr(step, "function", step)
+        code = self.name(function, code_name(function))
         return f"check({rows}, {self.name(step.makes, 'schema')}, {code})"
 
     def function(self, component: str) -> Callable[[Any], Any]:
@@ -173,14 +173,14 @@ def _place(step: RowOperator) -> str:
 
 
 def function_of_record(
-    steps: Sequence[RowOperator], component: str, *, are_last: bool = True
+    steps: Sequence[RowOperator], context: Context, *, are_last: bool = True
 ) -> Expand:
     """A function of a record that returns what all steps make of it, and begins the next step for
     a row before the row after it is made. Its errors are those of the steps; a StopIteration is a
     RuntimeError. `are_last`: the caller checks the rows, which leave the stage."""
     if are_last and len(steps) == 1 and inspect.isgeneratorfunction(call := _call_of(steps[0])):
         return call  # as it is: without a call in between for each record
-    generated = _generated(partial(_source_of_record, steps, are_last=are_last), component)
+    generated = _generated(partial(_source_of_record, steps, are_last=are_last), context)
     return generated or _one_by_one(steps, are_last=are_last)
 
 
@@ -299,12 +299,14 @@ def can_generate(operator: Operator | None) -> bool:
     return type(operator) in _STEPS
 
 
-def generated_steps(operators: Sequence[Operator | None], component: str) -> GeneratedSteps | None:
+def generated_steps(
+    operators: Sequence[Operator | None], context: Context
+) -> GeneratedSteps | None:
     """Operators of which each reads the rows of the one before, as one; None if there is no
     generated code for them: each processes its rows itself."""
     if not all(map(can_generate, operators)):
         return None
-    run = _generated(partial(_source_of_rows, operators), component)
+    run = _generated(partial(_source_of_rows, operators), context)
     return None if run is None else GeneratedSteps(run)
 
 
@@ -340,25 +342,25 @@ def _lines_of_rows(source: _Source, step: RowOperator) -> Iterator[str]:
 # ---- generating ----------------------------------------------------------------------------------
 
 
-def _generated(write: Callable[[], _Source], component: str) -> Callable[[Any], Any] | None:
+def _generated(write: Callable[[], _Source], context: Context) -> Callable[[Any], Any] | None:
     """The function whose source `write` returns; None if it is turned off, or not possible."""
-    if os.environ.get(SWITCH) == "0":
+    if not context.generated_stages:
         return None
     try:
-        return write().function(component)
+        return write().function(context.component)
     except Exception as error:  # whatever it is, the steps do without
         _LOG.warning(
             "bolt %s: its functions are called one by one, because they could not be compiled "
             "into one (%s)",
-            component,
+            context.component,
             describe_error(error),
         )
         return None
 
 
-def code_of_record(steps: Sequence[RowOperator]) -> str:
+def code_of_record(steps: Sequence[RowOperator], *, are_last: bool) -> str:
     """The source of what `function_of_record` returns."""
-    return "\n".join(_source_of_record(steps, are_last=True).lines)
+    return "\n".join(_source_of_record(steps, are_last=are_last).lines)
 
 
 def code_of_rows(steps: Sequence[Operator]) -> str:

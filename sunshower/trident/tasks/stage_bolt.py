@@ -43,7 +43,11 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-from sunshower.topologies.operators.generated_stages import can_generate, generated_steps
+from sunshower.topologies.operators.generated_stages import (
+    can_generate,
+    code_of_rows,
+    generated_steps,
+)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
@@ -60,7 +64,6 @@ from sunshower.trident.coordination.attempts import (
 from sunshower.trident.stages.plan import (
     Feed,
     Stage,
-    StageNode,
     StageOutput,
     Timed,
     Waiting,
@@ -198,23 +201,16 @@ class PartSender:
 class Operators:
     """The nodes of one stage in one task. `use` selects the batch of the calls that follow."""
 
-    def __init__(self, nodes: Sequence[StageNode], outgoing: PartSender) -> None:
-        self._nodes = nodes
+    def __init__(self, stage: Stage, outgoing: PartSender) -> None:
+        self._nodes = nodes = stage.nodes
+        self._chains = row_chains(stage)
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
-        operators = [node.operator for node in nodes]
-        self._only_reader: dict[int, int] = {}  # of nodes that become one function with it
-        self._begins: set[int] = set()  # nodes with which such a function begins
         for index in reversed(range(len(nodes))):  # readers come after what they read
-            leaving, feeds = outgoing.takers(index), nodes[index].feeds
-            self._emits[index] = _to_all([*leaving, *self._takers(feeds)])
-            readers = [feed.node for feed in feeds]
-            can_join = all(can_generate(operators[node]) for node in (index, *readers))
-            if can_join and len(readers) == 1 and not leaving:
-                (self._only_reader[index],) = readers
-            else:
-                self._begins.update(readers)
-        self._runs = [*zip(operators, self._emits, strict=True)]  # what gets the rows of a node
+            takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
+            self._emits[index] = _to_all(takers)
+        # what processes the rows that a node gets, and where the rows that it makes go
+        self._runs = [(node.operator, self._emits[index]) for index, node in enumerate(nodes)]
         self._prepared = 0
         self._waiting: dict[int, Waiting] = {
             index: node.operator
@@ -228,8 +224,10 @@ class Operators:
             for node in self._nodes:
                 node.operator.prepare(context)
                 self._prepared += 1
-            for first in self._begins:
-                self._generate(first, context.component)
+            for chain in self._chains:
+                steps = generated_steps([self._nodes[node].operator for node in chain], context)
+                if steps is not None:
+                    self._runs[chain[0]] = steps, self._emits[chain[-1]]
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -237,8 +235,7 @@ class Operators:
 
     def takers(self, feeds: Sequence[Feed]) -> list[Take]:
         """The callbacks that accept the rows of an input, or of the stage's spout."""
-        self._begins.update(feed.node for feed in feeds)
-        return self._takers(feeds)
+        return [partial(self._process, *feed) for feed in feeds]
 
     def start(self, attempt: Attempt) -> list[Any]:
         """The operators' objects for a new attempt, node by node."""
@@ -303,21 +300,34 @@ class Operators:
             for node in self._nodes[: self._prepared]:
                 cleanups.callback(node.operator.cleanup)
 
-    def _takers(self, feeds: Sequence[Feed]) -> list[Take]:
-        return [partial(self._process, *feed) for feed in feeds]
-
-    def _generate(self, first: int, component: str) -> None:
-        """Let generated code run a node, and those that are the only readers of what it makes."""
-        chain = [first]
-        while (reader := self._only_reader.get(chain[-1])) is not None:
-            chain.append(reader)
-        steps = generated_steps([self._nodes[node].operator for node in chain], component)
-        if steps is not None:
-            self._runs[first] = steps, self._emits[chain[-1]]
-
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
         operator, emit = self._runs[node]
         operator.process(self._batches[node], source, rows, emit)
+
+
+def row_chains(stage: Stage) -> list[list[int]]:
+    """The nodes whose functions become one: each of a chain is the only reader of the node before,
+    whose rows go nowhere else."""
+    nodes, sends = stage.nodes, {output.node for output in stage.outputs}
+    only_reader = {
+        index: node.feeds[0].node
+        for index, node in enumerate(nodes)
+        if len(node.feeds) == 1 and index not in sends and can_generate(node.operator)
+        if can_generate(nodes[node.feeds[0].node].operator)
+    }
+    feeds = [feed for one in stage.inputs for feed in one.feeds]
+    feeds += stage.source.feeds if stage.source is not None else ()
+    feeds += [
+        feed for index, node in enumerate(nodes) for feed in node.feeds if index not in only_reader
+    ]
+    chains = []
+    for first in sorted({feed.node for feed in feeds}):
+        chain = [first]
+        while chain[-1] in only_reader:
+            chain.append(only_reader[chain[-1]])
+        if can_generate(nodes[first].operator):
+            chains.append(chain)
+    return chains
 
 
 def _nowhere(rows: Sequence[Any]) -> None:
@@ -466,7 +476,7 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         """Open operators and emitter. Raises Unavailable while a store or source is unavailable."""
         stage, late = self._stage, self._phases.late_inputs
         self._sender = PartSender(self._group, stage, context)
-        self._operators = Operators(stage.nodes, self._sender)
+        self._operators = Operators(stage, self._sender)
         self._takers = {
             (one.stage, one.stream): (one.schema, self._operators.takers(one.feeds))
             for one in stage.inputs
@@ -510,6 +520,14 @@ class StageBolt(Stateless, Bolt[Any, Any]):
             self._sender.discard()
             self._end(batch, f"it has failed in this task ({describe_error(error)})")
             raise
+
+    def __sunshower_code__(self) -> list[str]:
+        """The source of the functions that its operators become."""
+        nodes = self._stage.nodes
+        return [
+            code_of_rows([nodes[node].operator for node in chain])
+            for chain in row_chains(self._stage)
+        ]
 
     def cleanup(self) -> None:
         for batch in self._batches.values():
