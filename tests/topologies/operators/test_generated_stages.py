@@ -1,0 +1,258 @@
+"""The generated function of a stage does what its steps do one by one, for random chains of them;
+errors, sources and profiles name the functions of users."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import linecache
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import Context, Records, Retry, Topology, count, run_inline
+from sunshower.clock import ManualClock
+from sunshower.records import Schema
+from sunshower.runtime.profiles import StackFrame, TimePart, part_of
+from sunshower.topologies.operators import generated_stages
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.generated_stages import (
+    code_of_record,
+    function_of_record,
+    generated_steps,
+)
+from sunshower.topologies.operators.steps import EachRow, Filter, Map, RowOperator
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches
+from tests.topologies.operators.kinds import Kept
+
+CLOCK = ManualClock()
+GENERATED = Context("words", "split", 0, 0, 1, clock=CLOCK)
+ONE_BY_ONE = Context("words", "split", 0, 0, 1, clock=CLOCK, generated_stages=False)
+WAYS = pytest.mark.parametrize("generated", [True, False], ids=["generated", "one by one"])
+
+
+class Pair(NamedTuple):
+    number: int
+    name: str
+
+
+class Strange(BaseException):
+    """Neither an Exception nor one of Python's."""
+
+
+# ---- random chains -------------------------------------------------------------------------------
+
+Calls = list[tuple[int, Any]]  # what user functions were called with: step, row
+ERRORS = (ValueError, Strange, StopIteration, KeyError, asyncio.CancelledError, GeneratorExit)
+MISFITS = (None, 7, (1,), (1, "a", 2), "ab", [1, "a"], Pair(1, "a"), (1, "a"))
+
+
+@dataclass
+class Behaviour:
+    """What user functions do: the same for equal numbers and rows."""
+
+    seed: int
+    calls: Calls = field(default_factory=list)
+    endless: bool = False  # whether generators may never end
+    trouble: int = 12  # percent of the calls that raise, and of the rows that do not fit
+
+    def random(self, step: int, row: Any) -> Random:
+        self.calls.append((step, row))
+        return Random(repr((self.seed, step, row)))
+
+    def row(self, random: Random, kind: Any, row: Any) -> Any:
+        """A row of a type, or perhaps not."""
+        if random.randrange(100) < self.trouble:
+            return random.choice(MISFITS)
+        values = (random.randrange(5), random.choice("ab"))
+        return values if kind is tuple else kind(*values)
+
+    def may_raise(self, random: Random) -> None:
+        if random.randrange(100) < self.trouble:
+            raise random.choice(ERRORS)("trouble")
+
+    def map(self, step: int, kind: Any, row: Any) -> Any:
+        random = self.random(step, row)
+        self.may_raise(random)
+        return self.row(random, kind, row)
+
+    async def map_async(self, step: int, kind: Any, row: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.map(step, kind, row)
+
+    def test(self, step: int, row: Any) -> Any:
+        random = self.random(step, row)
+        self.may_raise(random)
+        return random.choice([True, False, 1, "", [0], None])
+
+    def each(self, step: int, kind: Any, row: Any) -> Iterator[Any]:
+        random = self.random(step, row)
+        rows = (
+            repeat(None)
+            if self.endless and random.random() < 0.3
+            else range(random.choice((0, 1, 2, 4)))
+        )
+        for _ in rows:
+            self.may_raise(random)
+            yield self.row(random, kind, row)
+        self.may_raise(random)
+
+    def listed(self, step: int, kind: Any, row: Any) -> Any:
+        random = Random(repr((step, row)))
+        rows = islice(self.each(step, kind, row), 5)
+        return random.choice([list, tuple, iter, lambda _: None, lambda _: 3])(rows)
+
+    def state(self, step: int, kind: Any, row: Any, state: Any) -> Iterator[Any]:
+        state.value = (state.value or 0) + 1
+        yield from self.each(step, kind, (row, state.value))
+
+
+COLUMNS = ("number", "name")
+KINDS: Sequence[Any] = (tuple, Pair)
+OPERATIONS = ("map", "each", "listed", "filter", "peek", "project", "branch", "async", "process")
+Chain = list[tuple[str, int]]  # operations, and a number that chooses among their variants
+CHAINS = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3)), max_size=8)
+ROWS = [(number, "ab"[number % 2]) for number in range(12)]
+
+
+def declared(stream: Any, chain: Chain, behaviour: Behaviour, *, in_batches: bool) -> Any:
+    """What the operations of a chain make of a stream."""
+    for step, (operation, variant) in enumerate(chain):
+        kind, b = KINDS[variant % 2], behaviour
+        fields = {"fields": COLUMNS if kind is tuple else kind}
+        match operation:
+            case "map":
+                stream = stream.map(lambda row, s=step, k=kind: b.map(s, k, row), **fields)
+            case "each":
+
+                def each(row: Any, s: int = step, k: Any = kind) -> Iterator[Any]:
+                    yield from b.each(s, k, row)
+
+                stream = stream.flat_map(each, **fields)
+            case "listed":
+                stream = stream.flat_map(lambda row, s=step, k=kind: b.listed(s, k, row), **fields)
+            case "filter":
+                stream = stream.filter(lambda row, s=step: b.test(s, row))
+            case "peek":
+                stream = stream.peek(lambda row, s=step: b.test(s, row))
+            case "project":
+                stream = stream.project(*(COLUMNS if variant < 2 else COLUMNS[::-1]))
+            case "branch":
+                tests = [lambda row, s=step, n=n: b.test(s * 10 + n, row) for n in range(2)]
+                stream = stream.branch(*tests)[variant % 3]
+            case "async":
+
+                async def call(row: Any, s: int = step, k: Any = kind) -> Any:
+                    return await b.map_async(s, k, row)
+
+                stream = stream.map(call, **fields)
+            case "process":
+
+                def process(row: Any, state: Any, s: int = step, k: Any = kind) -> Iterator[Any]:
+                    yield from b.state(s, k, row, state)
+
+                given = {"state": MemoryState()} if in_batches else {}
+                stream = stream.group_by("name").process(
+                    process, name=f"p{step}", **fields, **given
+                )
+    return stream
+
+
+def stage_bolts(chain: Chain, behaviour: Behaviour) -> list[OperatorBolt]:
+    topology = Topology("t")
+    source = topology.spout("source", Records(ROWS, fields=COLUMNS)).local_or_shuffle()
+    rows = declared(source.stage("first"), chain, behaviour, in_batches=False)
+    rows.shuffle().bolt("kept", Kept)
+    components = topology.graph().components.values()
+    return [one.instance() for one in components if isinstance(one.implementation, OperatorBolt)]
+
+
+def pulled(rows: Iterator[Any]) -> tuple[list[Any], str]:
+    """Up to 30 rows, and the error that ended them."""
+    found: list[Any] = []
+    try:
+        found.extend(islice(rows, 30))
+    except BaseException as error:
+        return found, repr(error)
+    return found, ""
+
+
+def expanded(bolt: OperatorBolt, context: Context) -> Any:
+    """What a prepared bolt makes of each row by itself, and its state."""
+    bolt.prepare(context)
+    try:
+        if bolt.calls is not None:
+            return [(rows, repr(error)) for rows, error in bolt.calls.run(bolt.expand, ROWS)]
+        bolt.announce(ROWS)
+        made = [pulled(iter_of(bolt.expand, row)) for row in ROWS]
+        bolt.flush()
+        return made, bolt.snapshot()
+    finally:
+        bolt.cleanup()
+
+
+def iter_of(expand: Callable[[Any], Any], row: Any) -> Iterator[Any]:
+    yield from expand(row)
+
+
+@given(chain=CHAINS, seed=st.integers(0, 99))
+def test_a_record_becomes_the_same_rows_errors_and_states(chain: Chain, seed: int) -> None:
+    """With generators that never end."""
+    found = []
+    for context in (GENERATED, ONE_BY_ONE):
+        behaviour = Behaviour(seed, endless=not any(name == "async" for name, _ in chain))
+        bolts = stage_bolts(chain, behaviour)
+        found.append(([expanded(bolt, context) for bolt in bolts], behaviour.calls))
+    assert found[0] == found[1]
+
+
+def outcome(chain: Chain, seed: int, *, in_batches: bool, totals: bool, generated: bool) -> Any:
+    """All that a run of a chain shows."""
+    behaviour = Behaviour(seed, trouble=4)
+    with TemporaryDirectory() as folder:
+        topology = Topology("t", generated_stages=generated)
+        letters = Path(folder) / "dead.jsonl"
+        if in_batches:
+            skip, spout = Skip(2, letters), FixedBatchSpout(ROWS, 3, fields=COLUMNS)
+            stream: Any = batches(topology, "source", spout, store=InMemory(), skip=skip)
+        else:
+            retry = Retry(attempts=2, initial_s=0.01, dead_letters=letters)
+            source = topology.spout("source", Records(ROWS, fields=COLUMNS), retry=retry)
+            stream = source.local_or_shuffle().stage("first")
+        rows = declared(stream, chain, behaviour, in_batches=in_batches)
+        if totals:
+            rows = rows.group_by("name").aggregate(
+                count(), **({"state": MemoryState()} if in_batches else {})
+            )
+        rows = rows.records("out") if in_batches else rows
+        rows.shuffle().bolt("kept", Kept)
+        done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
+        lines = [line for file in sorted(Path(folder).iterdir()) for line in file.open()]
+        dead = [[json.loads(line)[name] for name in ("record", "reason")] for line in lines]
+        causes = {one.id: one.causes for one in done.snapshot.components}
+        return done.results, dead, causes, behaviour.calls
+
+
+@pytest.mark.parametrize("in_batches", [False, True], ids=["stream", "batches"])
+@given(chain=CHAINS, seed=st.integers(0, 99), totals=st.booleans())
+def test_a_run_has_the_same_results_failures_and_calls(
+    in_batches: bool, chain: Chain, seed: int, totals: bool
+) -> None:
+    runs = [
+        outcome(chain, seed, in_batches=in_batches, totals=totals, generated=generated)
+        for generated in (True, False)
+    ]
+    assert runs[0] == runs[1]
