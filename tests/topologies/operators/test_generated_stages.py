@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from sunshower import Context, Records, Retry, Topology, count, run_inline
 from sunshower.clock import ManualClock
+from sunshower.errors import TopologyFailed
 from sunshower.records import Schema
 from sunshower.runtime.profiles import StackFrame, TimePart, part_of
 from sunshower.topologies.operators import generated_stages
@@ -128,46 +129,49 @@ CHAINS = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3)), max
 ROWS = [(number, "ab"[number % 2]) for number in range(12)]
 
 
+def making(operation: str, step: int, kind: Any, b: Behaviour) -> Callable[..., Any]:
+    """A function that makes rows of a type."""
+
+    def each(row: Any) -> Iterator[Any]:
+        yield from b.each(step, kind, row)
+
+    async def call(row: Any) -> Any:
+        return await b.map_async(step, kind, row)
+
+    def process(row: Any, state: Any) -> Iterator[Any]:
+        yield from b.state(step, kind, row, state)
+
+    return {
+        "map": lambda row: b.map(step, kind, row),
+        "each": each,
+        "listed": lambda row: b.listed(step, kind, row),
+        "async": call,
+        "process": process,
+    }[operation]
+
+
 def declared(stream: Any, chain: Chain, behaviour: Behaviour, *, in_batches: bool) -> Any:
     """What the operations of a chain make of a stream."""
     for step, (operation, variant) in enumerate(chain):
-        kind, b = KINDS[variant % 2], behaviour
+        kind, test = KINDS[variant % 2], functools.partial(behaviour.test, step)
         fields = {"fields": COLUMNS if kind is tuple else kind}
-        match operation:
-            case "map":
-                stream = stream.map(lambda row, s=step, k=kind: b.map(s, k, row), **fields)
-            case "each":
-
-                def each(row: Any, s: int = step, k: Any = kind) -> Iterator[Any]:
-                    yield from b.each(s, k, row)
-
-                stream = stream.flat_map(each, **fields)
-            case "listed":
-                stream = stream.flat_map(lambda row, s=step, k=kind: b.listed(s, k, row), **fields)
-            case "filter":
-                stream = stream.filter(lambda row, s=step: b.test(s, row))
-            case "peek":
-                stream = stream.peek(lambda row, s=step: b.test(s, row))
-            case "project":
-                stream = stream.project(*(COLUMNS if variant < 2 else COLUMNS[::-1]))
-            case "branch":
-                tests = [lambda row, s=step, n=n: b.test(s * 10 + n, row) for n in range(2)]
-                stream = stream.branch(*tests)[variant % 3]
-            case "async":
-
-                async def call(row: Any, s: int = step, k: Any = kind) -> Any:
-                    return await b.map_async(s, k, row)
-
-                stream = stream.map(call, **fields)
-            case "process":
-
-                def process(row: Any, state: Any, s: int = step, k: Any = kind) -> Iterator[Any]:
-                    yield from b.state(s, k, row, state)
-
-                given = {"state": MemoryState()} if in_batches else {}
+        if operation == "project":
+            stream = stream.project(*(COLUMNS if variant < 2 else COLUMNS[::-1]))
+        elif operation == "branch":
+            stream = stream.branch(lambda row, t=test: t(row), lambda row: row[0] > 2)[variant % 3]
+        elif operation in ("filter", "peek"):
+            stream = getattr(stream, operation)(lambda row, t=test: t(row))
+        else:
+            function = making(operation, step, kind, behaviour)
+            if operation == "process":
+                settings = {"state": MemoryState()} if in_batches else {}
                 stream = stream.group_by("name").process(
-                    process, name=f"p{step}", **fields, **given
+                    function, name=f"p{step}", **fields, **settings
                 )
+            elif operation in ("map", "async"):
+                stream = stream.map(function, **fields)
+            else:
+                stream = stream.flat_map(function, **fields)
     return stream
 
 
@@ -239,10 +243,13 @@ def outcome(chain: Chain, seed: int, *, in_batches: bool, totals: bool, generate
             )
         rows = rows.records("out") if in_batches else rows
         rows.shuffle().bolt("kept", Kept)
-        done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
+        try:
+            done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
+        except TopologyFailed as failed:  # every input has failed for long
+            return str(failed).partition("\n")[0], behaviour.calls
         lines = [line for file in sorted(Path(folder).iterdir()) for line in file.open()]
         dead = [[json.loads(line)[name] for name in ("record", "reason")] for line in lines]
-        causes = {one.id: one.causes for one in done.snapshot.components}
+        causes = done.snapshot.component("source").causes
         return done.results, dead, causes, behaviour.calls
 
 
@@ -256,3 +263,140 @@ def test_a_run_has_the_same_results_failures_and_calls(
         for generated in (True, False)
     ]
     assert runs[0] == runs[1]
+
+
+# ---- what users see ------------------------------------------------------------------------------
+
+WORD = Schema(("word",))
+
+
+def split(row: Any) -> Iterator[Any]:
+    for word in row[0].split():
+        yield (word,)
+
+
+def shout(row: Any) -> Any:
+    if row[0] == "b":
+        raise ValueError("b is not a word")
+    return (row[0].upper(),)
+
+
+def rows_of(steps: Sequence[RowOperator], row: Any, *, generated: bool = True) -> list[Any]:
+    return list(function_of_record(steps, GENERATED if generated else ONE_BY_ONE)(row))
+
+
+def test_a_traceback_has_the_line_of_the_user_and_the_source_of_the_stage() -> None:
+    with pytest.raises(ValueError, match="b is not a word") as raised:
+        rows_of([EachRow(split, WORD), Map(shout, WORD)], ("a b",))
+    *_, stage, user = traceback.extract_tb(raised.value.__traceback__)
+    assert (user.name, user.line) == ("shout", 'raise ValueError("b is not a word")')
+    assert stage.filename.startswith("<stage split ")
+    assert stage.line is not None
+    assert stage.line.startswith("row2 = shout_")
+    linecache.checkcache()
+    assert linecache.getline(stage.filename, 1) == "def stage(row0):\n"
+
+
+def test_a_debugger_steps_from_the_stage_into_the_functions() -> None:
+    entered: list[str] = []
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if event == "call":
+            entered.append(frame.f_code.co_name)
+        return trace
+
+    run = function_of_record([EachRow(split, WORD), Map(shout, WORD)], GENERATED)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        made = list(run(("a",)))
+    finally:
+        sys.settrace(before)
+    assert made == [("A",)]
+    assert [name for name in entered if name in ("stage", "split", "shout")][:3] == [
+        "stage",
+        "split",
+        "shout",
+    ]
+
+
+def test_samples_in_generated_code_belong_to_operators() -> None:
+    run = function_of_record([EachRow(split, WORD), Map(shout, WORD)], GENERATED)
+    task = StackFrame("split[0]", "<task>", 1)
+    stage = StackFrame("stage", inspect.unwrap(run).__code__.co_filename, 1)
+    assert part_of([task, stage]) is TimePart.OPERATORS
+    assert part_of([task, stage, StackFrame("split", "words.py", 3)]) is TimePart.USER
+
+
+@WAYS
+def test_a_stop_iteration_of_a_function_does_not_end_the_records(generated: bool) -> None:
+    def stop(row: Any) -> Any:
+        raise StopIteration
+
+    for step in (Map(stop, WORD), Filter(stop), EachRow(stop, WORD)):
+        with pytest.raises(RuntimeError, match="generator raised StopIteration"):
+            rows_of([step], ("a",), generated=generated)
+
+
+class Shouter:
+    """An object whose functions have the name of another one."""
+
+    def __call__(self, row: Any) -> Any:
+        return (row[0] + "c",)
+
+    def shout(self, row: Any, *, mark: str = "!") -> Any:
+        return (row[0] + mark,)
+
+
+@WAYS
+def test_functions_of_every_kind_and_with_equal_names(generated: bool) -> None:
+    one, other = (lambda row, n=n: (row[0] + n,) for n in "12")
+    strange: Any = lambda row: row  # noqa: E731
+    strange.__name__ = 'no name\nimport os  # "'
+    functions = [
+        *(one, other, strange, Shouter(), Shouter().shout, shout),
+        functools.partial(Shouter().shout, mark="?"),
+    ]
+    steps: list[RowOperator] = [Map(function, WORD) for function in functions]
+    steps.append(EachRow(lambda row: [row, row], WORD))
+    steps += [EachRow(functools.partial(split), WORD), Filter(len)]
+    assert rows_of(steps, ("x y",), generated=generated) == [("X",), ("Y12C!?",)] * 2
+
+
+@WAYS
+def test_stages_of_a_hundred_steps(generated: bool) -> None:
+    steps: list[RowOperator] = []
+    for _ in range(50):
+        steps += [Map(lambda row: (row[0] + 1,), WORD), EachRow(lambda row: [row], WORD)]
+    assert rows_of(steps, (0,), generated=generated) == [(50,)]
+    if generated:
+        made: list[Any] = []
+        operator = generated_steps(steps, GENERATED)
+        assert operator is not None
+        operator.process(None, 0, [(0,), (1,)], made.extend)
+        assert made == [(50,), (51,)]
+
+
+def test_without_a_stage_that_compiles_the_steps_run_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong(*_: Any) -> Any:
+        return [generated_stages._Part("let", "not a program")]
+
+    monkeypatch.setattr(generated_stages, "_STEPS", {Map: ("map", wrong)})
+    with caplog.at_level(logging.WARNING, "sunshower"):
+        assert rows_of([Map(shout, WORD)], ("a",)) == [("A",)]
+        assert generated_steps([Map(shout, WORD)], GENERATED) is None
+    assert "bolt split: its functions are called one by one" in caplog.text
+
+
+def test_the_setting_turns_it_off() -> None:
+    steps = [EachRow(split, WORD), Map(shout, WORD)]
+    assert generated_steps(steps, ONE_BY_ONE) is None
+    run: Any = function_of_record(steps, ONE_BY_ONE)
+    assert not run.__code__.co_filename.startswith("<stage")
+
+
+def test_rows_between_steps_are_checked_for_their_type_and_width() -> None:
+    code = code_of_record([Map(shout, WORD), Map(shout, WORD)], are_last=True)
+    assert code.count("check(") == 1  # the rows that leave are checked together
