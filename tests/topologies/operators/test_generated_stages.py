@@ -1,5 +1,6 @@
-"""The generated function of a stage does what its steps do one by one, for random chains of them;
-errors, sources and profiles name the functions of users."""
+"""The generated function of a stage does what its steps do one by one, for random chains of them.
+
+Errors, sources and profiles name the functions of users."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import inspect
 import json
 import linecache
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.records import Schema
 from sunshower.runtime.profiles import StackFrame, TimePart, part_of
+from sunshower.topologies.describe import as_code
 from sunshower.topologies.operators import generated_stages
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.generated_stages import (
@@ -400,3 +403,24 @@ def test_the_setting_turns_it_off() -> None:
 def test_rows_between_steps_are_checked_for_their_type_and_width() -> None:
     code = code_of_record([Map(shout, WORD), Map(shout, WORD)], are_last=True)
     assert code.count("check(") == 1  # the rows that leave are checked together
+
+
+def test_describe_prints_the_code_of_streams_and_batches() -> None:
+    topology = Topology("words")
+    lines = topology.spout("lines", Records([("a b",)], fields=["line"]))
+
+    async def look_up(row: Any) -> Any:
+        return row
+
+    words = lines.flat_map(split, fields=["word"]).map(look_up, fields=["word"]).filter(len)
+    words.shuffle().bolt("kept", Kept)
+    spout = FixedBatchSpout([("a b",)], 1, fields=["line"])
+    rows = batches(topology, "batches", spout, store=InMemory())
+    rows.flat_map(split, fields=["word"]).map(shout, fields=["word"]).records("out").shuffle().bolt(
+        "also-kept", Kept
+    )
+    code = as_code(topology.graph())
+    assert "# for all rows at the same time: look_up\n" in code
+    assert re.search(r"for row1 in split_\d+\(row0\):  # flat_map: test_generated_stages.py", code)
+    assert re.search(r"# batches\ndef stage\(rows\):\n    rows = \[made for row in rows", code)
+    assert re.search(r"rows = \[shout_\d+\(row\) for row in rows\]  # map", code)
