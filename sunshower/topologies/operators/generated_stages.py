@@ -1,18 +1,17 @@
-"""Compiles the functions of a stage into one function, so that no call of ours is made for a row.
+"""Compiles the functions of a stage into one, so that a row passes no function of the runtime.
 
-Each step stands in it as a part of a loop over rows: what `flat_map(split).filter(keep).map(short)`
-does with a record is
+What `flat_map(split).filter(keep).map(short)` does with a record is
 
     def stage(row0):
-        for row1 in split_0(row0) or ():  # flat_map: words.py:3
-            if type(row1) is not type_1 or len(row1) != 1: check([row1], schema_2, split_0)
-            if not keep_3(row1): continue  # filter: words.py:8
-            row2 = short_4(row1)  # map: words.py:12
-            yield row2
+        for row1 in split_2(row0) or ():  # flat_map: words.py:3
+            if type(row1) is not type_3 or len(row1) != 1: check([row1], schema_4, split_2)
+            if not keep_5(row1): continue  # filter: words.py:8
+            row3 = short_6(row1)  # map: words.py:12
+            yield row3
 
-`function_of_record` is for ordinary streams, where a record passes all steps before the next one
-begins, and its output may have no end. `function_of_rows` is for batches, where all rows of a part
-pass a step before the next step begins. Both are made of the same parts, `_STEPS`. Debuggers and
+`function_of_record` is for ordinary streams: a row passes all steps before the next row is made, so
+there may be rows without end. `generated_steps` is for the rows of a batch: all of them pass a step
+before the next step begins. Both are made of the same parts, those of `_STEPS`. Debuggers and
 tracebacks find the source, because it is in `linecache`. If it cannot be compiled, the steps run
 one by one, as with the setting generated_stages=False.
 """
@@ -175,9 +174,9 @@ def _place(step: RowOperator) -> str:
 def function_of_record(
     steps: Sequence[RowOperator], context: Context, *, are_last: bool = True
 ) -> Expand:
-    """A function of a record that returns what all steps make of it, and begins the next step for
-    a row before the row after it is made. Its errors are those of the steps; a StopIteration is a
-    RuntimeError. `are_last`: the caller checks the rows, which leave the stage."""
+    """A function of a record that returns an iterable of the rows that all steps make of it. Its
+    errors are those of the steps; a StopIteration of one is a RuntimeError. `are_last`: the rows
+    leave the stage, and the caller checks them."""
     if are_last and len(steps) == 1 and inspect.isgeneratorfunction(call := _call_of(steps[0])):
         return call  # as it is: without a call in between for each record
     generated = _generated(partial(_source_of_record, steps, are_last=are_last), context)

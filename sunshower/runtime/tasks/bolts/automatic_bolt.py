@@ -274,7 +274,8 @@ class AutomaticBoltTask(BoltTask):
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
-        """Call a generator function for each record, until `most` outputs are made.
+        """Call a function that returns an iterable for each record, as a generator function does,
+        until `most` outputs are made.
 
         The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
         record would cost 90 ns.
