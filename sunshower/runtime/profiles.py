@@ -156,7 +156,6 @@ _PARTS = (
     ("sunshower/field_types", TimePart.RECORDS),
     ("sunshower/record_reader", TimePart.OPERATORS),
     ("sunshower/topologies/", TimePart.OPERATORS),
-    (GENERATED, TimePart.OPERATORS),
     ("sunshower/trident/", TimePart.OPERATORS),
     ("sunshower/state/", TimePart.OPERATORS),
     ("sunshower/kafka/", TimePart.OPERATORS),
@@ -207,6 +206,8 @@ def _part_of_ours(frame: StackFrame, innermost: str) -> TimePart:
     is_async = frame.file.startswith("sunshower/topologies/async_calls")
     if frame.name in _WAITS or (is_async and innermost == "select"):
         return TimePart.WAITING
+    if frame.file.startswith(GENERATED):
+        return TimePart.OPERATORS
     for start, part in _PARTS:
         if frame.file.startswith(start):
             return part
