@@ -86,16 +86,6 @@ MUTANTS = [
         seen=7,
     ),
     mutant(
-        "metadata in order",
-        "a batch begins although the command for the batch before it was lost",
-        defect(
-            "SpoutCoordinatorBolt._late",
-            "command.txid > command.current and command.txid - 1 not in self._log",
-            "False",
-        ),
-        seen=159,
-    ),
-    mutant(
         "stored attempts",
         "a restarted master begins with attempt 0 again",
         defect(

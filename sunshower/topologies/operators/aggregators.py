@@ -84,6 +84,8 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
     """Combines values in any order, so each task combines its rows before they are sent. Values
     must be plain (as MessagePack and the state represent them); tuples may become lists."""
 
+    grows = False  # whether a value grows with its rows; then windows store it in parts
+
     @abstractmethod
     def init(self, record: In) -> V:
         """The value of one row."""
@@ -450,6 +452,8 @@ class average(_OfField):  # noqa: N801
 class collect(_OfField):  # noqa: N801
     """All values of a field in a list, in no defined order, NaN and None too; of several fields:
     tuples of their values. Its size grows with the rows."""
+
+    grows = True
 
     @checked(TopologyError)
     def __init__(self, field: str, *more: str, name: str | None = None) -> None:

@@ -99,7 +99,8 @@ class MapState(Protocol):
         """Remove keys; a repeated batch finds them as they were before it."""
 
     def items(self) -> Iterator[tuple[Key, Any]]:
-        """All keys and values that are stored, in no order. Called between batches."""
+        """All keys and values that are stored, in no order. Called between batches, or in one
+        before it has written anything but `multi_update`s."""
 
 
 @runtime_checkable

@@ -1,8 +1,8 @@
 """The tuples that the components of a batch group exchange: attempts, and parts of batches.
 
-    $mastercoord-G   ──$batch──▶   $spoutcoord-S   ──$batch──▶   emitters  ──parts──▶   stages
-                     ──$commit──▶  all that commit                         ──$coord-G──▶
-                     ──$success─▶  $spoutcoord-S, emitters, stages that publish
+    $mastercoord-G   ──$batch──▶   emitters   ──parts──▶   stages
+                     ──$commit──▶  all that commit         ──$coord-G──▶
+                     ──$success─▶  emitters, stages that publish
 
 A batch is a list of rows. It is sent in parts: a part is one tuple with many rows for one task.
 `$coord-G` carries the number of parts sent to each receiving task, so that it knows when it has
@@ -35,11 +35,6 @@ def letters_id(group: str) -> str:
     return f"{group}-dead-letters"
 
 
-def coordinator_id(spout: str) -> str:
-    """The id of the bolt that decides what each batch of a spout consists of."""
-    return f"$spoutcoord-{spout}"
-
-
 def counts_stream(group: str) -> str:
     """The direct stream that carries the number of parts sent."""
     return f"$coord-{group}"
@@ -54,8 +49,9 @@ class BatchCommand(NamedTuple):
     skip: bool  # the rows are dead letters, and the batch is empty for all other components
     why: Any = None  # with `skip`: the last failure, see transactional_log.py
     current: int = 0  # the lowest txid that was not committed when this was emitted
-    metadata: Any = None  # of the batch, from its spout's coordinator: plain values
-    ended: bool = False  # as SourceTime
+    # of `$batch`: spout → [metadata of the batch, `ended` as in SourceTime], plain values; or the
+    # text of an error, with which it fails
+    sources: Any = None
 
 
 class Part(NamedTuple):

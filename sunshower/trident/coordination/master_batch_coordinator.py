@@ -1,6 +1,7 @@
 """The spout that emits `$batch`, `$commit` and `$success`; separate because Storm has it by name.
 
     next_tuple, ack, fail ──▶ BatchScheduler ──▶ a step: first the store, then the tuple
+                              coordinators   ──▶ what a batch consists of, for each spout
     $batch    tracked by its attempt; acked when all tasks have processed the batch
     $commit   tracked by its attempt; acked when all tasks have written their states
     $success  untracked; emitted when the next txid is stored as the current one
@@ -13,19 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from traceback import format_exc
 from typing import Any
 
-from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
+from sunshower.errors import (
+    FailedBatch,
+    ReportedFailedBatch,
+    SunshowerError,
+    TopologyFailed,
+    Unavailable,
+    user_errors,
+)
 from sunshower.failures import Cause, Failure
+from sunshower.outages import is_unavailable
 from sunshower.state.tree import Tree
+from sunshower.texts import describe_error
 from sunshower.topologies.components import (
-    Bolt,
-    Collector,
     Context,
     Spout,
     SpoutCollector,
     Stateless,
-    Tuple,
 )
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
@@ -38,7 +46,6 @@ from sunshower.trident.coordination.batch_scheduler import (
     Step,
 )
 from sunshower.trident.coordination.transactional_log import (
-    JsonNode,
     StoredProgress,
     TransactionalLog,
     coordinator_path,
@@ -52,81 +59,37 @@ from sunshower.trident.tasks.emitter_runner import IdleBackoff
 _REPORT_EVERY_S = 6.0  # interval between reports that batches fail because of an outage
 
 
-# ---- spout coordinator ---------------------------------------------------------------------------
-# The bolt `$spoutcoord-<spout>`: decides and stores the contents of each batch of a spout.
-#
-# It stores metadata before it emits them; with windows of time downstream together with whether
-# the source has rows after the batch: {"$ended": true, "metadata": …}. Storm:
-# org.apache.storm.trident.spout.TridentSpoutCoordinator
+# ---- sources of batches --------------------------------------------------------------------------
 
 _ENDED = "$ended"
 
 
-def ended_of(stored: Any) -> tuple[Any, bool]:
-    """The metadata of a batch as stored, and whether it is known that the source has no rows after
-    it."""
-    if isinstance(stored, dict) and _ENDED in stored:
-        return stored["metadata"], stored[_ENDED]
-    return stored, False
-
-
-class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
-    """One task, which reads `$batch` and `$success` of the master."""
-
-    __sunshower_batches__ = True  # its tasks cannot change while they run
-
-    streams = {BATCH: BatchCommand}  # noqa: RUF012
+class BatchSource:
+    """The coordinator of a spout, and the log of the metadata that it has decided. They are stored
+    before they are sent; with windows of time downstream together with whether the source has rows
+    after the batch: {"$ended": true, "metadata": …}. In Storm it is a bolt of its own:
+    org.apache.storm.trident.spout.TridentSpoutCoordinator."""
 
     def __init__(
-        self,
-        id: str,
-        spout: TridentSpout,
-        store: Callable[[], Tree],
-        root: str,
-        *,
-        ends_windows: bool = False,
+        self, spout: TridentSpout, tree: Tree, path: str, context: Context, *, ends_windows: bool
     ) -> None:
-        """`ends_windows`: windows of time are downstream, which the end of the source may end."""
-        self._id = id
-        self._ends_windows = ends_windows
-        self._spout = spout
-        self._store = store
-        self._root = root
+        """`path`: see `coordinator_path`. `ends_windows`: windows of time are downstream, which the
+        end of the source may end. Raises Unavailable during an outage of store or source."""
+        self._spout, self._ends_windows = spout, ends_windows
+        self._log = TransactionalLog(tree, meta_path(path))
+        self._coordinator: Coordinator = spout.coordinator(tree, path, context)
+        self.is_ready, self.close = self._coordinator.is_ready, self._coordinator.close
 
-    def prepare(self, context: Context) -> None:
-        """Open store and coordinator. Raises Unavailable during an outage of either."""
-        self._tree = self._store()
-        try:
-            self._log = TransactionalLog(self._tree, meta_path(self._root, self._id))
-            path = coordinator_path(self._root, self._id)
-            self._coordinator = self._spout.coordinator(self._tree, path, context)
-        except BaseException:
-            self._tree.close()
-            raise
-        self._last = (0, 0)  # epoch and txid of the last `$success`
-
-    def execute(self, tuple: Tuple[BatchCommand], out: Collector[Any]) -> None:
-        command = tuple.record
-        if tuple.stream == SUCCESS:
-            self._succeeded(command)
-        elif why := self._late(command):
-            out.fail(tuple, f"attempt {command.attempt} of batch {command.txid} is void: {why}")
-            return
-        else:
-            metadata, ended = self._metadata(command.txid, command.current)
-            out.emit(command._replace(metadata=metadata, ended=ended), tuple, stream=BATCH)
-        out.ack(tuple)
-
-    def cleanup(self) -> None:
-        self._coordinator.close()
-        self._tree.close()
-
-    def _metadata(self, txid: int, current: int) -> tuple[Any, bool]:
-        """The metadata of a batch, and whether the source has no rows after it. The latter is
-        decided once for a transactional batch: all attempts end the same windows."""
+    def begin(self, txid: int, current: int) -> list[Any]:
+        """[the metadata of a batch, whether the source has no rows after it]. The latter is decided
+        once for a transactional batch: all attempts end the same windows. The batches before
+        `current` are committed. Raises FailedBatch if the batch before it has no metadata, from
+        which its own are made."""
         log, known = self._log, txid in self._log
-        previous, _ = ended_of(log.previous(txid))
-        stored, ended = ended_of(log.get(txid))
+        if txid > current and txid - 1 not in log:
+            raise FailedBatch(f"the batch before batch {txid} has not begun")
+        previous, _ = _parts(log.previous(txid))
+        stored, ended = _parts(log.get(txid))
         metadata = self._coordinator.initialize(txid, previous, stored)
         if self._ends_windows:
             if not (known and self._spout.kind is SpoutKind.TRANSACTIONAL):
@@ -135,29 +98,30 @@ class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
                 ended = has_ended(metadata, current) if has_ended else is_last(metadata)
             metadata = {_ENDED: ended, "metadata": metadata}
         log.override(txid, metadata)
-        return ended_of(log.get(txid))
+        return [*_parts(log.get(txid))]
 
-    def _late(self, command: BatchCommand) -> str:
-        """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a
-        former life of this task lost the preceding `$batch`, they would be based on the wrong
-        predecessor."""
-        epoch, succeeded = self._last
-        if command.epoch < epoch:
-            return "the coordinator has a new life"
-        if command.epoch == epoch and command.txid <= succeeded:
-            return "it is committed already"
-        self._last = max(self._last, (command.epoch, 0))
-        if command.txid > command.current and command.txid - 1 not in self._log:
-            return "the one before it has not begun"
-        return ""
-
-    def _succeeded(self, command: BatchCommand) -> None:
+    def committed(self, txid: int) -> None:
         """Remove metadata from before this batch; its own are needed for the next one. After an
         outage the next batch removes them."""
-        self._last = max(self._last, (command.epoch, command.txid))
         with suppress(Unavailable):
-            self._log.cleanup_before(command.txid)
-        self._coordinator.success(command.txid)
+            self._log.cleanup_before(txid)
+        self._coordinator.success(txid)
+
+    def was_last(self, txid: int) -> bool:
+        """Whether the source has no rows after a committed batch."""
+        return txid in self._log and self._coordinator.is_last(_parts(self._log.get(txid))[0])
+
+    def has_told(self, txid: int) -> bool:
+        """Whether windows downstream know from this batch that it is the last."""
+        return not self._ends_windows or _parts(self._log.get(txid))[1]
+
+
+def _parts(stored: Any) -> tuple[Any, bool]:
+    """The metadata of a batch as stored, and whether it is known that the source has no rows after
+    it."""
+    if isinstance(stored, dict) and _ENDED in stored:
+        return stored["metadata"], stored[_ENDED]
+    return stored, False
 
 
 # ---- timing --------------------------------------------------------------------------------------
@@ -294,8 +258,11 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         try:
             spouts = list(plan.spouts)
             self._progress = StoredProgress(self._tree, plan.root, spouts, context.topology)
-            self._coordinators: dict[str, Coordinator] = {
-                id: spout.coordinator(self._tree, coordinator_path(plan.root, id), context)
+            self._sources = {
+                id: BatchSource(
+                    *(spout, self._tree, coordinator_path(plan.root, id), context),
+                    ends_windows=id in plan.ends_windows,
+                )
                 for id, spout in plan.spouts.items()
             }
         except BaseException:
@@ -358,8 +325,8 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         }
 
     def close(self) -> None:
-        for coordinator in self._coordinators.values():
-            coordinator.close()
+        for source in self._sources.values():
+            source.close()
         self._tree.close()
 
     def _may_report(self) -> bool:
@@ -371,7 +338,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         return True
 
     def _is_ready(self, txid: int) -> bool:
-        return self._windows_wait or any(one.is_ready(txid) for one in self._coordinators.values())
+        return self._windows_wait or any(source.is_ready(txid) for source in self._sources.values())
 
     def _run_begun(self) -> None:
         """Emit what follows from an ack or a failure at once. `next_tuple`, which is not called
@@ -395,9 +362,10 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
             case Begin(txid, attempt, skip):
                 why = self._skip_reason(txid) if skip else None
                 self._progress.begin({**scheduler.attempts, txid: attempt}, scheduler.failures)
+                command = BatchCommand(*id, skip, why, scheduler.current, self._begin_of(txid))
                 scheduler.confirm(step, now)
                 self._timing.begun(id, now, skip=skip)
-                out.emit(BatchCommand(*id, skip, why, scheduler.current), id, stream=BATCH)
+                out.emit(command, id, stream=BATCH)
             case Commit():
                 scheduler.confirm(step, now)
                 out.emit(BatchCommand(*id, scheduler.active[step.txid].skip), id, stream=COMMIT)
@@ -414,20 +382,30 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
                     out.finish()
                 else:
                     scheduler.delay_begin(self._idle.seconds(), now)
+                for source in self._sources.values():
+                    source.committed(txid)
+
+    def _begin_of(self, txid: int) -> dict[str, Any]:
+        """What a batch consists of, by spout; the text of an error with which the emitters of that
+        spout fail the batch. Raises what an outage raises: then the batch begins later."""
+        begun: dict[str, Any] = {}
+        for id, source in self._sources.items():
+            try:
+                begun[id] = source.begin(txid, self._scheduler.current)
+            except user_errors() as error:
+                if is_unavailable(error):
+                    raise
+                trace = "" if isinstance(error, SunshowerError) else f"\n{format_exc().rstrip()}"
+                begun[id] = f"the coordinator of spout {id!r} raised {describe_error(error)}{trace}"
+        return begun
 
     def _was_last(self, txid: int) -> bool:
         """Whether no spout will have rows after a committed batch, and all windows know it."""
-        self._windows_wait, has_told = False, True
-        for id, coordinator in self._coordinators.items():
-            node = JsonNode(self._tree, meta_path(self._plan.root, id, txid))
-            if not node.read():
-                return False
-            metadata, ended = ended_of(node.value)
-            if not coordinator.is_last(metadata):
-                return False
-            has_told = has_told and (ended or id not in self._plan.ends_windows)
-        self._windows_wait = not has_told
-        return has_told
+        self._windows_wait, sources = False, self._sources.values()
+        if not all(source.was_last(txid) for source in sources):
+            return False
+        self._windows_wait = not all(source.has_told(txid) for source in sources)
+        return not self._windows_wait
 
     def _keep_failures(self, txid: int) -> None:
         """Store the failures for a later life of this task. After giving up, none are stored, so

@@ -421,10 +421,9 @@ def current_batch(tree: Tree, folders: Sequence[str]) -> int:
     return max((_txid(node.value, node.path) for node in nodes if node.read()), default=1)
 
 
-def meta_path(root: str, spout: str, txid: int | None = None) -> str:
-    """The node with the metadata of a spout's batches, or of one batch."""
-    folder = f"{coordinator_path(root, spout)}/meta"
-    return folder if txid is None else f"{folder}/{txid}"
+def meta_path(coordinator: str) -> str:
+    """The node below which the metadata of a spout's batches are, by txid."""
+    return f"{coordinator}/meta"
 
 
 def _stale(path: str, why: object) -> StaleAttempt:

@@ -48,7 +48,6 @@ from sunshower.trident.coordination.attempts import (
     SUCCESS,
     Count,
     Part,
-    coordinator_id,
     counts_stream,
     letters_id,
     master_id,
@@ -56,7 +55,6 @@ from sunshower.trident.coordination.attempts import (
 from sunshower.trident.coordination.master_batch_coordinator import (
     GroupPlan,
     MasterBatchCoordinator,
-    SpoutCoordinatorBolt,
 )
 from sunshower.trident.coordination.transactional_log import coordinator_path
 from sunshower.trident.spouts.port import TridentSpout
@@ -85,8 +83,8 @@ from sunshower.trident.tasks.stage_bolt import StageBolt, WaitingStageBolt, phas
 # ---- assemble ------------------------------------------------------------------------------------
 # Assembles a batch group from ordinary components: one spout, and bolts.
 #
-#   $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
-#                  ─$commit▶ stages that commit    ─$success▶ stages of spouts, and that publish
+#   $mastercoord-G ─$batch▶ the stage of each spout ─parts, $coord-G▶ further stages
+#                  ─$commit▶ stages that commit     ─$success▶ stages of spouts, and that publish
 #
 # As in Storm: see org.apache.storm.trident.topology.TridentTopologyBuilder
 
@@ -101,7 +99,7 @@ def assemble(topology: Topology, group: Group) -> None:
     if not topology.config.tracked:
         raise TopologyError(f"{where}: with ackers=0 batches cannot be tracked; remove ackers=0")
     spouts = {source.id: source.spout for source in sources}
-    own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
+    own = {stage.id for stage in group.stages if not stage.leaves}
     plan = GroupPlan(
         group.id,
         spouts,
@@ -114,11 +112,6 @@ def assemble(topology: Topology, group: Group) -> None:
         ends_windows=frozenset(source.id for source in sources if source.ends_windows),
     )
     master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
-    for source in sources:
-        place: Any = (source.id, source.spout, group.store, group.root)
-        bolt = SpoutCoordinatorBolt(*place, ends_windows=source.ends_windows)
-        words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
-        topology.bolt(coordinator_id(source.id), bolt, words, fields=())
     found = phases(group.stages)
     waits = any(stage.waits for stage in group.stages)
     config = topology.config
@@ -163,7 +156,7 @@ def _streams(group: Group, stage: Stage) -> Streams:
 
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
-        Stream[Any](topology, coordinator_id(stage.source.id), BATCH).all().into(stage.id)
+        master.stream(BATCH).all().into(stage.id)
     if stage.receives_success:
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:

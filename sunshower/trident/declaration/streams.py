@@ -714,7 +714,7 @@ class Aggregations(Generic[R_co]):
     ) -> WindowBatches[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
         end of a time window or the number of a count window. The state `name` holds the contents of
-        open windows and is written as a whole in the commit phase of each batch.
+        open windows; the commit phase of a batch writes those of its groups.
 
         Raises TopologyError if a spout upstream does not know the event time of its rows, and for a
         window of event time behind another window.

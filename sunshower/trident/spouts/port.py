@@ -1,7 +1,7 @@
 """The port of batch spouts: a coordinator that defines the batches, and emitters that read them.
 
-The coordinator runs in the bolt `$spoutcoord-…` (one task); `is_ready` and `is_last` are called on
-a separate instance in `$mastercoord-…`. The emitters run in the tasks of the spout's own bolt.
+The coordinator runs in `$mastercoord-…`, which has one task; the emitters run in the tasks of the
+spout's own bolt.
 Storm: org.apache.storm.trident.spout.ITridentSpout, ICommitterTridentSpout.
 """
 
@@ -56,12 +56,12 @@ class Coordinator:
         """Batch `txid` is committed and will not be repeated."""
 
     def is_ready(self, txid: int) -> bool:
-        """Whether a new batch may begin now; called on the master's instance."""
+        """Whether a new batch may begin now."""
         return True
 
     def is_last(self, metadata: Any) -> bool:
         """Whether there will be no rows after the batch with these metadata, which is committed:
-        then the topology may end. Called on the master's instance."""
+        then the topology may end."""
         return False
 
     def has_ended(self, metadata: Any, current: int) -> bool:

@@ -7,8 +7,10 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
 from itertools import compress
 from math import inf
 from typing import Any
@@ -20,7 +22,11 @@ from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_store import KeyedProcess
-from sunshower.topologies.operators.keyed.stored_values import hashable, listed
+from sunshower.topologies.operators.keyed.stored_values import (
+    hashable,
+    listed,
+    texts_of_keys,
+)
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import (
     MapState,
@@ -31,7 +37,12 @@ from sunshower.topologies.operators.states import (
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
-from sunshower.topologies.operators.windows.aggregated_windows import PaneValues, log_ended
+from sunshower.topologies.operators.windows.aggregated_windows import (
+    OpenPanes,
+    PanePlace,
+    PaneValues,
+    log_ended,
+)
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
@@ -239,45 +250,55 @@ class Lookup:
 # ---- windowing -----------------------------------------------------------------------------------
 # Windows whose contents are in a state, written in the commit phase, so each row counts once.
 #
-# The open time windows of a task are one value of its state. Count windows have one value per
-# group, so a batch reads and writes only its own groups. The value includes the rows that the last
-# batch fired: a batch that is committed again finds them, or computes them from the value before.
-# A window of event time ends by the watermark of the batch: see trident/spouts/reached_times.py.
-# Storm keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
-# org.apache.storm.trident.windowing.WindowTridentProcessor.
+# There is a row for each group and pane: a batch writes those of its own groups and of the windows
+# that it ends. Two more rows say how far a task is, or a group of count windows:
+#
+#   "$windows"           {"time": 31, "late": 0, "fired": […], "ended": […]}
+#   ("$windows", group)  {"rows": 8, "fired": […]}
+#
+# Both include the rows that the last batch fired: a batch that is committed again finds them, or
+# computes them from the values before. A window of event time ends by the watermark of the batch:
+# see trident/spouts/reached_times.py. Storm keeps windows outside the batch, and counts the rows of
+# each attempt again (STORM-3280): org.apache.storm.trident.windowing.WindowTridentProcessor.
 
 KEY = "$windows"
 ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
-Contents = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
 
 
-class WindowContents:
-    """The stored value: the open panes of each group, the time reached, and the rows last fired.
+class _StateOfBatch:
+    """A state that is read and written once in a batch: the port PaneStore."""
 
-    Releases before watermarks stored the highest time of a row as the time reached; their windows
-    have ended up to there.
-    """
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._read: dict[Any, Any] = {}
+        self._written: dict[Any, Any] = {}
 
-    def __init__(self, stored: Any) -> None:
-        stored = stored or {"time": None, "late": 0, "groups": []}
-        self.time: Time | None = stored["time"]  # the highest watermark, or time of a batch
-        self.late: int = stored["late"]  # rows that arrived after their windows had ended
-        self.groups: dict[Any, tuple[int, Contents]] = {  # group → (rows so far, panes)
-            hashable(key): (
-                rows,
-                {pane: [*values] for pane, values in panes},  # a copy: `stored` must not change
-            )
-            for key, rows, panes in stored["groups"]
+    def fetch(self, keys: Iterable[Any]) -> None:
+        missing = [key for key in dict.fromkeys(keys) if key not in self._read]
+        if missing:
+            self._read.update(zip(missing, self._state.multi_get(missing), strict=True))
+
+    def get(self, key: Any) -> Any:
+        if key in self._written:
+            return deepcopy(self._written[key])
+        self.fetch([key])
+        return deepcopy(self._read[key])
+
+    def put(self, key: Any, value: Any) -> None:
+        self._written[key] = value
+
+    def remove(self, key: Any) -> None:
+        self._written[key] = None
+
+    def write(self) -> None:
+        """Write what was put and removed to the state."""
+        missing = {key for key, value in self._read.items() if value is None}
+        changes = {
+            key: value
+            for key, value in self._written.items()
+            if value is not None or key not in missing
         }
-
-    def stored(self, fired: list[Any], late: Sequence[Any] = ()) -> dict[str, Any]:
-        """`late`: the rows last emitted as late ones."""
-        groups = [
-            [listed(key), rows, [[pane, values] for pane, values in panes.items()]]
-            for key, (rows, panes) in self.groups.items()
-        ]
-        rows = {"fired": fired, "late_rows": [*late]} if late else {"fired": fired}
-        return {"time": self.time, "late": self.late, "groups": groups, **rows}
+        self._state.multi_put([*changes], [*changes.values()])
 
 
 class WindowBatch(list[Any]):
@@ -325,6 +346,9 @@ class Windows(Persist, Timed):
         self._ended_open = 0  # windows that the end of all sources has ended in this batch
         self._late_before: int | None = None  # how many were late when the task began
         self.late_records = LateRecords()
+        self._is_known = False  # whether memory has what is stored
+        self._last: Attempt | None = None  # that has written it, if the state says so
+        self._ended: tuple[int, list[PanePlace]] = (0, [])  # a txid, and the panes that it removed
 
     def start(self, attempt: Attempt) -> WindowBatch:
         return WindowBatch()
@@ -347,7 +371,9 @@ class Windows(Persist, Timed):
             super().finish(batch, attempt, emit)
         except BaseException:
             self._next_end = -inf  # the computed end was not stored
+            self._is_known = False
             raise
+        self._last = self._last_attempt
         if batch.has_ended:
             self.late_records.say_if_all(f"window {self.slot.name!r}")
         if self._ended_open:
@@ -359,20 +385,29 @@ class Windows(Persist, Timed):
         return {} if self.reader is None else self.reader.figures()
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        keys: dict[Any, None] = {KEY: None}
+        groups = list(group_keys(self.schema, self.by, batch)) if self.window.by_count else []
         if self.window.by_count:
-            groups: dict[Any, list[Any]] = {}
-            for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
-                groups.setdefault((KEY, key), []).append(row)
-        else:
-            groups = {KEY: batch}
-        updates = [partial(self._update, rows, attempt) for rows in groups.values()]
-        values = state.multi_update(list(groups), updates)
+            keys = {(KEY, group): None for group in groups}
+        before: dict[Any, Any] = {}
+        notes = [partial(_note, before, key) for key in keys]
+        values = dict(zip(keys, state.multi_update(list(keys), notes), strict=True))
+        # A transactional state keeps what an earlier attempt has written, and calls nothing.
+        if before:
+            store = _StateOfBatch(state)
+            if self.window.by_count:
+                values |= self._by_count(store, before, groups, batch, attempt)
+            else:
+                values[KEY] = self._by_time(store, state, before[KEY], batch, attempt)
+            for key in before:
+                store.put(key, values[key])
+            store.write()
         if not self.window.by_count:
-            count = values[0]["late"]
+            count = values[KEY]["late"]
             self._late_before = count if self._late_before is None else self._late_before
             self.late_records.count = count - self._late_before
-        fired = self._records(row for value in values for row in value["fired"])
-        late = self._records(row for value in values for row in value.get("late_rows", ()))
+        fired = self._records(row for key in keys for row in values[key]["fired"])
+        late = self._records(row for key in keys for row in values[key].get("late_rows", ()))
         return [*((ON_TIME, row) for row in fired), *((LATE, row) for row in late)]
 
     def _records(self, rows: Iterable[Any]) -> list[Any]:
@@ -383,55 +418,96 @@ class Windows(Persist, Timed):
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)
 
-    def _update(self, rows: Any, attempt: Attempt, old: Any) -> Any:
-        contents = WindowContents(old)
-        if self._late_before is None and not self.window.by_count:
-            self._late_before = contents.late
-            last = -inf if contents.time is None else self._last_ended(contents.time)
-            if last != -inf:
-                self.late_records.loaded(self.panes.start(int(last) + 1))
-        if self.window.by_count:
-            return contents.stored(self._by_count(contents, rows, attempt))
-        return contents.stored(*self._by_time(contents, rows, attempt))
-
     def _by_count(
-        self, contents: WindowContents, rows: Sequence[Any], attempt: Attempt
-    ) -> list[Any]:
-        """Process rows of one group."""
-        every, key = int(self.window.every), next(iter(group_keys(self.schema, self.by, rows)))
-        before, panes = contents.groups.get(key, (0, {}))
-        after = before + len(rows)
-        contents.groups[key] = (after, panes)
-        places = [(key, count // every) for count in range(before, after)]
-        self._add(contents, places, rows, attempt)
-        return self._fire(key, panes, before // every - 1, after // every - 1, attempt)
+        self,
+        store: _StateOfBatch,
+        before: Mapping[Any, Any],
+        groups: Sequence[Any],
+        rows: Sequence[Any],
+        attempt: Attempt,
+    ) -> dict[Any, Any]:
+        """The values of groups after these rows."""
+        open_panes, so_far = self._open_panes(), {}
+        for key, old in before.items():
+            so_far[key[1]] = 0 if old is None else old.get("rows", 0)
+            for group, number, panes in _stored_before(old):
+                so_far[group] = number
+                open_panes.add(store, {(group, pane): content for pane, content in panes})
+        every, counts = int(self.window.every), Counter(groups)
+        fired: dict[Any, list[Any]] = {key: [] for key in before}
+        for last, group, content in open_panes.count(store, every, so_far, groups, rows, attempt):
+            fired[KEY, group] += self._results(group, last, content, attempt)
+        return {
+            key: {"rows": so_far[key[1]] + counts[key[1]], "fired": rows}
+            for key, rows in fired.items()
+        }
 
     def _by_time(
-        self, contents: WindowContents, batch: WindowBatch, attempt: Attempt
-    ) -> tuple[list[Any], list[Any]]:
-        """The rows of windows that have ended, and those of late rows."""
-        known: Time = -inf if contents.time is None else contents.time
-        times, time = self._times(contents, batch)
+        self, store: _StateOfBatch, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
+    ) -> dict[str, Any]:
+        """The value of the task after a batch."""
+        old = old or {"time": None, "late": 0}
+        known: Time = -inf if old["time"] is None else old["time"]
         before = self._last_ended(known)
-        late = self._take(contents, batch, times, before, attempt)
+        self._load(state, old, attempt)
+        if self._late_before is None:
+            self._late_before = old["late"]
+            if before != -inf:
+                self.late_records.loaded(self.panes.start(int(before) + 1))
+        for group, _, panes in _stored_before(old):
+            contents = {(group, pane): content for pane, content in panes}
+            self._open.add(store, contents)
+            self._open.note(contents)
+        times, time = self._times(known, batch)
+        late_rows, late = self._take(store, batch, times, before, attempt)
         time = highest([known, time])
         ended = self._last_ended(time)
-        fired = self._fire_all(contents, before, ended, attempt)
-        if batch.has_ended and contents.groups:
-            last = max(max(panes) for _, panes in contents.groups.values()) + self.window.panes - 1
-            opened = self._fire_all(contents, ended, last, attempt)
-            fired += opened
+        fired, removed = self._fire(store, before, ended, attempt)
+        if batch.has_ended and self._open.groups:
+            last = max(self._open.groups) + self.window.panes - 1
+            opened, others = self._fire(store, ended, last, attempt)
+            fired, removed = fired + opened, removed + others
             self._ended_open = len({key_of(row[: len(self.by) + 1]) for row in opened})
             ended, time = last, highest([time, self._end_of_sources(last, batch.newest)])
-        contents.time = None if time == -inf else time
-        self._next_end = self._next_change(contents, ended)
-        return fired, late
+        self._ended = (attempt.txid, removed)
+        self._next_end = self._next_change(ended)
+        value = {
+            "time": None if time == -inf else time,
+            "late": old["late"] + late,
+            "fired": fired,
+            "ended": [[listed(group), pane] for group, pane in removed],
+        }
+        return value | ({"late_rows": late_rows} if late_rows else {})
 
-    def _next_change(self, contents: WindowContents, ended: float) -> Time:
+    def _open_panes(self) -> OpenPanes:
+        return OpenPanes(KEY, self.contents, self.window.panes)
+
+    def _load(self, state: MapState, old: Mapping[str, Any], attempt: Attempt) -> None:
+        """Read which panes are open, unless memory has what the state has. If this batch has been
+        written before, its panes are among them: what they had before it is read from the state.
+        Those that it then removed are in `ended`, too."""
+        if not self._is_known or self._last != self._last_attempt:
+            self._open, self._ended = self._open_panes(), (0, [])
+            for key, value in state.items():
+                if type(key) is tuple and len(key) > 2 and key[0] == KEY:
+                    self._open.note([(key[1], key[2])])
+                elif key == KEY:
+                    removed = [(hashable(group), pane) for group, pane in value.get("ended", ())]
+                    self._open.note(removed)
+            self._is_known = True
+        elif self._ended[0] == attempt.txid:
+            self._open.note(self._ended[1])
+
+    @property
+    def _last_attempt(self) -> Attempt | None:
+        last: Attempt | None = getattr(self.slot.state, "last_attempt", None)
+        return last
+
+    def _next_change(self, ended: float) -> Time:
         """The time at which the state has to be written also without rows."""
         if self.reader is not None:  # from then on, rows of a further pane are late
             return -inf if ended == -inf else self._end(int(ended) + 1)
-        first = min((min(panes) for _, panes in contents.groups.values()), default=None)
+        first = min(self._open.groups, default=None)
         return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
 
     def _last_ended(self, time: Time) -> float:
@@ -452,26 +528,26 @@ class Windows(Persist, Timed):
         """The time from which on a pane has ended."""
         return plus(self.panes.start(pane + 1), self._late)
 
-    def _times(self, contents: WindowContents, batch: WindowBatch) -> tuple[list[Time], Time]:
-        """The times of the rows, and up to which windows end."""
+    def _times(self, known: Time, batch: WindowBatch) -> tuple[list[Time], Time]:
+        """The times of the rows, and up to which windows end. `known`: the time of the state."""
         if self.reader is not None:
             return self.reader.times(batch), batch.time
         if self._shift is None:
-            behind = 0.0 if contents.time is None else float(contents.time) - self._clock.now()
+            behind = 0.0 if known == -inf else float(known) - self._clock.now()
             self._shift = max(0.0, behind)
         now = self._now()
         return [now] * len(batch), now
 
     def _take(
         self,
-        contents: WindowContents,
+        store: _StateOfBatch,
         rows: Sequence[Any],
         times: list[Time],
         before: float,
         attempt: Attempt,
-    ) -> list[Any]:
-        """Add rows to their panes. Returns what to emit for those that are late: `before`: the last
-        pane that had ended before this batch."""
+    ) -> tuple[list[Any], int]:
+        """Add rows to their panes. Returns what to emit for those that are late, and how many are.
+        `before`: the last pane that had ended before this batch."""
         keys = group_keys(self.schema, self.by, rows)
         places = [*zip(keys, self.panes.of_times(times), strict=False)]
         last = before - self.window.panes + 1  # no open window has panes up to here
@@ -479,68 +555,52 @@ class Windows(Persist, Timed):
         self.late_records.in_time |= any(on_time)
         late: list[Any] = []
         if not all(on_time):
-            contents.late += on_time.count(False)
             first = min(place[1] for place in places) + self.window.panes
             by = minus(self.panes.start(int(before) + 1), self.panes.start(first))
             self.late_records.by = max(self.late_records.by, as_float(by))
             gone = [not good for good in on_time]
-            found = self.contents.gather(
+            contents = self.contents.gather(
                 [*compress(places, gone)], [*compress(rows, gone)], attempt
             )
-            for (key, pane), content in found.items():
-                late += self._results(
-                    key, self.panes.start(pane + self.window.panes), content, attempt
-                )
+            for (key, pane), content in contents.items():
+                end = self.panes.start(pane + self.window.panes)
+                late += self._results(key, end, content, attempt)
             places, rows = [*compress(places, on_time)], [*compress(rows, on_time)]
-        self._add(contents, places, rows, attempt)
-        return late
+        self._open.add(store, self.contents.gather(places, rows, attempt))
+        self._open.note(places)
+        return late, on_time.count(False)
 
-    def _fire_all(
-        self, contents: WindowContents, before: float, ended: float, attempt: Attempt
-    ) -> list[Any]:
-        """As `_fire`, of all groups."""
-        fired = []
-        for key in list(contents.groups):
-            panes = contents.groups[key][1]
-            fired += self._fire(key, panes, before, ended, attempt)
-            if not panes:
-                del contents.groups[key]
-        return fired
+    def _fire(
+        self, store: _StateOfBatch, before: float, ended: float, attempt: Attempt
+    ) -> tuple[list[Any], list[PanePlace]]:
+        """The rows of windows that end, and the panes that no other window needs. The order is the
+        same in each attempt."""
+        windows, removed = self._open.end(store, before, ended, {})
+        groups = list(dict.fromkeys(group for _, group, _ in windows))
+        texts = dict(zip(groups, texts_of_keys(groups), strict=True))
+        windows.sort(key=lambda window: (texts[window[1]], window[0]))
+        fired: list[Any] = []
+        for last, group, content in windows:
+            fired += self._results(group, self.panes.start(last + 1), content, attempt)
+        return fired, removed
 
     def _results(self, key: Any, name: Any, content: Any, attempt: Attempt) -> list[Any]:
         """The rows of a group in a window with this content, as they are stored."""
         head = (*map(listed, values_of_key(key, len(self.by))), name)
         return [[*head, *row] for row in self.contents.results(key, content, attempt)]
 
-    def _add(
-        self,
-        contents: WindowContents,
-        places: Sequence[tuple[Any, int]],
-        rows: Sequence[Any],
-        attempt: Attempt,
-    ) -> None:
-        """Add rows to the panes of their groups."""
-        for (key, pane), content in self.contents.gather(places, rows, attempt).items():
-            panes = self._panes(contents, key)
-            panes[pane] = self.contents.merged(panes[pane], content) if pane in panes else content
 
-    def _panes(self, contents: WindowContents, key: Any) -> Contents:
-        return contents.groups.setdefault(key, (0, {}))[1]
+def _note(before: dict[Any, Any], key: Any, old: Any) -> dict[str, Any]:
+    """Note the value of a key from before this batch, which replaces it later."""
+    before[key] = old
+    return {}
 
-    def _fire(
-        self, key: Any, panes: Contents, before: float, ended: float, attempt: Attempt
-    ) -> list[Any]:
-        """The rows of windows that have ended; panes that no window needs are removed."""
-        count = self.window.panes
-        lasts = {pane + more for pane in panes for more in range(count)}  # last panes of windows
-        fired: list[Any] = []
-        for last in sorted(last for last in lasts if before < last <= ended):
-            within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
-            name = last if self.window.by_count else self.panes.start(last + 1)
-            fired += self._results(key, name, reduce(self.contents.merged, within), attempt)
-        for pane in [pane for pane in panes if pane + count - 1 <= ended]:
-            del panes[pane]
-        return fired
+
+def _stored_before(old: Any) -> Iterator[tuple[Any, int, Any]]:
+    """(group, rows so far, [[pane, content], …]) of a value that has the panes itself, as in
+    releases before a row per pane."""
+    for group, rows, panes in (old or {}).get("groups", ()):
+        yield hashable(group), rows, panes
 
 
 def _watermark(sources: Sequence[SourceTime | None]) -> Time:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sunshower.errors import (
     BadEmit,
+    BatchError,
     IncompleteBatch,
     NodeExists,
     NoNode,
@@ -178,6 +179,10 @@ class EmitterRunner:
         """Emit a batch to `takers`. The rows of a skipped batch become dead letters instead; if
         they cannot all be emitted any more, a further letter says so. Returns how far the
         partitions of this task are in event time; None: no windows are downstream."""
+        sent = order.sources[self._source.id]
+        if isinstance(sent, str):
+            raise BatchError(sent)
+        metadata, has_ended = sent
         put_aside: list[Any] = []
         wall_s = self._context.clock.wall()
         size = self._size
@@ -189,7 +194,7 @@ class EmitterRunner:
             order.skip,
         )
         try:
-            self._emit_rows(order, rows)
+            self._emit_rows(order, metadata, rows)
         except IncompleteBatch as error:
             if not order.skip:
                 raise
@@ -211,7 +216,7 @@ class EmitterRunner:
         if not self._source.ends_windows:
             return None
         total = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
-        return total._replace(ended=order.ended)
+        return total._replace(ended=has_ended)
 
     def _watch(self, path: str, context: Context) -> ReachedTimes | None:
         """Let the emitter note event times, if windows use them."""
@@ -232,14 +237,14 @@ class EmitterRunner:
         emitter.watch(times)
         return times
 
-    def _emit_rows(self, order: BatchCommand, rows: Rows) -> None:
+    def _emit_rows(self, order: BatchCommand, metadata: Any, rows: Rows) -> None:
         attempt = Attempt(*order[:3])
         if self.times is None:
-            self._emitter.emit_batch(attempt, order.metadata, rows)
+            self._emitter.emit_batch(attempt, metadata, rows)
             return
         self.times.begin(order.current)
         try:
-            self._emitter.emit_batch(attempt, order.metadata, rows)
+            self._emitter.emit_batch(attempt, metadata, rows)
         except BaseException:
             self.times.failed()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ from sunshower import Records, TextFiles, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.inline import run_inline
-from sunshower.topologies.operators.aggregators import collect, count
+from sunshower.topologies.operators.aggregators import Aggregator, collect, count, sum_
+from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
 from sunshower.topologies.sources import Line
@@ -42,6 +43,21 @@ TEN = tumbling(seconds=10, field="at", late=2)
 class Click(NamedTuple):
     user: str
     at: float
+
+
+class Sum(Aggregator[Click, list[float]]):
+    """A sum, as an aggregator that needs all rows."""
+
+    fields = ("sum",)
+
+    def init(self, attempt: Attempt) -> list[float]:
+        return []
+
+    def aggregate(self, state: list[float], record: Click) -> None:
+        state.append(record.at)
+
+    def complete(self, state: list[float]) -> Iterator[tuple[float]]:
+        yield (sum(state),)
 
 
 def clicks(*times: float, user: str = "a") -> list[Click]:
@@ -310,6 +326,27 @@ def test_windows_that_an_earlier_release_has_stored_are_continued(kind: StateKin
     assert plain(late) == [("a", 30, [20.0])]
     runner.batch([*clicks(39), *clicks(42, user="b")])
     assert plain(rows) == [("a", 40, [36.5, 37.0, 38.0, 39.0]), ("b", 40, [36.0])]
+
+
+@pytest.mark.parametrize("kept", ["combined", "rows"])
+def test_windows_of_a_number_that_an_earlier_release_has_stored_are_continued(kept: str) -> None:
+    """Written when all panes of a group were one value. The batch before is repeated first."""
+    topology, stream = stub_stream(Click)
+    state = StateStub()
+    for group, stored in json.loads(STORED.read_text())[f"count, {kept}"].items():
+        state.values[0, ("$windows", group)] = tuple(stored)
+    aggregator = sum_("at") if kept == "combined" else Sum()
+    window = stream.group_by("user").window(sliding(count=6, every=3), aggregator, state=state)
+    rows = collected(window)
+    runner = Runner(topology)
+    runner.txid = 4
+    runner.reached["given"][3] = float("-inf")
+    runner.again([*clicks(12), *clicks(13, user="b")])
+    assert rows == []
+    runner.batch(clicks(14, 16, 18))
+    assert rows == [("a", 2, 24.0 + 42.0)]
+    held = {key[2] for key in state.plain() if len(key) > 2 and key[1] == "a"}
+    assert held == {2, 3}, "the panes that no window needs are removed"
 
 
 # ---- what is refused -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 from sunshower.clock import ManualClock
-from sunshower.errors import ConfigError
-from sunshower.topologies.operators.aggregators import Aggregator, count, sum_
+from sunshower.errors import ConfigError, StoreUnreachable
+from sunshower.topologies.operators.aggregators import Aggregator, collect, count, sum_
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.topologies.operators.windows.window_kinds import sliding, tumbling
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
@@ -80,9 +81,10 @@ def test_a_batch_writes_only_the_windows_of_its_own_groups() -> None:
     runner = Runner(topology)
     for number in range(20):
         runner.batch(prices(1, 2, 3, share=f"s{number}"))
-    sizes = {len(str(value)) for value in kept.plain().values()}
-    assert len(kept.values) == 20
-    assert max(sizes) < 150, "what a batch writes must not grow with the number of groups"
+    assert len(kept.plain()) == 20
+    assert max(len(str(value)) for value in kept.plain().values()) < 150
+    last = [key for key, (txid, _, _) in kept.values.items() if txid == runner.txid]
+    assert last == [(0, ("$windows", "s19"))], "a batch writes nothing of other groups"
 
 
 def test_a_window_of_time_ends_when_later_rows_come() -> None:
@@ -210,6 +212,94 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
     once = fired(0, combined=True)
     assert fired(2, combined=True) == once
     assert fired(1, combined=False) == once
+
+
+class Attempted(NamedTuple):
+    """An attempt of a batch, and what happens to it."""
+
+    rows: list[Price]
+    restarts: bool  # all tasks, before it
+    write: str  # "stored", "lost", or "unanswered": stored, but the task is not told
+
+
+class ShakyState:
+    """A state in memory whose writes may fail; `writes`: what happens to the next ones."""
+
+    name = None
+
+    def __init__(self, kind: StateKind) -> None:
+        self.kind, self.memory, self.writes = kind, MemoryState(kind), list[str]()
+
+    def __deepcopy__(self, memo: Any) -> ShakyState:
+        return self
+
+    def make(self, place: Place) -> Any:
+        part = self.memory.make(place)
+        put = part._backing.put
+
+        def shaky(*arguments: Any) -> None:
+            write = self.writes.pop() if self.writes else "stored"
+            if write != "lost":
+                put(*arguments)
+            if write != "stored":
+                raise StoreUnreachable("the store is away")
+
+        part._backing.put = shaky  # type: ignore[method-assign]
+        return part
+
+
+prices_of_an_attempt = st.lists(
+    st.builds(Price, st.sampled_from("ab"), st.integers(0, 60), st.integers(0, 9)), max_size=6
+)
+attempts = st.builds(
+    Attempted,
+    prices_of_an_attempt,
+    st.booleans(),
+    st.sampled_from(["stored", "lost", "unanswered"]),
+)
+
+
+WINDOWS = [
+    tumbling(count=3),
+    sliding(count=4, every=2),
+    tumbling(seconds=10, field="at"),
+    sliding(seconds=20, every=5, field="at", late=10),
+]
+
+
+@hypothesis_given(
+    window=st.sampled_from(WINDOWS),
+    aggregators=st.sampled_from([(sum_("price"),), (FirstAndLast(),), (collect("price"),)]),
+    batches=st.lists(st.lists(attempts, min_size=1, max_size=4), max_size=6),
+)
+def test_only_the_last_attempt_of_each_batch_counts(
+    window: Any, aggregators: tuple[Any, ...], batches: list[list[Attempted]]
+) -> None:
+    """Of an opaque spout, whose attempts of a batch have different rows."""
+
+    def fired(batches: list[list[Attempted]]) -> list[list[Any]]:
+        topology, stream = stub_stream(Price)
+        state, each = ShakyState(StateKind.OPAQUE), []
+        windows = stream.group_by("share").window(window, *aggregators, state=state)
+        made, late = collected(windows), collected(windows.late)
+        runner = Runner(topology)
+        for batch in batches:
+            run_attempt = runner.batch
+            for attempt in batch:
+                made.clear()
+                late.clear()
+                if attempt.restarts:
+                    runner.restart()
+                state.writes = [attempt.write]
+                with suppress(StoreUnreachable):
+                    run_attempt(attempt.rows)
+                run_attempt = runner.again
+            each += [[*made], [*late]]
+        return each
+
+    last = [[*batch[:-1], batch[-1]._replace(write="stored")] for batch in batches]
+    alone = [[batch[-1]._replace(restarts=False)] for batch in last]
+    assert fired(last) == fired(alone)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Pacing(Hook):
 
 
 def errors(run: SimRun, draw: Random) -> None:
-    component = draw.choice(("numbers", "middle", "counts", "after", "$spoutcoord-numbers"))
+    component = draw.choice(("numbers", "middle", "counts", "after"))
     run.disturb(InjectedFaults(raises=(Raise(component=component, probability=draw.random() / 4),)))
 
 

@@ -43,7 +43,7 @@ class Drive:
         self.tasks = tasks
         self.metadata: dict[int, Any] = {}
         self.coordinator = self.spout.coordinator(
-            self.tree, f"{PATH}/coordinator", self.context("$spoutcoord-s", 0, 1)
+            self.tree, f"{PATH}/coordinator", self.context("$mastercoord-g", 0, 1)
         )
         self.emitters = [self.emitter(index) for index in range(tasks)]
 

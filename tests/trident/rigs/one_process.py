@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,7 +63,7 @@ class StateStub:
         return StateStubPart(self, place)
 
     def plain(self) -> dict[Any, Any]:
-        return {key: value for (_, key), (_, value, _) in self.values.items()}
+        return {key: value for (_, key), (_, value, _) in self.values.items() if value is not None}
 
 
 class StateStubPart:
@@ -90,7 +90,12 @@ class StateStubPart:
         pass
 
     def multi_get(self, keys: Sequence[Any]) -> list[Any]:
-        return [self._stored(key)[1] for key in keys]
+        return [self._found(key) for key in keys]
+
+    def _found(self, key: Any) -> Any:
+        txid, value, before = self._stored(key)
+        is_own = key not in self.written and txid == self.txid and self.all.kind is StateKind.OPAQUE
+        return before if is_own else value
 
     def multi_update(self, keys: Sequence[Any], updates: Sequence[Any]) -> list[Any]:
         made = []
@@ -105,7 +110,17 @@ class StateStubPart:
         return made
 
     def multi_put(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        self.multi_update(keys, [lambda _, value=value: value for value in values])
+        for key, value in zip(keys, values, strict=True):
+            txid, old, before = self._stored(key)
+            self.written[key] = (self.txid, value, before if txid == self.txid else old)
+
+    def multi_remove(self, keys: Sequence[Any]) -> None:
+        self.multi_put(keys, [None] * len(keys))
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        for (task, key), (_, value, _) in self.all.values.items():
+            if task == self.place.index and value is not None:
+                yield key, value
 
     def _stored(self, key: Any) -> tuple[int, Any, Any]:
         known = self.written.get(key)

@@ -115,7 +115,7 @@ class Group:
         self.epoch += 1
         self.active: dict[int, Batch] = {}
         self.coordinator = self.spout.coordinator(
-            self.tree, f"{PATH}/coordinator", self._context("$spoutcoord-s", 0, 1)
+            self.tree, f"{PATH}/coordinator", self._context("$mastercoord-g", 0, 1)
         )
         if self.epoch == 1 or self.chance.random() < 0.5:
             for index in range(len(self.queues)):

@@ -95,7 +95,7 @@ def killed_while_inactive(component: str, seed: int) -> tuple[Rig, SimRun]:
     return rig, run
 
 
-COMPONENTS = ("$mastercoord-g", "$spoutcoord-numbers", "numbers", "middle", "counts", "after")
+COMPONENTS = ("$mastercoord-g", "numbers", "middle", "counts", "after")
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
-from itertools import count as numbers
+from itertools import chain
+from itertools import count as count_from
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregating import (
@@ -67,6 +69,7 @@ class PaneValues:
         self.schema, self.aggregators = schema, tuple(aggregators)
         self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
         self.combines = len(self.combiners) == len(self.aggregators)
+        self.grows = not self.combines or any(combiner.grows for combiner in self.combiners)
 
     def gather(
         self, places: Sequence[Any], rows: Sequence[Any], attempt: Attempt
@@ -89,6 +92,13 @@ class PaneValues:
         pairs = zip(self.combiners, first, second, strict=True)
         return [combiner.combine(value, other) for combiner, value, other in pairs]
 
+    def merged_all(self, contents: Sequence[Content]) -> Content:
+        """The content of all, in their order; in pairs, so that the time is not the square."""
+        while len(contents) > 1:
+            pairs = [contents[at : at + 2] for at in range(0, len(contents), 2)]
+            contents = [self.merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
+        return contents[0]
+
     def results(self, key: Any, content: Content, attempt: Attempt) -> Iterable[tuple[Any, ...]]:
         """What the aggregators emit for `content`; `key`: the group."""
         if self.combines:
@@ -99,6 +109,156 @@ class PaneValues:
             for aggregator, table in zip(self.aggregators, tables, strict=True):
                 aggregator.gather(table, [key] * len(rows), rows, attempt)
         return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
+
+
+# ---- open panes ----------------------------------------------------------------------------------
+# The contents of open panes in a store, a row per group and pane.
+#
+#   (word, group, pane)          the content; or {"parts": 2}
+#   (word, group, pane, 0), …    if there are parts: the content of each batch
+#
+# What grows with its rows is stored in parts, so a batch writes what it adds, and not what is
+# there. Releases before parts stored all of it under the first key.
+
+PanePlace: TypeAlias = tuple[Any, int]  # group, pane
+_PARTS = "parts"
+
+
+class PaneStore(Protocol):
+    """Where panes are stored: a KeyedStore, or the state of batches."""
+
+    def fetch(self, keys: Iterable[Any]) -> None:
+        """Read many keys at once, before `get` is called for each."""
+
+    def get(self, key: Any) -> Any:
+        """A copy of the value of a key; None if there is none."""
+
+    def put(self, key: Any, value: Any) -> None:
+        """Change the value of a key."""
+
+    def remove(self, key: Any) -> None:
+        """Remove a key, if it is there."""
+
+
+class OpenPanes:
+    """The panes of groups; `word` begins their keys. A window has `width` panes, and the number of
+    its last one. Which groups have rows in a pane is in memory: see `note`."""
+
+    def __init__(self, word: str, contents: PaneValues, width: int) -> None:
+        self.word, self.contents, self.width = word, contents, width
+        self.groups: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
+
+    def note(self, places: Iterable[PanePlace]) -> None:
+        """Note that groups have rows in panes, or may have."""
+        for group, pane in places:
+            self.groups[pane][group] = None
+
+    def add(self, store: PaneStore, contents: Mapping[PanePlace, Content]) -> None:
+        """Add contents to those of their panes."""
+        keys = {place: (self.word, *place) for place in contents}
+        store.fetch(keys.values())
+        for place, key in keys.items():
+            content, old = contents[place], store.get(key)
+            if not self.contents.grows:
+                store.put(key, content if old is None else self.contents.merged(old, content))
+                continue
+            if isinstance(old, list):  # of a release before parts
+                store.put((*key, 0), old)
+                old = {_PARTS: 1}
+            number = 0 if old is None else old[_PARTS]
+            store.put((*key, number), content)
+            store.put(key, {_PARTS: number + 1})
+
+    def read(self, store: PaneStore, places: Iterable[PanePlace]) -> dict[PanePlace, Content]:
+        """The contents of panes; those that have none are left out."""
+        keys = {place: (self.word, *place) for place in places}
+        store.fetch(keys.values())
+        values = {place: store.get(key) for place, key in keys.items()}
+        values = {place: value for place, value in values.items() if value is not None}
+        parts = {place: _parts(keys[place], value) for place, value in values.items()}
+        store.fetch(chain.from_iterable(parts.values()))
+        for place, several in parts.items():
+            if several:
+                values[place] = self.contents.merged_all([*map(store.get, several)])
+        return values
+
+    def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
+        """Remove panes."""
+        for place in places:
+            key = (self.word, *place)
+            for part in _parts(key, store.get(key)) if self.contents.grows else ():
+                store.remove(part)
+            store.remove(key)
+
+    def window(
+        self, contents: Mapping[PanePlace, Content], group: Any, last: int
+    ) -> Content | None:
+        """The content of a window of a group, from those of panes; None: it has no rows."""
+        places = [(group, pane) for pane in range(last - self.width + 1, last + 1)]
+        within = [contents[place] for place in places if place in contents]
+        return self.contents.merged_all(within) if within else None
+
+    def end(
+        self, store: PaneStore, before: Time, ended: Time, behind: Mapping[Any, Time]
+    ) -> tuple[list[tuple[int, Any, Content]], list[PanePlace]]:
+        """Remove what no later window needs. Returns (window, group, content) of the windows after
+        `before` up to `ended`, and the removed panes. `behind`: for some groups instead of
+        `before`."""
+        width, groups = self.width, self.groups
+        first = lowest([before, *behind.values()])
+        lasts = {pane + more for pane in groups for more in range(width)}
+        due = sorted(last for last in lasts if first < last <= ended)
+        needed = {pane for last in due for pane in range(last - width + 1, last + 1)}
+        contents = self.read(
+            store, [(group, pane) for pane in needed & groups.keys() for group in groups[pane]]
+        )
+        made: list[tuple[int, Any, Content]] = []
+        for last in due:
+            panes = [pane for pane in range(last - width + 1, last + 1) if pane in groups]
+            for group in dict.fromkeys(chain.from_iterable(groups[pane] for pane in panes)):
+                if behind.get(group, before) < last:
+                    content = self.window(contents, group, last)
+                    made += [(last, group, content)] if content is not None else []
+        closed = [pane for pane in groups if pane + width - 1 <= ended]
+        places = [(group, pane) for pane in closed for group in groups.pop(pane)]
+        removed = [place for place in places if place in contents or place[1] not in needed]
+        self.remove(store, removed)
+        return made, removed
+
+    def count(
+        self,
+        store: PaneStore,
+        every: int,
+        before: Mapping[Any, int],
+        groups: Sequence[Any],
+        rows: Sequence[Any],
+        attempt: Attempt,
+    ) -> list[tuple[int, Any, Content]]:
+        """Add rows to panes of `every` rows, and remove what no later window needs. `before`: how
+        many rows each group had; `groups`: that of each row. Returns (window, group, content) of
+        the windows that are full."""
+        places, so_far = [], dict(before)
+        for group in groups:
+            places.append((group, so_far[group] // every))
+            so_far[group] += 1
+        self.add(store, self.contents.gather(places, rows, attempt))
+        full = {
+            (group, last): range(max(last - self.width + 1, 0), last + 1)
+            for group, rows_before in before.items()
+            for last in range(rows_before // every, so_far[group] // every)
+        }
+        contents = self.read(
+            store, {(group, pane): None for (group, _), panes in full.items() for pane in panes}
+        )
+        needless = {group: number // every - self.width for group, number in so_far.items()}
+        self.remove(store, [place for place in contents if place[1] <= needless[place[0]]])
+        windows = ((last, group, self.window(contents, group, last)) for group, last in full)
+        return [(last, group, content) for last, group, content in windows if content is not None]
+
+
+def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
+    """The keys of the parts of a pane."""
+    return [(*key, number) for number in range(value[_PARTS])] if isinstance(value, dict) else []
 
 
 # ---- aggregated windows --------------------------------------------------------------------------
@@ -267,15 +427,15 @@ class PaneWindows(AggregatedWindows[Window]):
         self.panes = Panes(window.every)
 
     def forget(self) -> None:
-        self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
+        self._open = OpenPanes(_PANE, self.contents, self.window.panes)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
 
     def load(self, key: Any, value: Any) -> None:
         if is_own(key):
             self._behind[key[1]] = value
             return
-        _, group, pane = key
-        self._open[pane][group] = None
+        _, group, pane, *_ = key
+        self._open.note([(group, pane)])
 
     def time(self, reached: ReachedTime) -> Time:
         if self.reader is not None:
@@ -283,7 +443,7 @@ class PaneWindows(AggregatedWindows[Window]):
         return inf if reached.has_ended and not self.keeps_open else self._now()
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts, merged = self.parts(rows, attempt), self.contents.merged
+        parts = self.parts(rows, attempt)
         last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
         late = {  # up to here
             place: self.panes.start(place[1] + self.window.panes)
@@ -291,42 +451,23 @@ class PaneWindows(AggregatedWindows[Window]):
             if place[1] <= last
         }
         self.note_late(late, parts, rows)
-        keys = {place: (_PANE, *place) for place in parts if place[1] > last}
-        self.store.fetch(keys.values())
-        for place, key in keys.items():
-            old = self.store.get(key)
-            self.store.put(key, parts[place] if old is None else merged(old, parts[place]))
-            self._open[place[1]][place[0]] = None
+        in_time = {place: content for place, content in parts.items() if place not in late}
+        self._open.add(self.store, in_time)
+        self._open.note(in_time)
         for (group, pane), end in late.items():
             yield from self.results(group, end, parts[group, pane])
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        width, opened = self.window.panes, self._open
-        ended = max(opened, default=0) + width if time == inf else self._last_ended(time)
-        lasts = {pane + more for pane in opened for more in range(width)}
         behind, self._behind = self._behind, {}
-        first = lowest([before, *behind.values()])
-        due = sorted(last for last in lasts if self._last_ended(first) < last <= ended)
+        ended, _ = self._open.end(
+            self.store,
+            self._last_ended(before),
+            self._last_ended(time),
+            {group: self._last_ended(known) for group, known in behind.items()},
+        )
         made: list[Sequence[Any]] = []
-        for last in due:
-            end = self.panes.start(last + 1)
-            panes = [pane for pane in range(last - width + 1, last + 1) if pane in opened]
-            groups = {
-                group: None
-                for pane in panes
-                for group in opened[pane]
-                if self._last_ended(behind.get(group, before)) < last
-            }
-            self.store.fetch((_PANE, group, pane) for pane in panes for group in opened[pane])
-            for group in groups:
-                within = [
-                    self.store.get((_PANE, group, pane)) for pane in panes if group in opened[pane]
-                ]
-                content = reduce(self.contents.merged, within)
-                made += self.results(group, end, content)
-        for pane in [pane for pane in opened if pane + width - 1 <= ended]:
-            for group in opened.pop(pane):
-                self.store.remove((_PANE, group, pane))
+        for last, group, content in ended:
+            made += self.results(group, self.panes.start(last + 1), content)
         for group in behind:
             self.store.remove((BEHIND, group))
         return made
@@ -349,7 +490,7 @@ class PaneWindows(AggregatedWindows[Window]):
     def _now(self) -> float:
         """The time of the clock, but none before the time of a former life."""
         if self._shift is None:
-            first = max(self._open, default=None)
+            first = max(self._open.groups, default=None)
             known = -inf if first is None else as_float(self.panes.start(first))
             self._shift = max(0.0, max(as_float(self._time), known) - self.clock.now())
         return self.clock.now() + self._shift
@@ -370,28 +511,20 @@ class CountWindows(AggregatedWindows[Window]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         """Add rows; full windows wait for the next watermark, which brings their rows."""
-        every, width, store = int(self.window.every), self.window.panes, self.store
+        store, panes = self.store, OpenPanes(_ROWS, self.contents, self.window.panes)
         groups = list(group_keys(self.contents.schema, self.by, rows))
-        store.fetch((_ROWS, group) for group in groups)
-        known = {group: store.get((_ROWS, group)) or [0, {}] for group in dict.fromkeys(groups)}
-        before = {group: rows_so_far for group, (rows_so_far, _) in known.items()}
-        places, seen = [], Counter[Any]()
-        for group in groups:
-            places.append((group, (before[group] + seen[group]) // every))
-            seen[group] += 1
-        for (group, pane), content in self.contents.gather(places, rows, attempt).items():
-            panes = known[group][1]
-            old = panes.get(pane)
-            panes[pane] = content if old is None else self.contents.merged(old, content)
+        counts = Counter(groups)
+        store.fetch((_ROWS, group) for group in counts)
+        before: dict[Any, int] = {}
+        for group, more in counts.items():
+            before[group], stored = store.get((_ROWS, group)) or (0, None)
+            if stored:  # as in releases before a row per pane, which refuse None
+                panes.add(store, {(group, pane): content for pane, content in stored.items()})
+            store.put((_ROWS, group), [before[group] + more, None])
+        every = int(self.window.every)
         full: list[Sequence[Any]] = []
-        for group, more in seen.items():
-            panes, after = known[group][1], before[group] + more
-            for last in range(before[group] // every, after // every):
-                within = [panes[p] for p in range(last - width + 1, last + 1) if p in panes]
-                content = reduce(self.contents.merged, within)
-                full += self.results(group, last, content, attempt)
-            left = {pane: panes[pane] for pane in panes if pane + width > after // every}
-            store.put((_ROWS, group), [after, left])
+        for last, group, content in panes.count(store, every, before, groups, rows, attempt):
+            full += self.results(group, last, content, attempt)
         if full:
             self._full = [*self._full, *full]
             store.put((_FULL,), self._full)
@@ -410,6 +543,29 @@ _SESSIONS = "sessions"
 Session = list[Any]  # the times of its first and its last row, and its content
 
 
+@dataclass
+class _Growing:
+    """The content of a session that grows with its rows: as in panes, that of each batch is stored
+    apart. A session has parts of several numbers if sessions have become one."""
+
+    parts: dict[int, int]  # a number, and how many parts have it, in their order
+    new: list[Content]  # what is not stored yet
+
+    @classmethod
+    def of(cls, stored: Any) -> Self:
+        """The content that is stored so; before parts, all of it."""
+        if isinstance(stored, dict):
+            return cls(dict(stored[_PARTS]), [])
+        return cls({}, [stored])
+
+    def keys(self, group: Any) -> list[tuple[Any, ...]]:
+        """The keys of its parts."""
+        every = self.parts.items()
+        return [
+            (_SESSIONS, group, number, part) for number, count in every for part in range(count)
+        ]
+
+
 class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
 
@@ -420,10 +576,10 @@ class SessionWindows(AggregatedWindows[Sessions]):
     def forget(self) -> None:
         self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
         self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
-        self._order = numbers()
+        self._order = count_from()
 
     def load(self, key: Any, value: Any) -> None:
-        for _, last, _ in value:
+        for _, last, _ in value if len(key) == 2 else ():  # not of parts
             self._expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
@@ -431,31 +587,67 @@ class SessionWindows(AggregatedWindows[Sessions]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts, late = self.parts(rows, attempt), dict[tuple[Any, Time], Time]()
-        keys = {group: (_SESSIONS, group) for group, _ in parts}
-        self.store.fetch(keys.values())
+        self.store.fetch({(_SESSIONS, group): None for group, _ in parts})
         changed: dict[Any, list[Session]] = {}
         for (group, time), content in parts.items():
             if group not in changed:
-                changed[group] = self.store.get(keys[group]) or []
+                changed[group] = self._stored(group)
             sessions = changed[group]
-            near = [one for one in sessions if self._is_near(one, time)]
+            near = [session for session in sessions if self._is_near(session, time)]
             if not near:
                 if not is_before(self._time, end := self.end_of(time)):
                     late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
                 self._expect(group, end)
-            session: Session = [time, time, content]
-            for one in near:
-                sessions.remove(one)
-                first = one[0] if is_before(one[0], session[0]) else session[0]
-                last = one[1] if is_before(session[1], one[1]) else session[1]
-                session = [first, last, self.contents.merged(one[2], session[2])]
-            sessions.append(session)
+            joined: Session = [
+                *(time, time),
+                _Growing({}, [content]) if self.contents.grows else content,
+            ]
+            for session in near:
+                sessions.remove(session)
+                joined = self._joined(session, joined)
+            sessions.append(joined)
         for group, sessions in changed.items():
             if sessions:
-                self.store.put(keys[group], sessions)
+                self._put(group, sessions)
         self.note_late(late, parts, rows)
+
+    def _joined(self, session: Session, other: Session) -> Session:
+        """The session that two of them become."""
+        (first, last, content), (other_first, other_last, more) = session, other
+        if self.contents.grows:
+            content = _Growing(content.parts | more.parts, content.new + more.new)
+        else:
+            content = self.contents.merged(content, more)
+        return [
+            first if is_before(first, other_first) else other_first,
+            last if is_before(other_last, last) else other_last,
+            content,
+        ]
+
+    def _stored(self, group: Any) -> list[Session]:
+        sessions: list[Session] = self.store.get((_SESSIONS, group)) or []
+        if not self.contents.grows:
+            return sessions
+        return [[first, last, _Growing.of(content)] for first, last, content in sessions]
+
+    def _put(self, group: Any, sessions: Sequence[Session]) -> None:
+        if self.contents.grows:
+            contents: list[_Growing] = [session[2] for session in sessions]
+            unused = count_from(max(max(each.parts, default=-1) for each in contents) + 1)
+            for each in contents:
+                if each.new:
+                    number = next(reversed(each.parts)) if each.parts else next(unused)
+                    part = each.parts.get(number, 0)
+                    content = self.contents.merged_all(each.new)
+                    self.store.put((_SESSIONS, group, number, part), content)
+                    each.parts[number] = part + 1
+            sessions = [
+                [first, last, {_PARTS: [[*pair] for pair in content.parts.items()]}]
+                for first, last, content in sessions
+            ]
+        self.store.put((_SESSIONS, group), sessions)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         groups: dict[Any, None] = {}
@@ -468,18 +660,28 @@ class SessionWindows(AggregatedWindows[Sessions]):
         made: list[Sequence[Any]] = []
         for group in groups:
             left = []
-            sessions = self.store.get((_SESSIONS, group)) or []
-            for session in sorted(sessions, key=lambda one: exact(one[0])):
+            for session in sorted(self._stored(group), key=lambda session: exact(session[0])):
                 if not is_before(time, end := self.end_of(session[1])):
-                    made += self.results(group, end, session[2])
+                    made += self.results(group, end, self._taken(group, session[2]))
                 else:
                     left.append(session)
                     self._expect(group, end)
             if left:
-                self.store.put((_SESSIONS, group), left)
+                self._put(group, left)
             else:
                 self.store.remove((_SESSIONS, group))
         return made
+
+    def _taken(self, group: Any, content: Any) -> Content:
+        """The content of a session that has ended; its parts are removed."""
+        if not self.contents.grows:
+            return content  # type: ignore[no-any-return]
+        keys = content.keys(group)
+        self.store.fetch(keys)
+        contents = [*map(self.store.get, keys), *content.new]
+        for key in keys:
+            self.store.remove(key)
+        return self.contents.merged_all(contents)
 
     def _expect(self, group: Any, time: Time) -> None:
         """Look at the sessions of a group at `time`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -28,6 +29,7 @@ from sunshower import (
     run_inline,
     sessions,
     sliding,
+    sum_,
     tumbling,
 )
 from sunshower.clock import ManualClock
@@ -44,7 +46,15 @@ from sunshower.topologies.operators.windows.event_times import (
     plus,
 )
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.trident import (
+    Aggregator,
+    Attempt,
+    FixedBatchSpout,
+    InMemory,
+    MemoryState,
+    SqliteState,
+    batches,
+)
 from tests.seeds import seeds
 from tests.topologies.operators.kinds import Kept
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
@@ -403,6 +413,24 @@ def test_a_window_of_ints_slides_by_whole_parts_only() -> None:
 # ---- states that were stored before -------------------------------------------------------------
 
 
+class Click(NamedTuple):
+    user: str
+    at: float
+
+
+class Times(Aggregator[Click, list[float]]):
+    fields = ("times",)
+
+    def init(self, attempt: Attempt) -> list[float]:
+        return []
+
+    def aggregate(self, state: list[float], record: Click) -> None:
+        state.append(record.at)
+
+    def complete(self, state: list[float]) -> Iterator[tuple[list[float]]]:
+        yield (list(state),)
+
+
 def continued(path: Path) -> dict[str, list[Any]]:
     """Run the program whose states are in float_times.sql, with further rows."""
     topology = Topology("old")
@@ -475,6 +503,28 @@ def test_states_with_float_times_are_continued(tmp_path: Path) -> None:
     assert [row[1:] for row in found["naive-sessions"]] == [(noon + 179, 5), (noon + 320, 1)]
     assert {row[1:] for row in found["join"]} >= {(1.1, 1.2), (0.9, 1.3), (1.1, 1.3), (9.0, 9.1)}
     assert found["timers"][-1] == ("a", 8)
+
+
+def test_windows_of_a_number_are_continued(tmp_path: Path) -> None:
+    """`count_windows.sql` was written when the panes of a group were one value."""
+    path = tmp_path / "old.db"
+    script = (Path(__file__).parent / "count_windows.sql").read_text()
+    with sqlite3.connect(path) as database:
+        database.executescript(script)
+    database.close()
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Records([Click("a", 14.0), Click("a", 16.0)], type=Click))
+    for name, aggregator in {"counted": sum_("at"), "listed": Times()}.items():
+        window = sliding(count=6, every=3)
+        state = SqliteState(path)
+        made = clicks.group_by("user").window(window, aggregator, state=state, name=name)
+        made.shuffle().bolt(f"kept-{name}", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    assert results["kept-counted"][0] == [("a", 2, 24.0 + 42.0)]
+    assert results["kept-listed"][0] == [("a", 2, [6.0, 8.0, 10.0, 12.0, 14.0, 16.0])]
+    with closing(sqlite3.connect(path)) as database:
+        keys = [key for (key,) in database.execute("SELECT key FROM listed")]
+    assert '["rows","a",1]' not in keys, "a pane that no window needs is removed"
 
 
 def test_windows_of_batches_with_float_times_are_continued() -> None:

@@ -25,6 +25,7 @@ from sunshower import (
     Spout,
     SpoutCollector,
     Topology,
+    collect,
     count,
     run_inline,
     sessions,
@@ -67,6 +68,44 @@ class Paced(Spout[Click]):
             yield Click("a", time)
 
 
+class Apart(Spout[Click]):
+    """Emits the clicks in batches of a few."""
+
+    def __init__(self, clicks: Sequence[Click], size: int) -> None:
+        self.clicks, self.size = clicks, size
+
+    def records(self) -> Iterator[Click | None]:
+        for number, click in enumerate(self.clicks, start=1):
+            yield click
+            if number % self.size == 0:
+                yield None
+
+
+class Number(Aggregator[Click, list[int]]):
+    """Counts the records, as an aggregator that needs all of them."""
+
+    fields = ("count",)
+
+    def init(self, attempt: Attempt) -> list[int]:
+        return [0]
+
+    def aggregate(self, state: list[int], record: Click) -> None:
+        state[0] += 1
+
+    def complete(self, state: list[int]) -> Iterator[tuple[int]]:
+        yield (state[0],)
+
+
+class Length(collect):
+    """Counts the records, with a value that grows with them."""
+
+    def result(self, value: Any) -> int:
+        return len(value)
+
+
+NUMBERS = st.sampled_from([count(), Number(), Length("at")])
+
+
 def run(topology: Topology) -> Finished:
     return run_inline(topology.graph(), clock=ManualClock())
 
@@ -107,12 +146,12 @@ TIMES = st.lists(
 ).map(lambda pairs: [Click(user, float(at)) for user, at in pairs])
 
 
-@given(TIMES, st.sampled_from([(10, 10), (30, 10), (7, 7)]), st.integers(1, 3))
+@given(TIMES, st.sampled_from([(10, 10), (30, 10), (7, 7)]), NUMBERS, st.integers(1, 60))
 def test_windows_of_time_have_the_records_of_a_plain_program(
-    clicks: list[Click], length: tuple[int, int], tasks: int
+    clicks: list[Click], length: tuple[int, int], number: Any, size: int
 ) -> None:
     window = sliding(seconds=length[0], every=length[1], field="at", late=1_000)
-    found, late = rows(Records(clicks, type=Click), of_users(window, parallelism=2), tasks)
+    found, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
     expected: Counter[Any] = Counter()
     for click in clicks:
         first = (click.at // length[1] + 1) * length[1]
@@ -122,16 +161,31 @@ def test_windows_of_time_have_the_records_of_a_plain_program(
     assert late == []
 
 
-@given(TIMES, st.sampled_from([1, 10, 40]))
-def test_sessions_have_the_records_of_a_plain_program(clicks: list[Click], gap: int) -> None:
+@given(TIMES, st.sampled_from([1, 10, 40]), NUMBERS, st.integers(1, 60))
+def test_sessions_have_the_records_of_a_plain_program(
+    clicks: list[Click], gap: int, number: Any, size: int
+) -> None:
     window = sessions(gap=gap, field="at", late=1_000)
-    found, late = rows(Records(clicks, type=Click), of_users(window, parallelism=2))
+    found, late = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
     times = defaultdict(list)
     for click in clicks:
         times[click.user].append(click.at)
     expected = [(user, *end) for user, own in times.items() for end in sessions_of(own, gap)]
     assert found == sorted(expected)
     assert late == []
+
+
+@given(TIMES, st.sampled_from([(1, 1), (4, 4), (6, 2)]), NUMBERS, st.integers(1, 60))
+def test_windows_of_a_number_have_the_records_of_a_plain_program(
+    clicks: list[Click], length: tuple[int, int], number: Any, size: int
+) -> None:
+    window = sliding(count=length[0], every=length[1])
+    found, _ = rows(Apart(clicks, size), of_users(window, number, parallelism=2))
+    assert found == sorted(
+        (user, window, min((window + 1) * length[1], length[0]))
+        for user, several in Counter(click.user for click in clicks).items()
+        for window in range(several // length[1])
+    )
 
 
 def test_a_window_can_have_a_number_of_records() -> None:
