@@ -617,7 +617,6 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self._context = context
         self._key = self.reads.key(self.by)
         self.open(context)
-        self.generator = self.expand
 
     def open(self, context: Context) -> None:
         """Open the store."""
