@@ -1,6 +1,6 @@
 # Sunshower's commands for a clone: needs Python 3.11 or newer and make, and installs the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-ci mutants check docs format bench bench-all endurance simulate clean
+.PHONY: help setup demo test one-by-one test-all test-ci mutants check docs format bench bench-all endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
@@ -14,8 +14,9 @@ FEW := 1
 CHECKED := tests/structure tests/docs/test_site.py
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-# The file pins what pip builds with, too; `-c` would not reach there.
-PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The file pins what pip builds with, too; `-c` would not reach there. Python compiles a module when
+# it is first imported: to compile all of them takes pip 15 s, and few are ever imported.
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 help:  ## show this list
 	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [HOURS=1] [PYTHON=/path/to/python3.11]"
@@ -44,9 +45,12 @@ endif
 mutants: .venv/.dev  ## break the code on purpose, and check that the simulator finds each fault
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m mutants $(ARGS)
 
+one-by-one: .venv/.dev  ## run the tests of stages without generated code
+	@$(BIN)/python -m pytest -n auto --dist worksteal --one-by-one -m "$(ONE_PROCESS) and not long" tests/topologies tests/trident tests/guarantee tests/testing
+
 test-all: SHORT :=
 test-all: FEW := 8
-test-all: test mutants  ## run the tests, the long ones too, with 8 seeds each (SEEDS=8), and the mutants
+test-all: test one-by-one mutants  ## run the tests, the long ones too, with 8 seeds each (SEEDS=8), and the mutants
 
 test-ci: .venv/.dev  ## run tests in one process with the lowest versions, and with the newest Python and the demo
 	@$(BIN)/python -m tests.other_versions $(ARGS)

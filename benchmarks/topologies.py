@@ -109,6 +109,18 @@ def split_tuples(record: tuple[str]) -> Iterator[tuple[str]]:
         yield (word,)
 
 
+def split_list(record: tuple[str]) -> list[tuple[str]]:
+    return [(word,) for word in record[0].split()]
+
+
+def is_text(record: tuple[str]) -> bool:
+    return bool(record[0])
+
+
+def same_field(record: tuple[str]) -> tuple[str]:
+    return (record[0],)
+
+
 class CountTuples(Sink):
     """Counts words, and emits no records."""
 
@@ -219,7 +231,9 @@ def word_count(
 ) -> Topology:
     """`rows`: plain tuples, the count emits nothing; `classes`: NamedTuples, a Total for each word;
     `columns`: Arrow tables; `operators`: plain tuples, totals that a sink stores;
-    `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
+    `operators-list`: the same with a function that returns a list, as in the README;
+    `operators-chain`: with further functions around it; `operators-columns`: the same operators on
+    Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
         source: WaitingSpout = LineTableSpout(signal, path)
@@ -232,10 +246,9 @@ def word_count(
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
         parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
     elif variant.startswith("operators"):
-        function = split_tuples if variant == "operators" else split_columns
-        words = near.stage("split", parallelism=2).flat_map(function, fields=("word",))
+        words = _words(near.stage("split", parallelism=2), variant)
         totals = words.group_by("word").aggregate(count(), state=state, parallelism=2)
-        keep: Any = KeepTotals if variant == "operators" else KeepColumns
+        keep: Any = KeepColumns if variant == "operators-columns" else KeepTotals
         totals.local_or_shuffle().bolt("sink", keep, parallelism=2, fields=())
     elif variant == "classes":
         words = near.bolt("split", split, parallelism=2)
@@ -244,6 +257,16 @@ def word_count(
         parts = near.bolt("split", split_columns, parallelism=2, fields=("word",))
         parts.fields("word").bolt("sink", CountColumns, parallelism=2, fields=())
     return topology
+
+
+def _words(lines: Any, variant: str) -> Any:
+    """The words of lines, by operators."""
+    fields = ("word",)
+    if variant == "operators-chain":
+        kept = lines.filter(is_text).map(same_field, fields=("text",))
+        return kept.flat_map(split_tuples, fields=fields).filter(is_text)
+    functions = {"operators-list": split_list, "operators-columns": split_columns}
+    return lines.flat_map(functions.get(variant, split_tuples), fields=fields)
 
 
 # ---- constants ----------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ UNIT = "M words/s"
 _PLACES = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
 _BATCHES = (100, 1_000, 10_000)  # lines; ten words each
 _FINALISTS = 3
-_VARIANTS = {"operators": "operators-rows", "operators-columns": "operators-columns"}
 
 
 def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log) -> Comparison:
@@ -33,6 +32,7 @@ def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log
     rows, columns = ours("rows"), ours("columns")
     untracked, free = ours("rows", ackers=0), ours("operators", ackers=0)
     operators, by_kernels = ours("operators"), ours("operators-columns")
+    as_list, chain = ours("operators-list"), ours("operators-chain")
     stored = sqlite_entry(
         cluster, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT)
     )
@@ -40,7 +40,10 @@ def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log
     loop = bare_loop_entry(cluster.folder, path, words)
     return Comparison(
         "word-count",
-        [rows, operators, bytewax, loop, columns, by_kernels, untracked, free, stored],
+        [
+            *(rows, operators, bytewax, loop, columns, by_kernels, untracked, free, stored),
+            *(as_list, chain),
+        ],
         [
             _ratio(rows, "bytewax", bytewax),
             _ratio(rows, "loop", loop),
@@ -49,6 +52,8 @@ def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log
             _ratio(operators, "bytewax", bytewax),
             _ratio(operators, "untracked", free),
             _ratio(stored, "operators-rows", operators),
+            _ratio(as_list, "operators-rows", operators),
+            _ratio(chain, "operators-rows", operators),
             _ratio(columns, "loop", loop),
             _ratio(by_kernels, "loop", loop),
             _ratio(columns, "bytewax", bytewax),
@@ -97,7 +102,8 @@ def our_entry(
         topology = word_count(variant, path, signal, **settings)
         return cluster.run(topology, signal, Layout.PACK).expect(words).sample(MILLION)
 
-    name = _VARIANTS.get(variant, f"pack-{variant}")
+    name = variant if variant.startswith("operators-") else f"pack-{variant}"
+    name = "operators-rows" if variant == "operators" else name
     if settings.get("ackers") == 0:
         name += "-untracked"
     return Entry(Key(NAME, "sunshower", name, UNIT), run)

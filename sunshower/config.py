@@ -42,6 +42,7 @@ LIMITS: dict[str, Values] = {
     "worker_timeout_s": SECONDS,
     "idle_poll_s": SECONDS,
     "check_mutation": FLAG,
+    "generated_stages": FLAG,
     "unavailable_max_s": SECONDS,
     "task_errors_max": COUNT,
     "task_backoff_s": SECONDS,
@@ -173,6 +174,8 @@ class Config:
     worker_timeout_s: float = 20.0
     idle_poll_s: float = 0.1  #: The longest time between two polls of an idle spout.
     check_mutation: bool = False  #: Refuse bolts that change their input; for tests.
+    #: Compile the functions of a stage into one; off: call one after the other, which takes longer.
+    generated_stages: bool = True
     #: How long a tuple may fail with `unavailable` while others of that component succeed; then
     #: each such failure is charged. While all of them fail there is no limit.
     unavailable_max_s: float = 3_600.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import MISSING, dataclass
 from dataclasses import fields as fields_of
@@ -262,6 +263,9 @@ class Schema:
     def flat(self, records: Sequence[Any]) -> list[Any]:
         """The values of all records in one list, for the wire."""
         if self.type is tuple:
+            if len(self.fields) == 1:
+                with suppress(ValueError):  # a record has another width
+                    return [value for (value,) in records]
             return list(chain.from_iterable(records))
         return self._class.flat(records)
 
@@ -286,15 +290,19 @@ class Schema:
         """Rebuild records from sequences of their values, without their constructor; the inverse of
         `rows`."""
         if self.type is tuple:
-            return list(map(tuple, rows))
+            return _tuples(rows)
         return self._class.build_all(rows)
 
     def make(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """New records with these values of their fields, which operators have computed. Raises what
         their constructor raises."""
         if self.type is tuple:
-            return list(map(tuple, rows))
+            return _tuples(rows)
         return self._class.make_all(rows)
+
+
+def _tuples(rows: Iterable[Sequence[Any]]) -> list[Any]:
+    return list(rows) if type(rows) is zip else list(map(tuple, rows))
 
 
 class RecordParts:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sunshower.cli import main
+from sunshower.config import Config
 from sunshower.runtime.garbage import collect_seldom
 from tests import seeds
 
@@ -52,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     collect_seldom()
     settings.load_profile("short" if "not long" in config.option.markexpr else "all")
     seeds.collected_max = config.option.sunshower_seeds
+    if config.option.one_by_one:
+        Config.__init__.__kwdefaults__["generated_stages"] = False
 
 
 def pytest_collection_finish() -> None:
@@ -116,6 +119,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--by-folder", action="store_true", help="how long each folder took")
+    parser.addoption(
+        "--one-by-one", action="store_true", help="stages without generated code, as the default"
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -21,14 +21,20 @@ FOLDER = ROOT / "build" / "versions"
 LOWEST = (3, 11)  # the Python for which constraints-lowest.txt is resolved
 NEWER = ((3, 14), (3, 13))
 MARKED = "not ray and not servers and not spark and not mutants and not browser and not long"
-# What uses libraries: NumPy, Arrow, MessagePack, Rich, Typer, clients of servers, the web page.
+# Folders, and patterns of files, in `tests`. `make test` runs all others with the usual versions.
+# What uses libraries: NumPy, Arrow, MessagePack, Rich, Typer, Matplotlib, clients of servers, the
+# web page.
 WITH_LIBRARIES = (
-    *("cli", "connectors", "kafka", "security", "spark", "state", "texts", "values", "web"),
-    *("runtime/transport", "topologies/operators/columns", "topologies/operators/totals"),
+    *("cli", "connectors", "dev", "kafka", "security", "spark", "state", "texts", "values", "web"),
+    *("experiments/report", "runtime/transport"),
+    *("topologies/operators/columns", "topologies/operators/totals"),
 )
+# What meets another Python: annotations, signatures, pickled code and values, exceptions and their
+# texts, processes, threads, asyncio, SQLite.
 WITH_PYTHON = (
-    *("actors", "arguments", "cli", "connectors", "dev", "kafka", "runtime", "security", "spark"),
-    *("state", "testing", "texts", "topologies", "trident", "values", "web"),
+    *("actors", "arguments", "cli", "connectors/test_http_*.py", "dev", "kafka/consuming"),
+    *("kafka/producing", "security", "state", "testing", "texts", "values", "web/test_*.py"),
+    *("runtime/bolts", "runtime/tasks", "topologies/test_*.py", "trident/declaration"),
 )
 _PYTEST = (
     *("-m", "pytest", "-q", "--by-folder", "-p", "no:cacheprovider", "--sunshower-seeds", "1"),
@@ -44,7 +50,7 @@ class Job:
     name: str
     python: Path
     pins: str  # a file of constraints
-    tests: tuple[str, ...]  # folders of `tests`
+    tests: tuple[str, ...]  # folders and patterns of files in `tests`
     commands: tuple[str, ...] = ()
 
 
@@ -83,6 +89,11 @@ def uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
 
 
+def tests_of(name: str) -> list[str]:
+    """The paths of a folder, or of the files with a pattern, of `tests`."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob(name))
+
+
 def commands(job: Job) -> Iterator[Sequence[str | Path]]:
     """The commands of a job, in their order."""
     place = FOLDER / job.name
@@ -91,7 +102,7 @@ def commands(job: Job) -> Iterator[Sequence[str | Path]]:
     pins = ("-c", ROOT / job.pins, "--build-constraints", ROOT / "constraints.txt")
     yield (uv(), "pip", "install", "-q", "--python", python, *pins, "-e", f"{ROOT}[test]")
     yield (python, "--version")
-    yield (python, *_PYTEST, *(f"tests/{name}" for name in job.tests))
+    yield (python, *_PYTEST, *(path for name in job.tests for path in tests_of(name)))
     for command in job.commands:
         yield (place / "bin" / "sunshower", command)
 

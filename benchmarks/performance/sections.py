@@ -20,9 +20,10 @@ SECTIONS = (
         ("word_count", "word_count_peers"),
         "`rows`, `columns` and `silent` count, and emit no records; `classes`, `stateful_map` and "
         "`totals` emit a total for each word; operators emit the last total of each word in a "
-        "batch. `operators-rows-sqlite` has its state in SQLite, `…-untracked` has no ackers. "
-        "`word_count_peers` are Sunshower's runs in the rounds of Storm and Flink (both after "
-        "warm-up), Pathway and Spark.",
+        "batch. `operators-list` calls a function that returns a list, as the README does, and "
+        "`operators-chain` is `filter.map.flat_map.filter`. `operators-rows-sqlite` has its state "
+        "in SQLite, `…-untracked` has no ackers. `word_count_peers` are Sunshower's runs in the "
+        "rounds of Storm and Flink (both after warm-up), Pathway and Spark.",
     ),
     Section(
         "Constants",

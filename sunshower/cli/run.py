@@ -42,6 +42,10 @@ ShowsSettings = Annotated[
     bool,
     typer.Option("--settings", help="Print its settings instead, and where each comes from."),
 ]
+Code = Annotated[
+    bool,
+    typer.Option("--code", help="Print the code that the functions of each stage become instead."),
+]
 Mermaid = Annotated[
     bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
 ]
@@ -116,17 +120,18 @@ def _check_inline(**given: Any) -> None:
 def describe(
     target: Target,
     mermaid: Mermaid = False,
+    code: Code = False,
     shows_settings: ShowsSettings = False,
     settings: Settings = None,
 ) -> None:
     """Print a topology: its components, their tasks, streams and groupings, without running it."""
-    from sunshower.topologies.describe import as_mermaid, as_text
+    from sunshower.topologies.describe import as_code, as_mermaid, as_text
 
     graph, _ = load_graph(target, settings, None)
     if shows_settings:
         _print_settings(target, settings or (), graph.config)
     else:
-        echo(as_mermaid(graph) if mermaid else as_text(graph))
+        echo(as_code(graph) if code else as_mermaid(graph) if mermaid else as_text(graph))
 
 
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:

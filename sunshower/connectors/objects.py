@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,7 @@ _BOM = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (bytes, bytearray, memoryview, set, frozenset, complex)
 _JSON_KEYS = (str, int, float, bool, NoneType)
 _SHOWN_BYTES = 200  # of a record in an error
+_ARROW_KEY = b"ARROW:schema"  # in the metadata of files that Arrow wrote: in Base64
 _SPARK_KEY = b"org.apache.spark.version"  # in the metadata of Spark's files
 
 
@@ -125,7 +127,7 @@ def _tables(data: bytes) -> tuple[Any, Any]:
     int96_columns = [
         name for name in names if any(path == name or path.startswith(f"{name}.") for path in paths)
     ]
-    table = file.read()
+    table = _with_types_in_maps(file.read(), file, int96_columns)
     if not int96_columns:
         return table, table.select([])
     int96 = parquet.ParquetFile(pa.BufferReader(data)).read(columns=int96_columns)
@@ -135,6 +137,26 @@ def _tables(data: bytes) -> tuple[Any, Any]:
             place = names.index(name)
             table = table.set_column(place, name, _cast(table.select([name]), _as_moment)[name])
     return table, int96
+
+
+def _with_types_in_maps(table: Any, file: Any, int96_columns: Sequence[str]) -> Any:
+    """A table whose columns with maps have the types that Arrow wrote: pyarrow before 24 reads
+    durations in a map as numbers, and UUIDs as bytes."""
+    import pyarrow as pa
+
+    if (written := (file.metadata.metadata or {}).get(_ARROW_KEY)) is None:
+        return table
+    schema = pa.ipc.read_schema(pa.BufferReader(b64decode(written)))
+    for place, field in enumerate(table.schema):
+        if field.name in int96_columns or not _with_dictionaries(field.type):
+            continue
+        kind = schema.field(field.name).type if field.name in schema.names else field.type
+        if kind != field.type:
+            try:
+                table = table.set_column(place, field.name, table[field.name].cast(kind))
+            except pa.ArrowException:  # for example a dictionary in a map: its values are the same
+                continue
+    return table
 
 
 def _rows(table: Any, int96: Any) -> Iterator[Mapping[str, Any] | Exception]:

@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 import msgpack
-from fastavro.read import LOGICAL_READERS
 
 from sunshower.arguments import Instance, Values, check_all
 from sunshower.errors import (
@@ -278,6 +277,7 @@ def exact(deserializer: type[Any]) -> type[Any]:
     more digits than its precision, a duration with months, bytes that are left over, and more than
     10,000 items without bytes."""
     from confluent_kafka.schema_registry import dual_schema_id_deserializer
+    from fastavro.read import LOGICAL_READERS  # which the extra `kafka` does not install
 
     class ExactDeserializer(deserializer):  # type: ignore[misc]
         def __init__(self, registry: Any) -> None:

@@ -3,7 +3,8 @@
 The first part is the thread, the others are frames, from the outermost to the innermost. A frame
 has the function's qualified name, its file and its first line. Files are `sunshower/…` of this
 package, `python/…` of the standard library, `site-packages/…` of installed packages, TASK_FILE of
-the frame of a task, and else of user code, as Python has them.
+the frame of a task, `<stage …>` of the generated function of a stage, and else of user code, as
+Python has them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _SEPARATORS = re.compile(r"[;\r\n]")
 # ---- task frames ---------------------------------------------------------------------------------
 
 TASK_FILE = "<task>"  # no path of a source file looks like this
+GENERATED = "<stage "  # the beginning of the files of `operators/generated_stages.py`
 
 
 def _call(call: Callable[..., Any], *given: Any) -> Any:
@@ -58,7 +60,7 @@ class StackFrame(NamedTuple):
     @property
     def is_ours(self) -> bool:
         """Whether it is of this package."""
-        return self.file.startswith("sunshower/")
+        return self.file.startswith(("sunshower/", GENERATED))
 
     @property
     def is_library(self) -> bool:
@@ -204,6 +206,8 @@ def _part_of_ours(frame: StackFrame, innermost: str) -> TimePart:
     is_async = frame.file.startswith("sunshower/topologies/async_calls")
     if frame.name in _WAITS or (is_async and innermost == "select"):
         return TimePart.WAITING
+    if frame.file.startswith(GENERATED):
+        return TimePart.OPERATORS
     for start, part in _PARTS:
         if frame.file.startswith(start):
             return part

@@ -333,15 +333,18 @@ def _is_async(code: Any, method: str) -> bool:
 
 
 def _prepare_counted(
-    bolt: Any, prepare: Call, counted: Callable[[Call], Call], context: Context
+    bolt: Any, prepare: Call, counted: Callable[..., Call], context: Context
 ) -> None:
     prepare(context)  # this makes `expand`
-    bolt.expand = counted(bolt.expand)
+    bolt.expand = counted(bolt.expand, yields=True)
 
 
-def _counted(call: Call, component: str, points: CrashPoints, *, whole: bool = False) -> Call:
-    """`call`, which counts when it is done: one record, or `whole`, all rows that it is given."""
-    if is_generator(call):
+def _counted(
+    call: Call, component: str, points: CrashPoints, *, whole: bool = False, yields: bool = False
+) -> Call:
+    """`call`, which counts when it is done: one record, or `whole`, all rows that it is given.
+    `yields`: it returns an iterable, and is done when that has ended."""
+    if yields or is_generator(call):
 
         @wraps(call)
         def yielding(*given: Any) -> Any:

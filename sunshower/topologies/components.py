@@ -45,6 +45,7 @@ class Context:
     tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  #: component id → task ids
     committed: int = 0  #: records settled before a restart, which the task skips
     clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
+    generated_stages: bool = field(default=True, compare=False, repr=False)
     tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
     note: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
 

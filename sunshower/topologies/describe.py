@@ -1,4 +1,4 @@
-"""Renders a graph: aligned text for a terminal, or a Mermaid flowchart."""
+"""Renders a graph: aligned text for a terminal, a Mermaid flowchart, or the code of its stages."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def state_notes(graph: Graph) -> list[str]:
     over several tasks. Operators and sinks of Sunshower keep none."""
     notes = ((bolt, _state_note(graph, bolt)) for bolt in graph.bolts)
     return [f"{bolt.id} × {bolt.parallelism}: {note}" for bolt, note in notes if note]
+
+
+def as_code(graph: Graph) -> str:
+    """Return the Python source that the functions of each stage become."""
+    blocks = []
+    for component in graph.components.values():
+        code_of = getattr(component.implementation, "__sunshower_code__", None)
+        codes = code_of() if callable(code_of) else []
+        blocks += [f"# {component.id}\n{code}" for code in codes]
+    return "\n\n".join(blocks) or "# no stage has functions"
 
 
 def as_mermaid(graph: Graph) -> str:

@@ -42,9 +42,10 @@ def test_each_command_has_a_help_text(command: str, printed_by: PrintedBy) -> No
     assert "Usage:" in printed_by(command, "-h").out
 
 
-def test_describe_prints_text_or_mermaid(write: Write, printed_by: PrintedBy) -> None:
+def test_describe_prints_text_mermaid_or_code(write: Write, printed_by: PrintedBy) -> None:
     assert "← numbers shuffle" in printed_by("describe", write(WORDS)).out
     assert printed_by("describe", write(WORDS), "--mermaid").out.startswith("flowchart LR")
+    assert printed_by("describe", write(WORDS), "--code").out == "# no stage has functions\n"
 
 
 @pytest.mark.parametrize(

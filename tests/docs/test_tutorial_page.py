@@ -20,10 +20,16 @@ from tests.structure.reading import ROOT
 PAGE = (ROOT / "docs/TUTORIAL.md").read_text(encoding="utf-8")
 
 
+def add_test(project: Path) -> None:
+    """Add the file `test_more.py` of the page to a project."""
+    ((name, text),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert name == "test_more.py"
+    (project / name).write_text(text, encoding="utf-8")
+
+
 def test_the_project_passes_the_tests_of_the_page(tmp_path: Path) -> None:
     make_project(tmp_path / "my-words", "0.1.0")
-    ((name, text),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "my-words" / name).write_text(text, encoding="utf-8")
+    add_test(tmp_path / "my-words")
     plugin = 'pytest_plugins = ["sunshower.testing.pytest_plugin"]\n'
     (tmp_path / "my-words/conftest.py").write_text(plugin, encoding="utf-8")
     # The settings of a clone around the project do not apply, such as those of pytest-timeout.
@@ -79,6 +85,8 @@ def test_the_change_of_the_page_needs_the_change_of_the_test(
     (expected,) = re.findall(
         r'^    assert dict\(done.emitted\("count"\)\) == .*\n', tests, re.MULTILINE
     )
+    add_test(tmp_path / "my-words")
+    runpy.run_path("test_more.py")["test_words_are_in_lower_case"]()  # needs no change
     with pytest.raises(AssertionError):
         runpy.run_path("test_words.py")["test_each_word_is_counted"]()
     Path("test_words.py").write_text(tests.replace(expected, corrected), encoding="utf-8")

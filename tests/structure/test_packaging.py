@@ -10,10 +10,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests import other_versions
-from tests.structure.reading import FILES, ROOT, text
+from tests.structure.reading import FILES, PACKAGE_FILES, ROOT, imports, text
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+USERS = sorted(EXTRAS.keys() - {"test", "dev", "all"})
 
 
 def pins(file: str) -> list[str]:
@@ -58,7 +59,7 @@ def test_dependencies_are_pinned_within_their_ranges() -> None:
 
 def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> None:
     versions = by_name(LOWEST)
-    users = EXTRAS.keys() - {"spark", "test", "dev", "all"}
+    users = [key for key in USERS if key != "spark"]
     declared = [*PROJECT["project"]["dependencies"], *(one for key in users for one in EXTRAS[key])]
     floors: dict[str, Version] = {}
     for requirement in map(Requirement, declared):
@@ -72,6 +73,23 @@ def test_the_lowest_versions_are_the_floors_of_the_core_and_of_the_extras() -> N
         assert lowest >= floor, name
         # 17 stands for the first release 17.0.2.1: no other one fits below what is tested.
         assert lowest.release[: len(floor.release)] == floor.release, f"{name} is not the floor"
+
+
+def test_no_module_begins_with_a_package_that_only_tests_install() -> None:
+    users = [*PROJECT["project"]["dependencies"], *(one for key in USERS for one in EXTRAS[key])]
+    installed = {Requirement(line).name for line in users}
+    of_tests = (
+        {Requirement(line).name for line in EXTRAS["test"]} - installed - {"pytest", "sunshower"}
+    )
+    modules = {name.replace("-", "_") for name in of_tests}
+    assert "fastavro" in modules  # the extra `kafka` works without Avro
+    begins = [
+        (path, one.module)
+        for path in PACKAGE_FILES
+        for one in imports(path)
+        if not (one.late or one.typing_only) and one.module.partition(".")[0] in modules
+    ]
+    assert not begins
 
 
 def test_only_spark_needs_an_older_python() -> None:
@@ -92,9 +110,15 @@ def test_the_version_is_written_once() -> None:
     assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).name == "__init__.py"
 
 
-def test_the_folders_that_other_versions_run_exist() -> None:
-    folders = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
-    assert all((ROOT / "tests" / name).is_dir() for name in folders)
+def test_the_tests_that_other_versions_run_exist() -> None:
+    names = {*other_versions.WITH_LIBRARIES, *other_versions.WITH_PYTHON}
+    assert all(other_versions.tests_of(name) for name in names)
+
+
+def test_a_change_is_checked_tested_and_tested_with_other_versions() -> None:
+    lines = text(ROOT / ".ci/run").splitlines()
+    made = [line for line in lines if line.startswith("make ")]
+    assert made == ["make check", "make test", "make test-ci"]
 
 
 def test_commands_to_install_name_existing_extras() -> None:

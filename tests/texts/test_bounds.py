@@ -13,6 +13,7 @@ from sunshower.actors import store
 from sunshower.errors import LifecycleError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, What, decode, encode
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import RateLimitedLog
@@ -20,7 +21,6 @@ from sunshower.runtime.plan import Layout, Task, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
 from sunshower.runtime.tasks.supervision import _figures
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 from sunshower.runtime.transport.packets import Address, Content, encode_packet

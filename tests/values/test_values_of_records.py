@@ -40,12 +40,12 @@ from sunshower.errors import BadEmit, RecordMismatch, RequestRefused, Unserialis
 from sunshower.failures import Cause, Failure
 from sunshower.record_reader import record_reader
 from sunshower.records import Schema
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Plan, PlannedStream, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.transport.frames import decode, encode
@@ -502,10 +502,12 @@ def test_a_record_is_the_same_after_parquet_or_is_refused(
     found = parquet_records("1.parquet", data, record_reader(kind))
     assert annotated.is_same(found, rows), found
     table = parquet.read_table(pa.BufferReader(data))
-    if int(pa.__version__.split(".")[0]) >= 20:
+    schema = table.schema.remove_metadata()
+    if int(pa.__version__.split(".")[0]) >= 24:  # older ones forget types in maps
         assert annotated.plain(table.to_pylist(maps_as_pydicts="strict")) == annotated.plain(rows)
+        assert schema == writer.encode(rows).schema
     for row in rows:  # what is in a batch does not decide on the columns
-        assert writer.encode([row]).schema == table.schema.remove_metadata()
+        assert writer.encode([row]).schema == writer.encode(rows).schema
 
 
 @given(annotated.records())

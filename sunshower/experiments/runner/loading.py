@@ -17,6 +17,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
+from sunshower.installed import install_command
 from sunshower.topologies.programs import is_library
 from sunshower.topologies.topology import Topology
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from sunshower.experiments.experiment import Experiment
 
 T = TypeVar("T")
+# Packages that programs import themselves, and the extras that install them.
+_EXTRAS = {"pyspark": "spark", "confluent_kafka": "kafka"}
 _loaded: dict[str, ModuleType] = {}  # the modules of the last file, which another one may have, too
 
 
@@ -173,9 +176,17 @@ def _import(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise LoadError(
             f"{path} cannot be imported: {_place(error, path)}{type(error).__name__}: {error}. "
-            "Correct it until `python` runs it without an error"
+            f"{_remedy(error)}"
         ) from error
     return module
+
+
+def _remedy(error: BaseException) -> str:
+    """How to make a program importable."""
+    missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    if (extra := _EXTRAS.get(missing.partition(".")[0])) is not None:
+        return f"Install the extra {extra}: {install_command(extra)}"
+    return "Correct it until `python` runs it without an error"
 
 
 def _place(error: BaseException, path: Path) -> str:

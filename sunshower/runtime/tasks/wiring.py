@@ -191,7 +191,8 @@ def context(
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
     notes = () if instrument is None else instrument.of_user_code
-    return Context(*place, tasks, committed, clock or SystemClock(), *notes)
+    generated_stages = plan.graph.config.generated_stages
+    return Context(*place, tasks, committed, clock or SystemClock(), generated_stages, *notes)
 
 
 def _output_streams(

@@ -7,7 +7,7 @@ written once, and the results leave for the next stages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, count
@@ -17,7 +17,15 @@ from sunshower.errors import user_errors_suppressed
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.generated_stages import (
+    can_generate,
+    code_of_record,
+    code_of_rows,
+    function_of_record,
+    generated_steps,
+)
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
+from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
@@ -116,9 +124,11 @@ class OperatorBolt(Bolt[Any, Any]):
                 operator.prepare(context)
                 self._cleanups.callback(operator.cleanup)
             if self._async:
-                self.expand = _composed_async(self._steps, ordered=self.ordered)
+                self.expand = _async_function(self._steps, context, self.ordered)
             else:
-                self.expand = _composed(self._steps)
+                self.expand = function_of_record(self._steps, context)
+            self._first = _generated(self._first, context)
+            self._ended = self._ended and _generated(self._ended, context)
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -207,6 +217,18 @@ class OperatorBolt(Bolt[Any, Any]):
         for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
 
+    def __sunshower_code__(self) -> list[str]:
+        """The source of the functions that its steps become, and what calls the async ones."""
+        codes = []
+        for plain, step in _parts(self._steps):
+            if plain:
+                codes.append(code_of_record(plain, are_last=step is None))
+            if step is not None:
+                codes.append(f"# for all rows at the same time: {code_name(step.function)}")
+        branches = [self._first, *([] if self._ended is None else [self._ended])]
+        chains = [chain for branch in branches for chain in _row_chains(branch)]
+        return codes + [code_of_rows(chain) for chain in chains]
+
     def result(self) -> Any:
         """What the last aggregator of this stage has in memory: key → value."""
         found = (_call(operator, "result") for operator in reversed(self.operators))
@@ -244,6 +266,32 @@ def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None
         _run(reader, rows if takes else plain, outputs)
 
 
+def _generated(branch: Branch, context: Context) -> Branch:
+    """The branch with generated code in place of operators that read each other's rows."""
+    chain = _row_chain(branch)
+    operator = generated_steps([one.operator for one in chain], context) if chain else None
+    last = branch if operator is None else chain[-1]
+    readers = tuple(_generated(reader, context) for reader in last.readers)
+    return Branch(operator or branch.operator, last.stream, last.schema, readers)
+
+
+def _row_chain(branch: Branch) -> list[Branch]:
+    """Branches whose functions become one, from this one on; empty if it cannot."""
+    if not can_generate(branch.operator):
+        return []
+    is_alone = branch.stream is None and len(branch.readers) == 1
+    return [branch, *(_row_chain(branch.readers[0]) if is_alone else ())]
+
+
+def _row_chains(branch: Branch) -> Iterator[list[Operator]]:
+    """The operators of all such branches."""
+    chain = _row_chain(branch)
+    if chain:
+        yield [one.operator for one in chain if one.operator is not None]
+    for reader in (chain or [branch])[-1].readers:
+        yield from _row_chains(reader)
+
+
 def _takes_tables(branch: Branch) -> bool:
     return branch.operator is not None and branch.operator.takes_tables
 
@@ -260,29 +308,18 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     return joined
 
 
-def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
-    """A generator function of a record that runs all steps."""
-    if len(steps) == 1 and (only := steps[0].generator) is not None:
-        return only
-
-    def run(record: Any) -> Iterator[Any]:
-        made: Iterable[Any] = (record,)
-        for step in steps:
-            made = _expanded(step, made)
-        yield from made
-
-    return run
-
-
-def _composed_async(
-    steps: Sequence[RowOperator], *, ordered: bool
+def _async_function(
+    steps: Sequence[RowOperator], context: Context, ordered: bool
 ) -> Callable[[Any], Awaitable[list[Any]]]:
     """An async function of a record that runs all steps. Calls of an async step are made for all
     rows and records at the same time. If `ordered`, what follows it, up to the begin of the next
     calls, is done for one record after the other, in the order in which their runs began."""
     from sunshower.topologies.async_calls import Turns, all_of, begin_all
 
-    parts = _parts(steps)
+    parts = [
+        (function_of_record(plain, context, are_last=step is None) if plain else None, step)
+        for plain, step in _parts(steps)
+    ]
     turns = [Turns() for _ in parts[1:]] if ordered else []
     numbers = count()
 
@@ -293,12 +330,14 @@ def _composed_async(
             for index, (plain, step) in enumerate(parts):
                 if turns and index:
                     await turns[index - 1].wait(number)
-                for before in plain:
-                    made = list(_expanded(before, made))
+                if plain:
+                    made = list(chain.from_iterable(map(plain, made)))
                 calls: list[Awaitable[Any]] = []
                 if step is not None:
                     calls += map(step.expand_async, made)
-                if len(calls) > 1 or (plain and not index):  # else it begins below, at once
+                if len(calls) > 1 or (
+                    plain is not None and not index
+                ):  # else it begins below, at once
                     calls = begin_all(calls)
                 if turns and index:
                     passed = index
@@ -306,7 +345,7 @@ def _composed_async(
                 if step is not None:
                     made = [row for rows in await all_of(calls) for row in rows]
                     if step.makes is not None:
-                        check_rows(made, step.makes, step)
+                        check_rows(made, step.makes, step.function)
         finally:
             for turn in turns[passed:]:
                 turn.leave(number)
@@ -328,17 +367,6 @@ def _parts(
         else:
             plain.append(step)
     return [*parts, (plain, None)] if plain else parts
-
-
-def _expanded(step: RowOperator, rows: Iterable[Any]) -> Iterator[Any]:
-    """The rows that a step makes. Raises BadEmit for one that is no record of its schema, and
-    RuntimeError for a StopIteration of user code, which `map` would take for the end."""
-    schema = step.makes
-    for row in rows:
-        for made in step.expand(row):
-            if schema is not None and type(made) is not schema.type:
-                check_rows([made], schema, step)
-            yield made
 
 
 def _call(operator: Operator, method: str, *arguments: Any) -> Any:

@@ -101,7 +101,7 @@ class MapState(Protocol):
 
     def items(self) -> Iterator[tuple[Key, Any]]:
         """All keys and values that are stored, in no order. Called between batches, or in one
-        before it has written anything but `multi_update`s."""
+        before it has written anything except by `multi_update`."""
 
 
 @runtime_checkable

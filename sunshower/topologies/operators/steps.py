@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
@@ -89,7 +88,6 @@ class RowOperator(Operator):
     """An operator that can process a row by itself."""
 
     by_row = True
-    generator: Callable[[Any], Iterable[Any]] | None = None  # a generator function that does that
     makes: Schema | None = None  # what its rows are; None: no user code has made them
     renames = False  # whether its rows are within others, so that they have no fields
 
@@ -113,7 +111,7 @@ class RowFunction(FunctionOperator, RowOperator):
         assert self.limited is not None, "it is not prepared"
         return self.made(row, await self.limited(row))
 
-    def _all(self, rows: Rows) -> list[Any]:
+    def expand_all(self, rows: Rows) -> list[Any]:
         """What it makes of several rows. Raises the first error of an async function."""
         if self.calls is None:
             return [one for row in rows for one in self.expand(row)]
@@ -132,26 +130,18 @@ class EachRow(RowFunction):
         super().__init__(function)
         self.schema = self.makes = schema
 
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
-        if isgeneratorfunction(self.function):
-            self.generator = self.function
-
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if self.calls is None:
             function = self.function
             made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
         else:
-            made = self._all(rows)
+            made = self.expand_all(rows)
         check_rows(made, self.schema, self.function)
         if made:
             emit(made)
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
         made: Iterable[Any] = result or ()
-        if self.generator is None:
-            made = list(made)
-            check_rows(made, self.schema, self.function)
         return made
 
 
@@ -163,7 +153,7 @@ class Map(RowFunction):
         self.schema = self.makes = schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = [self.function(row) for row in rows] if self.calls is None else self._all(rows)
+        made = [self.function(row) for row in rows] if self.calls is None else self.expand_all(rows)
         check_rows(made, self.schema, self.function)
         emit(made)
 
@@ -180,7 +170,7 @@ class Filter(RowFunction):
         if self.calls is None:
             kept = [row for row in rows if self.function(row)]
         else:
-            kept = self._all(rows)
+            kept = self.expand_all(rows)
         if kept:
             emit(kept)
 
@@ -194,7 +184,7 @@ class Peek(RowFunction):
     keeps_values = True
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        emit(self._all(rows))
+        emit(self.expand_all(rows))
 
     def made(self, row: Any, result: Any) -> Iterable[Any]:
         return (row,)

@@ -227,7 +227,8 @@ class TaskMemory:
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        self._written.update(zip(keys, values, strict=True))
+        written = dict(zip(keys, values, strict=True))
+        self._written = {**self._written, **written} if self._written else written
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))

@@ -43,6 +43,11 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.topologies.operators.generated_stages import (
+    can_generate,
+    code_of_rows,
+    generated_steps,
+)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
@@ -59,7 +64,6 @@ from sunshower.trident.coordination.attempts import (
 from sunshower.trident.stages.plan import (
     Feed,
     Stage,
-    StageNode,
     StageOutput,
     Timed,
     Waiting,
@@ -197,13 +201,16 @@ class PartSender:
 class Operators:
     """The nodes of one stage in one task. `use` selects the batch of the calls that follow."""
 
-    def __init__(self, nodes: Sequence[StageNode], outgoing: PartSender) -> None:
-        self._nodes = nodes
+    def __init__(self, stage: Stage, outgoing: PartSender) -> None:
+        self._nodes = nodes = stage.nodes
+        self._chains = row_chains(stage)
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
         for index in reversed(range(len(nodes))):  # readers come after what they read
             takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
             self._emits[index] = _to_all(takers)
+        # what processes the rows that a node gets, and where the rows that it makes go
+        self._runs = [(node.operator, self._emits[index]) for index, node in enumerate(nodes)]
         self._prepared = 0
         self._waiting: dict[int, Waiting] = {
             index: node.operator
@@ -217,6 +224,10 @@ class Operators:
             for node in self._nodes:
                 node.operator.prepare(context)
                 self._prepared += 1
+            for chain in self._chains:
+                steps = generated_steps([self._nodes[node].operator for node in chain], context)
+                if steps is not None:
+                    self._runs[chain[0]] = steps, self._emits[chain[-1]]
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -290,8 +301,33 @@ class Operators:
                 cleanups.callback(node.operator.cleanup)
 
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
-        operator = self._nodes[node].operator
-        operator.process(self._batches[node], source, rows, self._emits[node])
+        operator, emit = self._runs[node]
+        operator.process(self._batches[node], source, rows, emit)
+
+
+def row_chains(stage: Stage) -> list[list[int]]:
+    """The nodes whose functions become one: each of a chain is the only reader of the node before,
+    whose rows go nowhere else."""
+    nodes, sends = stage.nodes, {output.node for output in stage.outputs}
+    only_reader = {
+        index: node.feeds[0].node
+        for index, node in enumerate(nodes)
+        if len(node.feeds) == 1 and index not in sends and can_generate(node.operator)
+        if can_generate(nodes[node.feeds[0].node].operator)
+    }
+    feeds = [feed for one in stage.inputs for feed in one.feeds]
+    feeds += stage.source.feeds if stage.source is not None else ()
+    feeds += [
+        feed for index, node in enumerate(nodes) for feed in node.feeds if index not in only_reader
+    ]
+    chains = []
+    for first in sorted({feed.node for feed in feeds}):
+        chain = [first]
+        while chain[-1] in only_reader:
+            chain.append(only_reader[chain[-1]])
+        if can_generate(nodes[first].operator):
+            chains.append(chain)
+    return chains
 
 
 def _nowhere(rows: Sequence[Any]) -> None:
@@ -440,7 +476,7 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         """Open operators and emitter. Raises Unavailable while a store or source is unavailable."""
         stage, late = self._stage, self._phases.late_inputs
         self._sender = PartSender(self._group, stage, context)
-        self._operators = Operators(stage.nodes, self._sender)
+        self._operators = Operators(stage, self._sender)
         self._takers = {
             (one.stage, one.stream): (one.schema, self._operators.takers(one.feeds))
             for one in stage.inputs
@@ -484,6 +520,14 @@ class StageBolt(Stateless, Bolt[Any, Any]):
             self._sender.discard()
             self._end(batch, f"it has failed in this task ({describe_error(error)})")
             raise
+
+    def __sunshower_code__(self) -> list[str]:
+        """The source of the functions that its operators become."""
+        nodes = self._stage.nodes
+        return [
+            code_of_rows([nodes[node].operator for node in chain])
+            for chain in row_chains(self._stage)
+        ]
 
     def cleanup(self) -> None:
         for batch in self._batches.values():

@@ -109,6 +109,19 @@ def test_a_file_that_cannot_be_imported_or_has_no_topology(
     assert str(path) in text
 
 
+@pytest.mark.parametrize(
+    ("module", "extra"), [("pyspark.sql", "spark"), ("confluent_kafka", "kafka")]
+)
+def test_a_missing_package_of_an_extra_has_the_command_that_installs_it(
+    write: Write, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)  # as if it were not installed
+    path = write(f"import {module}")
+    with pytest.raises(LoadError, match=rf"line \d+: .*Install the extra {extra}: .*{extra}"):
+        load(str(path))
+
+
 def test_only_existing_python_files_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     assert "nowhere.py does not exist" in refusal(tmp_path / "nowhere.py")

@@ -22,7 +22,7 @@ from sunshower.failures import Failure
 from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
-from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
+from sunshower.runtime.tasks.bolts.return_values import BatchOutputs
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
@@ -84,7 +84,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
         self._call, self._schema = bolt.expand, bolt.schema
-        self._yields = is_generator(bolt.expand)
+        self._yields = True  # as a generator function does, `expand` returns what can be iterated
         self.joins_shared = bolt.writes
         if bolt.stream is not None:
             self._stream = bolt.stream

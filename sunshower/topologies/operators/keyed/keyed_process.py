@@ -83,7 +83,6 @@ class KeyedProcess(FunctionOperator, RowOperator):
             self._purity = purity_of(self.functions, handed)
         self.store.lends = self._purity.is_pure
         self.open(context)
-        self.generator = self.expand
 
     def open(self, context: Context) -> None:
         """Open the store."""
