@@ -45,7 +45,7 @@ def test_restarts_moves_repeats_and_crashes_around_a_note_are_never_refused(seed
 
 def test_processes_die_before_and_after_they_write_a_note() -> None:
     deaths = 0
-    for seed in range(5):
+    for seed in range(12):
         program = Program(seed)
         program.disturb(program.submit(), 6)
         deaths += program.store.deaths
