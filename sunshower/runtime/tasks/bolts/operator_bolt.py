@@ -51,7 +51,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def may_take(self, inbox: Inbox) -> bool:
         """Without credit, watermarks wait, and records pass them: they are added to windows.
         Otherwise, records would time out while the rows of many windows are read."""
-        if self.bolt.reads_watermarks:
+        if self.bolt is not None and self.bolt.reads_watermarks:
             for _ in range(len(inbox.entries)):
                 if not self._is_watermarks(inbox.entries[0][0]):
                     return True
@@ -96,7 +96,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def inputs_max(self) -> int:
         """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
         they are called at the same time: fewer would take as long; or stay in windows."""
-        if self.at_once or self.bolt.reads_watermarks:
+        if self.bolt is None or self.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
         slice_records = super().inputs_max
         if self.bolt.makes_fewer and slice_records >= _MANY_INPUTS:
