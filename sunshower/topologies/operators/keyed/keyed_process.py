@@ -28,7 +28,6 @@ from sunshower.topologies.operators.keyed.long_values import (
     Call,
     LongValue,
     Outside,
-    Purity,
     purity_of,
 )
 from sunshower.topologies.operators.states import check_key
@@ -77,11 +76,11 @@ class KeyedProcess(FunctionOperator, RowOperator):
         super().prepare(context)
         self._context = context
         self._key = self.reads.key(self.by)
-        self._outside, self._purity = Outside(self.store.classes), Purity(False, True)
+        self._outside, is_pure = Outside(self.store.classes), False
         if self.kind is KeyState and self.may_be_long and not self.store.keeps_ages:
             handed = (self.reads.type, *self.reads.classes, *self.store.classes)
-            self._purity = purity_of(self.functions, handed)
-        self.store.lends = self._purity.is_pure
+            is_pure = purity_of(self.functions, handed)
+        self.store.lends = is_pure
         self.open(context)
 
     def open(self, context: Context) -> None:
@@ -118,9 +117,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
     def lent(self, key: Any) -> LongValue | None:
         """The value of a key, if it was long, and calls may change it in place: see long_values."""
         known = key_of(key)
-        if known not in self.store.long:
-            return None
-        return self.store.lend(known, sees_order=self._purity.sees_order)
+        return self.store.lend(known) if known in self.store.long else None
 
     def call_lent(
         self,
@@ -154,19 +151,17 @@ class KeyedProcess(FunctionOperator, RowOperator):
             lent.value = state.value
             if lent.value is None:
                 self.keep(key, state)
-            elif not is_apart:
-                self.keep(key, state, lambda: self.store.reclaim(key_of(key)))
-            else:
-                for element in additions.in_value(lent.value):
-                    self.store.convert(element)
+                return
+            for element in additions.in_value(lent.value) if is_apart else ():
+                is_apart = self.store.is_unchanging(self.store.convert(element)) and is_apart
+            if is_apart:
                 call = Call(run, outputs)
-                self.keep(key, state, lambda: self._give_back(key, lent, call))
+                self.keep(key, state, lambda: self.store.give_back(key_of(key), lent, call))
+            else:
+                self.keep(key, state, lambda: self.store.reclaim(key_of(key)))
         except BaseException:
             lent.value = None
             raise
-
-    def _give_back(self, key: Any, lent: LongValue, call: Call) -> None:
-        self.store.give_back(key_of(key), lent, call, sees_order=self._purity.sees_order)
 
     def when(self, key: Any, row: Any) -> tuple[Any, Any]:
         """The time of a call with a row, and when its timer is set to."""

@@ -37,6 +37,7 @@ from sunshower.errors import (
 )
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.keyed import long_values
 from sunshower.topologies.operators.keyed.key_states import (
     content_of,
     numbers_of,
@@ -46,8 +47,8 @@ from sunshower.topologies.operators.keyed.long_values import (
     Call,
     LongValue,
     Version,
-    is_long,
-    measure,
+    cannot_change,
+    flat_length,
     rebuilt,
 )
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
@@ -300,7 +301,7 @@ class KeyedStore:
         Raises Unserialisable, and changes nothing then."""
         converted = [(key, self._values.plain(value)) for key, value in values.items()]
         for key, plain in converted:
-            if self.lends and type(plain) in (list, dict) and is_long(plain):
+            if self.lends and self._long_length(plain):
                 self.long.add(key)
             if key in changed or self._plain(key) != plain:
                 if self._lent or self._ages is not None:
@@ -330,15 +331,13 @@ class KeyedStore:
 
     # ---- long values -----------------------------------------------------------------------------
 
-    def lend(self, key: Key, *, sees_order: bool) -> LongValue | None:
-        """The value of a key for a call that may change it in place, if it is long, and has no set
-        whose order the call sees. The call then returns it, or its value becomes None."""
+    def lend(self, key: Key) -> LongValue | None:
+        """The value of a key for a call that may change it in place, if it is long, and its
+        elements cannot change. The call then returns it, or its value becomes None."""
         lent = self._lent.get(key)
         if lent is None:
             plain = self._plain(key)
-            is_list = type(plain) is list or type(plain) is dict
-            length, has_set = measure(plain) if is_list and is_long(plain) else (0, False)
-            if not length or (has_set and sees_order):
+            if not (length := self._long_length(plain)):
                 self.long.discard(key)
                 return None
             lent = self._lent[key] = LongValue(plain, length)
@@ -346,15 +345,25 @@ class KeyedStore:
         self._now(lent)
         return lent
 
-    def give_back(self, key: Key, lent: LongValue, call: Call, *, sees_order: bool) -> None:
+    def _long_length(self, plain: Any) -> int:
+        """The length of a converted value that is long, and can be lent; 0 for another one."""
+        if type(plain) is not list and type(plain) is not dict:
+            return 0
+        length = flat_length(plain, self._values.unchanging)
+        return length if length >= long_values.LONG else 0
+
+    def is_unchanging(self, plain: Any) -> bool:
+        """Whether a converted value is of a type whose objects cannot change."""
+        return cannot_change(plain, self._values.unchanging)
+
+    def give_back(self, key: Key, lent: LongValue, call: Call) -> None:
         """A call has changed a value that was lent. Raises Unserialisable when the value is copied,
         and changes nothing then."""
         if len(lent.calls) + 1 < lent.length:
             lent.calls.append(call)
             return
         plain = self._values.plain(lent.value)
-        length, has_set = measure(plain)
-        if not is_long(plain) or (has_set and sees_order):
+        if not (length := self._long_length(plain)):
             self.put_stored({key: plain})
         else:
             lent.copy, lent.length, lent.calls = plain, length, []
@@ -444,7 +453,7 @@ class KeyedStore:
         for key, version in (back | self._taken_back).items():
             self._lent.pop(key, None)
             if version is not None:
-                lent = self._lent[key] = LongValue(version.copy, measure(version.copy)[0])
+                lent = self._lent[key] = LongValue(version.copy, self._long_length(version.copy))
                 lent.back_to(version)
                 lent.committed = lent.now()
         self._used, self._taken_back = set(), {}

@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import builtins
 import dis
-import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import islice
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
+from itertools import islice, zip_longest
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+    UnionType,
+)
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from sunshower.errors import StateMismatch
@@ -95,19 +103,6 @@ def _differs(where: str, what: str) -> StateMismatch:
     )
 
 
-_CONTAINERS = {list, tuple, dict, set, frozenset}
-
-
-def is_long(plain: Any, depth: int = 3) -> bool:
-    """Whether a converted value, or a part that is not far within, has many elements."""
-    if len(plain) >= LONG:
-        return True
-    parts = plain.values() if type(plain) is dict else plain
-    if not depth or _CONTAINERS.isdisjoint(map(type, parts)):
-        return False
-    return any(type(part) in _CONTAINERS and is_long(part, depth - 1) for part in parts)
-
-
 def may_be_long(annotation: Any) -> bool:
     """Whether a value of this annotation may have many elements; False for scalars, Enums, and
     records of such fields."""
@@ -123,48 +118,84 @@ def may_be_long(annotation: Any) -> bool:
     return annotation in fields or any(map(may_be_long, fields))
 
 
-def measure(plain: Any) -> tuple[int, bool]:
-    """How many elements a converted value has, and whether there is a set."""
-    size, has_set, waiting = 0, False, [plain]
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind in _CONTAINERS:
-            size += len(value)
-            waiting += value.values() if kind is dict else value
-            has_set |= kind is set or kind is frozenset
-            has_set |= kind is dict and ("(a set)" in value or "(a frozenset)" in value)
-    return size, has_set
+def flat_length(plain: Any, unchanging: Collection[str]) -> int:
+    """How many elements a converted value has that is a list or a dictionary of elements that
+    cannot change, or a record with such fields; 0 for another value. Two places may have the same
+    changeable element: it becomes two when the value is copied, and not when it is lent. The order
+    of a set is another one in a copy. `unchanging`: marks of records that cannot change."""
+    mark = _mark_of(plain)
+    fields = [*plain[mark].values()] if mark[:1] == "<" and type(plain[mark]) is dict else [plain]
+    length = 0
+    for part in fields:
+        elements = _elements(part)
+        if not _LEAVES.issuperset(map(type, elements)) and not all(
+            cannot_change(element, unchanging) for element in elements
+        ):
+            return 0
+        length += len(elements)
+    return length
+
+
+def cannot_change(plain: Any, unchanging: Collection[str]) -> bool:
+    """Whether a converted value is of a type whose objects cannot change."""
+    if type(plain) in _LEAVES:
+        return True
+    if type(plain) is tuple:
+        return all(cannot_change(element, unchanging) for element in plain)
+    if (mark := _mark_of(plain)) not in unchanging:
+        return False
+    fields = plain[mark].values() if type(plain[mark]) is dict else ()  # an Enum has none
+    return all(cannot_change(element, unchanging) for element in fields)
+
+
+def _mark_of(plain: Any) -> str:
+    return str(next(iter(plain))) if type(plain) is dict and len(plain) == 1 else ""
+
+
+def _elements(plain: Any) -> list[Any]:
+    if type(plain) is list:
+        return plain
+    if type(plain) is not dict or (mark := _mark_of(plain))[:1] == "<":
+        return [plain]
+    pairs = plain[mark] if mark in ("(dict)", "(Counter)") else plain.items()
+    return [one for pair in pairs for one in pair]
 
 
 class Additions:
     """Finds what a call has added at the end of a value that is a list or a dictionary, or of the
-    lists and dictionaries in the fields of a record; and what its other fields have."""
+    lists and dictionaries in the fields of a record; and what is new in its fields."""
 
     def __init__(self, value: Any) -> None:
-        self._lengths = [len(part) for part in _parts(value)]
+        self._before = [(part, len(part) if _has_elements(part) else 0) for part in _parts(value)]
 
     def in_value(self, value: Any) -> Iterator[Any]:
-        """What is new in the value, as the call has left it."""
+        """What is new in the value, as the call has left it. A list that is in two fields is new
+        itself."""
         parts = _parts(value)
-        for part, length in zip(parts, self._lengths, strict=False):
-            if type(part) is list:
-                yield from part[length:]
-            elif len(part) > length:
-                yield from islice(reversed(part.items()), len(part) - length)
-        if is_dataclass(value):
-            own = record_class(type(value)).values(value)
-            yield from (one for one in own if not hasattr(one, "__len__"))
+        part: Any
+        pairs = zip_longest(parts, self._before, fillvalue=(None, 0))
+        for number, (part, (old, length)) in enumerate(pairs):
+            if not _has_elements(part):
+                if part is not old:
+                    yield part
+            elif any(part is other for other in parts[:number]):
+                yield part
+            elif type(part) is list:
+                yield from part[length if part is old else 0 :]
+            else:
+                more = len(part) - (length if part is old else 0)
+                yield from islice(reversed(part.items()), max(more, 0))
+
+
+def _has_elements(part: Any) -> bool:
+    return type(part) is list or isinstance(part, dict)
 
 
 def _parts(value: Any) -> list[Any]:
-    """The lists and dictionaries that a value is or has in its fields."""
-    if type(value) is list or isinstance(value, dict):
-        return [value]
-    if not is_dataclass(value) and not hasattr(value, "_fields"):
-        return []
-    own = record_class(type(value)).values(value)
-    return [part for part in own if type(part) is list or isinstance(part, dict)]
+    """The value, or those in its fields."""
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return [*record_class(type(value)).values(value)]
+    return [value]
 
 
 class Outside:
@@ -211,38 +242,50 @@ _MODULES = {
     *("_decimal", "fractions", "functools", "_functools", "heapq", "_heapq", "itertools", "json"),
     *("math", "operator", "_operator", "re", "statistics", "string", "typing", "uuid"),
 }
+_OF_CLASSES = {*_MODULES, "_collections_abc", "abc", "reprlib"}  # with methods of records
 _EFFECTS = {  # names in these modules, and attributes, that are more than a result of arguments
     *("breakpoint", "compile", "eval", "exec", "globals", "id", "input", "locals", "open", "print"),
     *("__import__", "vars", "now", "today", "utcnow", "uuid1", "uuid4", "getcontext", "setcontext"),
     *("localcontext", "cache", "lru_cache", "count", "cycle", "setattr", "delattr", "getattr"),
     *("__dict__", "__globals__", "__setattr__", "__class__", "fromtimestamp", "astimezone"),
-}
-_PYTHON = ("<", sysconfig.get_path("stdlib"))  # files of code that is generated, or Python's own
-_ORDERED = {  # builtins that see the order of a set
-    *("iter", "next", "list", "tuple", "enumerate", "zip", "map", "filter", "reversed", "dict"),
-    *("repr", "str", "format", "sum", "bytes", "bytearray"),
+    *("methodcaller", "attrgetter", "samples", "object", "uuid6", "uuid7", "uuid8"),
 }
 
 
-class Purity(NamedTuple):
-    """What is known of functions."""
-
-    is_pure: bool  # they do the same again, and keep nothing
-    sees_order: bool  # perhaps that of a set, which another set with its elements need not have
+@dataclass
+class _AnyRecord:
+    """Has what Python adds to each record."""
 
 
-def purity_of(functions: Iterable[Any], classes: Iterable[type[Any]]) -> Purity:
-    """Of functions, and of methods of classes whose objects they are handed. They are pure if all
-    that they name is: functions, classes of records, constants, and much of Python itself."""
+class _AnyRow(NamedTuple):
+    """Likewise."""
+
+
+class _AnyChoice(Enum):
+    """Likewise."""
+
+
+_ADDED = {"__orig_bases__", "__parameters__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
+_ADDED |= {*vars(_AnyRecord), *vars(_AnyRow), *vars(_AnyChoice)} - {"__new__"}
+_DESCRIPTORS = {MemberDescriptorType, GetSetDescriptorType, type(vars(Call)["run"])}
+_FIELDS_OF_STATES = {"value", "timer"}
+
+
+def purity_of(functions: Iterable[Any], classes: Iterable[type[Any]]) -> bool:
+    """Whether functions, and methods of classes whose objects they are handed, do the same again,
+    and keep nothing. They do if all that they name does: functions, classes of records, and much of
+    Python itself. They may name no constant of their module, or of a function around them, because
+    others may bind the name anew."""
+    classes = tuple(classes)
     seen = _Seen()
-    is_pure = all(map(seen.is_pure, [*functions, *classes]))
-    return Purity(is_pure, seen.sees_order)
+    return all(map(seen.is_pure, [*functions, *classes])) and seen.assigned <= seen.fields
 
 
 @dataclass
 class _Seen:
     ids: set[int] = field(default_factory=set)
-    sees_order: bool = False
+    assigned: set[str] = field(default_factory=set)  # the names of attributes that are assigned
+    fields: set[str] = field(default_factory=lambda: {*_FIELDS_OF_STATES})  # of records
 
     def is_pure(self, value: Any) -> bool:
         if type(value) in _LEAVES or id(value) in self.ids:
@@ -252,79 +295,104 @@ class _Seen:
             return self._is_pure_function(value)
         if isinstance(value, tuple | frozenset):
             return all(map(self.is_pure, value))
+        if isinstance(value, Enum):
+            return self.is_pure(type(value))
         if isinstance(value, type):
             return self._is_pure_class(value)
-        if isinstance(value, ModuleType):
-            return value.__name__ in _MODULES
         if isinstance(value, BuiltinFunctionType):
             is_known = value.__module__ in _MODULES and isinstance(value.__self__, ModuleType)
             return is_known and value.__name__ not in _EFFECTS
         return False
 
     def _is_pure_function(self, function: FunctionType) -> bool:
-        if function.__module__ in _MODULES:
-            return function.__name__ not in _EFFECTS
+        if _module_of(function) in _MODULES:
+            return function.__code__.co_name not in _EFFECTS
         if function.__dict__:  # it may count in its attributes, or wraps another one
             return False
         given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         try:
-            given += [cell.cell_contents for cell in function.__closure__ or ()]
+            around = [cell.cell_contents for cell in function.__closure__ or ()]
         except ValueError:  # a name that has no value yet
             return False
         code = function.__code__
-        return all(map(self.is_pure, given)) and self._is_pure_code(
-            code, function.__globals__, code.co_freevars
+        return (
+            all(map(self.is_pure, given))
+            and all(map(self._is_pure_name, around))
+            and self._is_pure_code(code, function.__globals__, code.co_freevars)
         )
 
+    def _is_pure_name(self, value: Any) -> bool:
+        return isinstance(value, FunctionType | type | BuiltinFunctionType) and self.is_pure(value)
+
     def _is_pure_code(self, code: CodeType, names: dict[str, Any], outer: Sequence[str]) -> bool:
-        before = ""
+        before, module = "", None
         for step in dis.get_instructions(code):
             operation, name = step.opname, step.argval
-            if operation == "LOAD_GLOBAL":
-                value = names.get(name, vars(builtins).get(name))
-                if name in _EFFECTS or not self.is_pure(value):
+            if operation in ("CACHE", "EXTENDED_ARG"):
+                continue
+            if module is not None:  # only one of its names is looked at
+                if operation not in ("LOAD_ATTR", "LOAD_METHOD") or name in _EFFECTS:
                     return False
-                self.sees_order |= name in _ORDERED or _module_of(value) in _MODULES
+                if not self._is_pure_name(getattr(module, name, None)):
+                    return False
             elif _is_impure(operation, name, before, outer):
                 return False
-            self.sees_order |= operation in _IN_ORDER or name == "pop"
+            module = None
+            if operation == "LOAD_GLOBAL":
+                value = names.get(name, vars(builtins).get(name))
+                if isinstance(value, ModuleType) and value.__name__ in _MODULES:
+                    module = value
+                elif name in _EFFECTS or not self._is_pure_name(value):
+                    return False
+            elif operation == "STORE_ATTR":
+                self.assigned.add(name)
             before = operation
         inner = (one for one in code.co_consts if isinstance(one, CodeType))
         return all(self._is_pure_code(one, names, outer) for one in inner)
 
     def _is_pure_class(self, kind: type[Any]) -> bool:
+        if kind.__name__ in _EFFECTS or type(kind).__module__ not in _OF_CLASSES:
+            return False
         for base in kind.__mro__:
-            if base.__module__ not in _MODULES:
-                members = ((n, m) for n, m in vars(base).items() if not isinstance(m, kind))
-                if not all(self._is_pure_member(name, member) for name, member in members):
+            if base.__module__ in _MODULES:
+                continue
+            known = [one.name for one in fields(base)] if is_dataclass(base) else []
+            self.fields.update(known)
+            for name, member in vars(base).items():
+                is_default = isinstance(member, Enum) or (name in known and self.is_pure(member))
+                if not (is_default or self._is_pure_member(name, member)):
                     return False
         factories = [one.default_factory for one in fields(kind)] if is_dataclass(kind) else ()
         return all(one is MISSING or self.is_pure(one) for one in factories)
 
     def _is_pure_member(self, name: str, member: Any) -> bool:
-        """A method is pure, and an attribute cannot change. What Python itself adds is not looked
-        at."""
+        """A method is pure. An attribute is not, because it may change; what Python itself adds is
+        not looked at."""
         if isinstance(member, staticmethod | classmethod):
             member = member.__func__
-        elif isinstance(member, property):
-            member = member.fget if member.fset is None else member
+        elif isinstance(member, property | enum.property):
+            changes = member.fset is not None or member.fdel is not None
+            member = None if changes else member.fget
         elif isinstance(member, cached_property):
             member = member.func
         if isinstance(member, FunctionType):
-            return member.__code__.co_filename.startswith(_PYTHON) or self.is_pure(member)
-        if name == "_field_defaults" or (name.startswith("_") and name.endswith("_")):
-            return True
-        is_known = type(member).__module__ in ("builtins", *_MODULES)
-        return is_known and not isinstance(member, list | dict | set | bytearray | property)
+            return name.startswith("__annotate") or _is_added(member) or self.is_pure(member)
+        is_added = name in _ADDED and not (callable(member) and name.startswith("__"))
+        return is_added or type(member) in _DESCRIPTORS
 
 
-def _module_of(value: Any) -> str:
-    """The module of a name that is imported; empty for builtins."""
-    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    return "" if module == "builtins" else str(module)
+def _is_added(function: FunctionType) -> bool:
+    """Whether Python itself has added a method to a class."""
+    code = function.__code__
+    if _module_of(function) in _OF_CLASSES:
+        return True
+    is_new = function.__name__ == "__new__" and code.co_name == "<lambda>"  # of a NamedTuple
+    return code.co_filename == "<string>" and (is_new or code.co_qualname[:13] == "__create_fn__")
 
 
-_IN_ORDER = {"GET_ITER", "UNPACK_EX", "UNPACK_SEQUENCE"}
+def _module_of(function: FunctionType) -> str:
+    """Where a function is defined; its attribute may be that of another one, which it wraps."""
+    return str(function.__globals__.get("__name__", ""))
 
 
 def _is_impure(operation: str, name: Any, before: str, outer: Sequence[str]) -> bool:
@@ -333,5 +401,6 @@ def _is_impure(operation: str, name: Any, before: str, outer: Sequence[str]) -> 
         return name in _EFFECTS
     if operation in ("STORE_DEREF", "DELETE_DEREF"):
         return name in outer
-    of_a_global = operation == "STORE_ATTR" and before == "LOAD_GLOBAL"
-    return of_a_global or "GLOBAL" in operation or "NAME" in operation  # an import, too
+    if operation in ("STORE_ATTR", "COPY", "DELETE_ATTR"):  # COPY: Class.number += 1
+        return before == "LOAD_GLOBAL"
+    return operation != "LOAD_GLOBAL" and ("GLOBAL" in operation or "NAME" in operation)

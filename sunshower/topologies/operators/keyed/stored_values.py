@@ -59,6 +59,9 @@ class StoredValues:
         self._records = {
             kind: record_class(kind) for kind in self._named.values() if kind not in self._members
         }
+        self.unchanging = {  # marks of Enums, and of records that cannot change
+            name for name, kind in self._named.items() if kind in self._members or _is_frozen(kind)
+        }
 
     def __deepcopy__(self, memo: Any) -> StoredValues:
         """Itself: nothing changes in it, and functions of an Enum cannot be copied."""
@@ -189,6 +192,10 @@ def byte_size(plain: Any) -> int:
     if kind is dict:
         return 2 * _OVERHEAD + sum(map(byte_size, plain)) + sum(map(byte_size, plain.values()))
     return _OVERHEAD
+
+
+def _is_frozen(kind: type[Any]) -> bool:
+    return issubclass(kind, tuple) or bool(kind.__dataclass_params__.frozen)
 
 
 def _mark(kind: type[Any]) -> str:
