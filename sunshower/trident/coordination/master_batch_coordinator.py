@@ -11,6 +11,7 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ from sunshower.trident.spouts.port import Coordinator, SpoutKind, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.tasks.emitter_runner import IdleBackoff
 
+_LOG = logging.getLogger("sunshower")
 _REPORT_EVERY_S = 6.0  # interval between reports that batches fail because of an outage
 
 
@@ -382,8 +384,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
                     out.finish()
                 else:
                     scheduler.delay_begin(self._idle.seconds(), now)
-                for source in self._sources.values():
-                    source.committed(txid)
+                self._tell_committed(txid)
 
     def _begin_of(self, txid: int) -> dict[str, Any]:
         """What a batch consists of, by spout; the text of an error with which the emitters of that
@@ -398,6 +399,15 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
                 trace = "" if isinstance(error, SunshowerError) else f"\n{format_exc().rstrip()}"
                 begun[id] = f"the coordinator of spout {id!r} raised {describe_error(error)}{trace}"
         return begun
+
+    def _tell_committed(self, txid: int) -> None:
+        """Tell all coordinators. What one of them raises is only logged: the batch is committed,
+        and the next ones do not depend on it."""
+        for id, source in self._sources.items():
+            try:
+                source.committed(txid)
+            except user_errors():
+                _LOG.exception("success of batch %d: the coordinator of spout %r raised", txid, id)
 
     def _was_last(self, txid: int) -> bool:
         """Whether no spout will have rows after a committed batch, and all windows know it."""
