@@ -341,9 +341,7 @@ def _async_function(
                 calls: list[Awaitable[Any]] = []
                 if step is not None:
                     calls += map(step.expand_async, made)
-                if len(calls) > 1 or (
-                    plain is not None and not index
-                ):  # else it begins below, at once
+                if len(calls) > 1 or (plain and not index):  # else it begins below, at once
                     calls = begin_all(calls)
                 if turns and index:
                     passed = index
