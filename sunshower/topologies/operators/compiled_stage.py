@@ -106,6 +106,12 @@ class OperatorBolt(Bolt[Any, Any]):
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
 
     @property
+    def maker(self) -> Any:
+        """What has made the rows of `expand`: a function, or an operator without one."""
+        steps = [one for one in self._steps if one.makes is not None] or self._steps
+        return getattr(steps[-1], "function", steps[-1]) if steps else self
+
+    @property
     def call_limits(self) -> list[CallLimits | None]:
         """Those of its functions; None: it is no async one."""
         calls = (getattr(one, "inner", one) for one in self.operators)  # of OfUpdates
@@ -331,13 +337,11 @@ def _async_function(
                 if turns and index:
                     await turns[index - 1].wait(number)
                 if plain:
-                    made = list(chain.from_iterable(map(plain, made)))
+                    made = [row for before in made for row in plain(before)]
                 calls: list[Awaitable[Any]] = []
                 if step is not None:
                     calls += map(step.expand_async, made)
-                if len(calls) > 1 or (
-                    plain is not None and not index
-                ):  # else it begins below, at once
+                if len(calls) > 1 or (plain and not index):  # else it begins below, at once
                     calls = begin_all(calls)
                 if turns and index:
                     passed = index

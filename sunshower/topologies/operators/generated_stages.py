@@ -192,7 +192,7 @@ def _call_of(step: Any) -> Expand:
 def _source_of_record(steps: Sequence[RowOperator], *, are_last: bool) -> _Source:
     source, groups, following = _Source(), _by_loops(steps), ""
     for number in reversed(range(len(groups))):
-        name = f"stage_{number}" if number else "stage"
+        name = f"stage{number or ''}"  # no name of a user's function: those end in _ and a number
         lines = _lines_of_record(source, groups[number], following, are_last=are_last)
         source.lines += [f"def {name}(row0):", *(f"    {line}" for line in lines)]
         following = name

@@ -388,6 +388,69 @@ def test_stages_of_a_hundred_steps(generated: bool) -> None:
         assert made == [(50,), (51,)]
 
 
+@WAYS
+def test_a_function_may_have_the_name_of_a_generated_one(generated: bool) -> None:
+    def stage(row: Any) -> Any:
+        return [(row[0] + 1,)]
+
+    steps: list[RowOperator] = []
+    for _ in range(40):
+        steps += [EachRow(lambda row: [row], WORD), EachRow(stage, WORD)]
+    assert rows_of(steps, (0,), generated=generated) == [(40,)]
+
+
+class EmptyAtOne:
+    """Rows whose iter() raises StopIteration for one number."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.row[0] == 1:
+            next(iter(()))
+        return iter([self.row])
+
+
+async def same(row: Any) -> Any:
+    return row
+
+
+@WAYS
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_rows_that_cannot_be_iterated_fail_their_record(
+    generated: bool, is_async: bool, tmp_path: Path
+) -> None:
+    def rows_of_it(row: Any) -> Any:
+        return EmptyAtOne(row)
+
+    topology = Topology("t", generated_stages=generated)
+    retry = Retry(attempts=1, dead_letters=tmp_path / "dead.jsonl")
+    source = topology.spout("source", Records(ROWS[:3], fields=COLUMNS), retry=retry)
+    stream = source.map(same, fields=COLUMNS) if is_async else source.filter(len)
+    stream.flat_map(rows_of_it, fields=COLUMNS).shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert sorted(done.results["kept"][0]) == [(0, "a"), (2, "a")]
+    (letter,) = [line for file in tmp_path.iterdir() for line in file.open()]
+    assert json.loads(letter)["record"] == {"number": 1, "name": "b"}
+    assert "StopIteration" in json.loads(letter)["reason"]
+
+
+@WAYS
+def test_a_row_that_does_not_fit_names_the_function_that_made_it(
+    generated: bool, tmp_path: Path
+) -> None:
+    def wrong(row: Any) -> Any:
+        return [7]
+
+    topology = Topology("t", generated_stages=generated)
+    retry = Retry(attempts=1, dead_letters=tmp_path / "dead.jsonl")
+    source = topology.spout("source", Records(ROWS[:1], fields=COLUMNS), retry=retry)
+    source.flat_map(wrong, fields=COLUMNS).shuffle().bolt("kept", Kept)
+    run_inline(topology.graph(), clock=ManualClock())
+    (letter,) = [line for file in tmp_path.iterdir() for line in file.open()]
+    assert "wrong made 7; its stream carries (number, name)" in json.loads(letter)["reason"]
+
+
 def test_without_a_stage_that_compiles_the_steps_run_one_by_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

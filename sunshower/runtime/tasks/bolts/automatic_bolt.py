@@ -291,6 +291,8 @@ class AutomaticBoltTask(BoltTask):
             produced = chain.from_iterable(begun)
             try:
                 outputs.extend(islice(produced, most - len(outputs)))
+                if len(outputs) < most and len(starts) <= len(records):
+                    raise RuntimeError(_STOPPED)  # of iter(what the call returned)
             except user_errors() as error:
                 index = len(starts) - 1
                 made.failures[index] = self._judge(index, error, records)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit, user_errors
+from sunshower.errors import user_errors
 from sunshower.failures import Failure
 from sunshower.records import is_table
 from sunshower.runtime.events.metrics import EventTime
@@ -28,8 +28,8 @@ from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
-from sunshower.texts import describe
 from sunshower.topologies.async_calls import AsyncCalls
+from sunshower.topologies.operators.steps import check_rows
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 # Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
@@ -170,10 +170,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
     def _check_one(self, output: Any) -> None:
-        schema = self.bolt.schema
-        if schema.misfit([output]) is not None:
-            why = schema.loss(output) or f"does not fit the rows of its stream, {schema.name}"
-            raise BadEmit(f"{describe(output, 200)} {why}")
+        check_rows([output], self.bolt.schema, self.bolt.maker)
 
     def _send(
         self,
