@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import json
 import linecache
 import logging
@@ -397,6 +398,28 @@ def test_a_function_may_have_the_name_of_a_generated_one(generated: bool) -> Non
     for _ in range(40):
         steps += [EachRow(lambda row: [row], WORD), EachRow(stage, WORD)]
     assert rows_of(steps, (0,), generated=generated) == [(40,)]
+
+
+@WAYS
+def test_a_generator_may_never_end_in_a_run(generated: bool) -> None:
+    seen: list[int] = []
+
+    def numbers(row: Pair) -> Iterator[Pair]:
+        for number in itertools.count():
+            yield Pair(number, row.name)
+
+    def note(row: Pair) -> None:
+        seen.append(row.number)
+        if row.number == 1_000:
+            raise TopologyFailed("that is enough")
+
+    topology = Topology("endless", generated_stages=generated)
+    rows = topology.spout("rows", Records([Pair(0, "a")], type=Pair))
+    even = rows.flat_map(numbers, fields=Pair).filter(lambda row: row.number % 2 == 0)
+    even.map(lambda row: row, fields=Pair).peek(note)
+    with pytest.raises(TopologyFailed, match="that is enough"):
+        run_inline(topology.graph(), clock=ManualClock())
+    assert seen == [*range(0, 1_001, 2)]
 
 
 class EmptyAtOne:
