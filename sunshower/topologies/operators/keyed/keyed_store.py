@@ -349,6 +349,8 @@ class KeyedStore:
         """The length of a converted value that is long, and can be lent; 0 for another one."""
         if type(plain) is not list and type(plain) is not dict:
             return 0
+        if type(plain) is list and len(plain) < long_values.LONG:  # most values
+            return 0
         length = flat_length(plain, self._values.unchanging)
         return length if length >= long_values.LONG else 0
 
