@@ -266,7 +266,8 @@ ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that cam
 
 
 class _StateOfBatch:
-    """A state that is read and written once in a batch: the port PaneStore."""
+    """The port PaneStore over the state of a batch: all keys are written at once, at the end. What
+    it returns is a copy, since the state writes the value before the batch beside the new one."""
 
     def __init__(self, state: MapState) -> None:
         self._state = state
@@ -449,7 +450,7 @@ class Windows(Persist, Timed):
         old = old or {"time": None, "late": 0}
         known: Time = -inf if old["time"] is None else old["time"]
         before = self._last_ended(known)
-        self._load(state, old, attempt)
+        self._load(state, attempt)
         if self._late_before is None:
             self._late_before = old["late"]
             if before != -inf:
@@ -482,7 +483,7 @@ class Windows(Persist, Timed):
     def _open_panes(self) -> OpenPanes:
         return OpenPanes(KEY, self.contents, self.window.panes)
 
-    def _load(self, state: MapState, old: Mapping[str, Any], attempt: Attempt) -> None:
+    def _load(self, state: MapState, attempt: Attempt) -> None:
         """Read which panes are open, unless memory has what the state has. If this batch has been
         written before, its panes are among them: what they had before it is read from the state.
         Those that it then removed are in `ended`, too."""
