@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import msgpack
 import numpy as np
 
+from sunshower import json_values as texts
 from sunshower.codec import Codec, RowList
 from sunshower.errors import SunshowerError
 from sunshower.failures import Cause, Failure
@@ -37,7 +38,6 @@ from sunshower.runtime.transport.routing import stable_hash
 from sunshower.scalars import json_text
 from sunshower.texts import utf8
 from sunshower.topologies.graph import StreamSpec
-from sunshower.topologies.operators.keyed import stored_values as texts
 from sunshower.topologies.retry import DeadLetter
 from tests.runtime.field_values import Access, Color, Field, Level, Line, Point, Unit
 from tests.values.kinds import (

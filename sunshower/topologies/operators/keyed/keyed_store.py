@@ -35,6 +35,7 @@ from sunshower.errors import (
     StateMismatch,
     StoreUnreachable,
 )
+from sunshower.json_values import StoredValues, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
@@ -51,7 +52,6 @@ from sunshower.topologies.operators.keyed.long_values import (
     flat_length,
     rebuilt,
 )
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     ABOUT,
