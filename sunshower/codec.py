@@ -37,9 +37,8 @@ class Codec:
         self._exact, self._extension = exact, msgpack.ExtType
         self._packb, self._unpackb = msgpack.packb, msgpack.unpackb
         declared = {kind: declared_class(kind) for kind in dict.fromkeys(classes)}
-        self._writers = _WRITERS | {
-            kind: (_DECLARED, partial(_numbered, number, known.parts))
-            for number, (kind, known) in enumerate(declared.items())
+        self._declared = {
+            kind: (number, known.parts) for number, (kind, known) in enumerate(declared.items())
         }
         self._builders = [known.build for known in declared.values()]
         self._others = [partial(self._other, depth) for depth in range(1, _DEPTH_MAX + 2)]
@@ -74,10 +73,15 @@ class Codec:
     def _other(self, depth: int, value: Any) -> Any:
         """What MessagePack has no type for, as an extension, or as a value that it has."""
         kind = type(value)
-        if (writer := self._writers.get(kind)) is not None:
+        if (declared := self._declared.get(kind)) is not None:
+            number, parts = declared
+            return self._extension(_DECLARED, self._encode(depth, [number, parts(value)]))
+        if (writer := _WRITERS.get(kind)) is not None:
             code, parts = writer
             content = parts(value)
-            if type(content) is not bytes:
+            if type(content) is str:
+                content = content.encode()
+            elif type(content) is not bytes:
                 content = self._encode(depth, content)
             return self._extension(code, content)
         if self._exact or (plain := as_plain(value)) is value:
@@ -96,28 +100,22 @@ class Codec:
         )
 
     def _value(self, depth: int, code: int, data: bytes) -> Any:
-        if (build := _OF_BYTES.get(code)) is not None:
-            return build(data)
+        if code == _DECLARED:
+            number, parts = self._decode(depth, data)
+            if type(number) is not int or not 0 <= number < len(self._builders):
+                raise ValueError("a value is of a class that is not declared")
+            return self._builders[number](parts)
+        if (build := _OF_TEXT.get(code)) is not None:
+            return build(data.decode())
         if (build := _OF_PARTS.get(code)) is not None:
             return build(self._decode(depth, data))
-        if code != _DECLARED:
-            raise ValueError(f"a field has the unknown extension type {code}")
-        number, parts = self._decode(depth, data)
-        if type(number) is not int or not 0 <= number < len(self._builders):
-            raise ValueError("a value is of a class that is not declared")
-        return self._builders[number](parts)
-
-
-def _numbered(number: int, parts: Callable[[Any], Any], value: Any) -> list[Any]:
-    return [number, parts(value)]
+        if code == _LONG:
+            return int.from_bytes(data, "little", signed=True)
+        raise ValueError(f"a field has the unknown extension type {code}")
 
 
 def _bytes_of_int(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-
-
-def _int_of(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
 
 
 def _parts_of_rows(rows: RowList) -> list[Any]:
@@ -130,29 +128,14 @@ def _rows_of(parts: Any) -> RowList:
     return RowList(rows_of(values, width))
 
 
-def _encoded(text_of: Callable[[Any], str], value: Any) -> bytes:
-    return text_of(value).encode()
-
-
-def _decoded(build: Callable[[str], Any], data: bytes) -> Any:
-    return build(data.decode())
-
-
-# Type → its code, and a function of its parts: bytes, or what is encoded in their place.
+# Type → its code, and a function of its parts: bytes, a text, or what is encoded in their place.
 _WRITERS: dict[type[Any], tuple[int, Callable[[Any], Any]]] = {
     int: (_LONG, _bytes_of_int),
     RowList: (_ROWS, _parts_of_rows),
-    **{kind: (row.code, row.parts) for kind, row in CONTAINERS.items()},
-    **{kind: (row.code, partial(_encoded, row.parts)) for kind, row in TEXTS.items()},
+    **{kind: (row.code, row.parts) for kind, row in (CONTAINERS | TEXTS).items()},
 }
-_OF_BYTES: dict[int, Callable[[bytes], Any]] = {
-    _LONG: _int_of,
-    **{row.code: partial(_decoded, row.build) for row in TEXTS.values()},
-}
-_OF_PARTS: dict[int, Callable[[Any], Any]] = {
-    _ROWS: _rows_of,
-    **{row.code: row.build for row in CONTAINERS.values()},
-}
+_OF_TEXT = {row.code: row.build for row in TEXTS.values()}
+_OF_PARTS = {_ROWS: _rows_of, **{row.code: row.build for row in CONTAINERS.values()}}
 
 
 def _refusal(kind: type[Any]) -> str:

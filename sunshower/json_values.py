@@ -38,6 +38,7 @@ from sunshower.value_types import CONTAINERS, LEAVES, TEXTS, without_numpy
 
 _OVERHEAD = 64  # bytes of an object, about
 UNCHANGING = {str, int, float, bool, NoneType}  # immutable, so callers cannot change a cached one
+_NAMES = frozenset({str})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -51,26 +52,30 @@ class _Form:
 
     def __init__(self) -> None:
         self.writers: dict[type[Any], Callable[[Any], Any]] = {
-            list: self.items,
-            dict: self.dictionary,
-            Counter: partial(self.pairs, "Counter"),
+            Counter: partial(self.pairs, "Counter")
         }
 
     def plain(self, value: Any) -> Any:
         """The value in types of the format. Raises Unserialisable, naming the type that it lacks,
         and what an Enum or record raises."""
-        kind = type(value)
-        if kind in self.leaves:
+        kind, leaves = type(value), self.leaves
+        if kind in leaves:
             return value
+        if kind is list or kind is tuple:
+            plain = self.plain
+            items = [item if type(item) in leaves else plain(item) for item in value]
+            return items if kind is list else self.of_tuple(items)
+        if kind is dict:
+            return self.dictionary(value)
         writer = self.writers.get(kind)
         return self.other(value) if writer is None else writer(value)
 
-    def items(self, values: Iterable[Any]) -> list[Any]:
-        return [*map(self.plain, values)]
-
     def dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
-        if set(map(type, value)) <= {str} and not self.is_marked(value):
-            return {name: self.plain(item) for name, item in value.items()}
+        if _NAMES.issuperset(map(type, value)) and (len(value) != 1 or not self.is_mark(*value)):
+            leaves, plain = self.leaves, self.plain
+            return {
+                name: item if type(item) in leaves else plain(item) for name, item in value.items()
+            }
         return self.pairs("dict", value)
 
     def pairs(self, name: str, value: dict[Any, Any]) -> dict[str, Any]:
@@ -85,7 +90,11 @@ class _Form:
             raise self.refusal(value)
         return self.plain(plain)
 
-    def is_marked(self, value: dict[str, Any]) -> bool:
+    def is_mark(self, name: str) -> bool:
+        """Whether a dictionary with this name alone looks like what the format has no type for."""
+        raise NotImplementedError
+
+    def of_tuple(self, items: list[Any]) -> Any:
         raise NotImplementedError
 
     def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
@@ -101,15 +110,18 @@ class _TextForm(_Form):
     def __init__(self) -> None:
         super().__init__()
         self.writers |= {
-            tuple: lambda value: {_TUPLE: self.items(value)},
             set: lambda value: {CONTAINERS[set].mark: self.in_order(value)},
             frozenset: lambda value: {CONTAINERS[frozenset].mark: self.in_order(value)},
             **dict.fromkeys((bytes, bytearray, memoryview), _of_bytes),
-            **{kind: partial(_of_text, row.mark, row.parts) for kind, row in TEXTS.items()},
         }
+        for kind, row in TEXTS.items():
+            self.writers[kind] = partial(_of_text, row.mark, row.parts)
 
-    def is_marked(self, value: dict[str, Any]) -> bool:
-        return len(value) == 1 and not value.keys().isdisjoint(_BUILD)
+    def is_mark(self, name: str) -> bool:
+        return name in _BUILD
+
+    def of_tuple(self, items: list[Any]) -> Any:
+        return {_TUPLE: items}
 
     def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
         return {_TUPLE: {name: pairs}}
@@ -119,13 +131,13 @@ class _TextForm(_Form):
         return Unserialisable(f"a {kind} is not for JSON: {_remedy(value)}")
 
     def in_order(self, members: Iterable[Any]) -> list[Any]:
-        return sorted(self.items(members), key=_encode)
+        return sorted(map(self.plain, members), key=_encode)
 
 
 class _Utf8Form(_TextForm):
     """As `_TextForm`, of values with lone surrogates."""
 
-    leaves = UNCHANGING - {str}
+    leaves: AbstractSet[type[Any]] = UNCHANGING - {str}
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +149,7 @@ class _Utf8Form(_TextForm):
         return self.pairs("dict", value)
 
     def in_order(self, members: Iterable[Any]) -> list[Any]:
-        return self.items(sorted(members, key=lambda member: _encode(_TEXT.plain(member))))
+        return [*map(self.plain, sorted(members, key=lambda member: _encode(_TEXT.plain(member))))]
 
     def _text(self, text: str) -> Any:
         if _is_utf8(text):
@@ -352,14 +364,18 @@ class _StateForm(_Form):
         super().__init__()
         self.writers |= {
             DictKey: self.dictionary,
-            tuple: lambda value: tuple(self.items(value)),
-            **{kind: partial(self._members, mark) for kind, mark in _STATE_SETS.items()},
             **dict.fromkeys((bytearray, memoryview), bytes),
-            **{kind: partial(self._declared, known) for kind, known in declared.items()},
         }
+        for kind, mark in _STATE_SETS.items():
+            self.writers[kind] = partial(self._members, mark)
+        for kind, known in declared.items():
+            self.writers[kind] = partial(self._declared, known)
 
-    def is_marked(self, value: dict[str, Any]) -> bool:
-        return len(value) == 1 and next(iter(value))[:1] in ("<", "(")
+    def is_mark(self, name: str) -> bool:
+        return name[:1] in ("<", "(")
+
+    def of_tuple(self, items: list[Any]) -> Any:
+        return tuple(items)
 
     def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
         return {f"({name})": pairs}
@@ -373,13 +389,13 @@ class _StateForm(_Form):
     def _members(self, mark: str, members: AbstractSet[Any]) -> Any:
         if LEAVES.issuperset(map(type, members)):
             return members.copy()  # type: ignore[attr-defined]
-        return {mark: sorted(self.items(members), key=repr)}
+        return {mark: sorted(map(self.plain, members), key=repr)}
 
     def _declared(self, known: DeclaredClass, value: Any) -> dict[str, Any]:
         parts = known.parts(value)
         if known.record is None:
             return {known.mark: parts}
-        return {known.mark: dict(zip(known.record.fields, self.items(parts), strict=True))}
+        return {known.mark: dict(zip(known.record.fields, self.plain(parts), strict=True))}
 
 
 class StoredValues:

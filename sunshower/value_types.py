@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from math import isnan
 from types import NoneType
 from typing import Any, NamedTuple
@@ -103,21 +103,31 @@ def key_of(value: Any) -> Any:
     kind = type(value)
     if kind in KEYS_THEMSELVES:
         return value
-    if (convert := _KEYS.get(kind)) is not None:
-        return convert(value)
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-        plain = value.tolist()
-        return value if type(plain) is kind else key_of(plain)
-    for base in kind.__mro__:
-        if base in _KEYS:
-            return _KEYS[base](value)
-    if dataclasses.is_dataclass(value):
-        return tuple(key_of(getattr(value, field.name)) for field in dataclasses.fields(value))
-    return value
+    convert = _KEYS.get(kind)
+    return _function_for(kind)(value) if convert is None else convert(value)
+
+
+@lru_cache(1024)
+def _function_for(kind: type[Any]) -> Callable[[Any], Any]:
+    """The function that makes keys of values of a class that is not in the table."""
+    if kind.__module__ == "numpy" and hasattr(kind, "tolist"):
+        return _key_of_numpy
+    if (base := next((base for base in kind.__mro__ if base in _KEYS), None)) is not None:
+        return _KEYS[base]
+    return _key_of_fields if dataclasses.is_dataclass(kind) else _same
 
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _key_of_numpy(value: Any) -> Any:
+    plain = value.tolist()
+    return value if type(plain) is type(value) else key_of(plain)
+
+
+def _key_of_fields(record: Any) -> tuple[Any, ...]:
+    return tuple(key_of(getattr(record, field.name)) for field in dataclasses.fields(record))
 
 
 def _key_of_items(value: Any) -> tuple[Any, ...]:
