@@ -163,15 +163,6 @@ def report_ignored(where: Where, ignored: Sequence[IgnoredPosition]) -> None:
     )
 
 
-def report_recreated(partition: Partition, former: int, start: int, where: Where) -> None:
-    """Log where a partition begins whose topic was created again; `former`: what was read of it."""
-    _LOG.warning(
-        "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-        "the new one is read from %d (first=%s)",
-        *(partition, former, start, where),
-    )
-
-
 def within(offset: int, retained: RetainedOffsets, where: Where) -> Start:
     """`offset` if it is retained; deleted ones before are skipped. An offset beyond the end means
     that the topic was recreated: start as if nothing had been committed, and report what a start

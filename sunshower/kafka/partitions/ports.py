@@ -60,6 +60,11 @@ class Committed(NamedTuple):
         return id if isinstance(id, str) else ""
 
 
+def may_be_same_topic(id: str, other_id: str) -> bool:
+    """Whether two ids can be of the same topic; one that is not known is ""."""
+    return "" in (id, other_id) or id == other_id
+
+
 class RetainedOffsets(NamedTuple):
     """The offsets that a partition has: from `earliest` up to `latest`, the next to be written."""
 
