@@ -410,7 +410,7 @@ class KafkaSpout(LogSpout[Any]):
         has_arrived = False
         if not reader.ahead and room:
             has_arrived = reader.receive(room if reader.held < _HELD_MAX else 1)
-        reader.raise_refusal()
+        reader.loop.raise_refusal()
         taken, reader.ahead = reader.ahead[:room], reader.ahead[room:]
         if not taken and not reader.skipped:
             reader.apply_events()
@@ -480,13 +480,13 @@ class KafkaSpout(LogSpout[Any]):
             for _, skipped in reported
         ]
 
-    def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
+    def _lost(self, skipped: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
         """Count and report offsets without a record: `where` and `what` describe them."""
-        self.skipped = [*self.skipped, one][-100:]
-        self.skipped_count += one.end - one.first
-        record = {"topic": one.partition.topic, "partition": one.partition.number, **where}
-        number = self._reader.places[one.partition].number(one.first)
-        return Unreadable(number, record, f"{what}: {one.why}", halts=False)
+        self.skipped = [*self.skipped, skipped][-100:]
+        self.skipped_count += skipped.end - skipped.first
+        record = {"topic": skipped.partition.topic, "partition": skipped.partition.number, **where}
+        number = self._reader.places[skipped.partition].number(skipped.first)
+        return Unreadable(number, record, f"{what}: {skipped.why}", halts=False)
 
     def _of_former_topic(self, number: int) -> Unreadable:
         """A failed message that cannot be read again."""

@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING
 from sunshower.errors import BadOffset
 from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
 from sunshower.kafka.consuming.start_position import (
-    IgnoredPosition,
     Start,
     StartPosition,
     Where,
     check_start,
     find_start,
-    ignored_position,
-    report_ignored,
     writer,
 )
 from sunshower.kafka.partitions.broker_metadata import as_ours
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _LOG = logging.getLogger("sunshower.kafka")
+_SHOWN_MAX = 3  # partitions in a warning
 _OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"}
 _TEMPORARY = {
     *("_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"),
@@ -147,8 +145,9 @@ class StartFinder:
         self._consumer = consumer
         self._first, self._deployment, self._behind_max = first, deployment, behind_max
         self.recreated = 0  # partitions that were begun anew
-        self._ignored: list[IgnoredPosition] = []  # not reported yet
-        self._noted = set[Partition]()  # whose stored position was ignored
+        # Partitions that an earlier start has stored: the stored position, and where it begins now.
+        self._ignored: dict[Partition, tuple[int, int]] = {}
+        self._reported = 0  # how many of these
 
     def continues(self, stored: Committed) -> bool:
         """Whether a start continues at this offset."""
@@ -209,12 +208,35 @@ class StartFinder:
         self, partition: Partition, stored: int, start: int, retained: RetainedOffsets
     ) -> None:
         """Note that a partition begins at `start`, and not where an earlier start has stored."""
-        ignored = ignored_position(partition, stored, start, retained)
-        if ignored is not None and partition not in self._noted:
-            self._ignored.append(ignored)
-            self._noted.add(partition)
+        is_same = start == stored or stored < start == retained.earliest
+        if not is_same and partition not in self._ignored:
+            self._ignored[partition] = stored, start
 
     def report_ignored(self) -> None:
-        """Log one warning of the noted positions, if there are any."""
-        report_ignored(self._first, self._ignored)
-        self._ignored.clear()
+        """Log one warning of the positions that were noted since the last one, if there are any."""
+        ignored = [*self._ignored.items()][self._reported :]
+        if not ignored:
+            return
+        self._reported = len(self._ignored)
+        shown = [
+            f"{partition} begins at offset {start}, and the stored position is {stored}"
+            for partition, (stored, start) in ignored[:_SHOWN_MAX]
+        ]
+        if len(ignored) > _SHOWN_MAX:
+            shown.append(f"and {len(ignored) - _SHOWN_MAX} more partitions")
+        effects = []
+        if any(start < stored for _, (stored, start) in ignored):
+            effects.append(
+                "messages before the stored position are processed again, and results that are "
+                "stored count them twice"
+            )
+        if any(start > stored for _, (stored, start) in ignored):
+            effects.append("messages between the two are not processed")
+        continuing = StartPosition.UNCOMMITTED_EARLIEST
+        if self._first.from_end:
+            continuing = StartPosition.UNCOMMITTED_LATEST
+        _LOG.warning(
+            "an earlier start of this topology has stored positions, and first=%s does not "
+            "continue there: %s. So %s. To continue at each start, give first=%s",
+            *(self._first, "; ".join(shown), ", and ".join(effects), continuing),
+        )

@@ -299,7 +299,7 @@ class PartitionReader(RebalanceListener):
         self.has_changed = False  # one of its topics was deleted, or created again
         self.starts = StartFinder(consumer, options.first, deployment, options.behind_max)
         self._consumer = consumer
-        self._loop = ConsumerLoop(consumer)  # in `ahead` it has messages that are not asked for yet
+        self.loop = ConsumerLoop(consumer)  # in `ahead` it has messages that are not asked for yet
         self._offsets = offsets
         self._options = options
         self._deployment = deployment
@@ -427,7 +427,7 @@ class PartitionReader(RebalanceListener):
             if not lost:
                 self.send_commit(partitions)
             if held:  # otherwise their beginning has failed
-                self._loop.leave(held)
+                self.loop.leave(held)
         finally:
             for partition in held:
                 self.gone.append(self._drop(partition).numbers)
@@ -489,7 +489,7 @@ class PartitionReader(RebalanceListener):
         try:
             ids = self._watch.answer()
         except KafkaError:
-            self._loop.ahead, self._asked = self._asked + self._loop.ahead, []
+            self.loop.ahead, self._asked = self._asked + self.loop.ahead, []
             if self._exact:
                 raise
         if ids is not None:
@@ -497,9 +497,9 @@ class PartitionReader(RebalanceListener):
             asked, self._asked = self._asked, []
             for message in asked:
                 (self.ahead if message.topic() in ids else self._asked).append(message)
-        is_wanted = now or bool(self._loop.ahead)
+        is_wanted = now or bool(self.loop.ahead)
         if self.places and (self._watch.is_due or (self._watch.is_idle and is_wanted)):
-            self._asked, self._loop.ahead = self._asked + self._loop.ahead, []
+            self._asked, self.loop.ahead = self._asked + self.loop.ahead, []
             self._watch.begin({partition.topic for partition in self.places})
 
     def _compare(self, ids: Mapping[str, str]) -> None:
@@ -525,23 +525,19 @@ class PartitionReader(RebalanceListener):
     def receive(self, limit: int) -> bool:
         """Take up to `limit` messages from the client. It may revoke partitions meanwhile. Returns
         whether anything arrived."""
-        has_arrived = self._loop.fetch(limit)
+        has_arrived = self.loop.fetch(limit)
         if self._exact:
             for _ in range(2):  # begin a request; perhaps there is an answer already
                 self.look_at_topics()
         else:
-            self.ahead += self._loop.ahead
-            self._loop.ahead = []
+            self.ahead += self.loop.ahead
+            self.loop.ahead = []
         return has_arrived
 
     @property
     def held(self) -> int:
         """How many messages wait for an answer."""
-        return len(self._loop.ahead) + len(self._asked)
-
-    def raise_refusal(self) -> None:
-        """Raise a permanent error that the client has returned: KafkaError."""
-        self._loop.raise_refusal()
+        return len(self.loop.ahead) + len(self._asked)
 
     def sort(self, taken: list[Message]) -> tuple[MessageBatch, I64]:
         """Messages of this task's partitions, with their ids."""
@@ -559,7 +555,7 @@ class PartitionReader(RebalanceListener):
     def apply_events(self) -> None:
         """Note the ends of partitions, and which next offsets are out of range, where no message
         from before is left."""
-        loop = self._loop
+        loop = self.loop
         if not loop.ends and not loop.lost:
             return
         waiting = {
@@ -579,8 +575,8 @@ class PartitionReader(RebalanceListener):
         for partition, offset in before.items():
             if (place := self.places.get(partition)) is not None:
                 # All below was fetched: it counts as reached once these are emitted again.
-                end = max(place.progress.emitted, self._loop.ends.get(partition, 0))
-                self._loop.ends[partition] = end
+                end = max(place.progress.emitted, self.loop.ends.get(partition, 0))
+                self.loop.ends[partition] = end
                 place.progress.back(offset)
         self.ahead = messages + self.ahead
 
@@ -702,16 +698,16 @@ class PartitionReader(RebalanceListener):
     def _go_on(self, place: ReadPartition, offset: int) -> None:
         """Reassign at `offset`: the client refuses a seek after an out-of-range error."""
         if not self._consumer.eager:
-            self._loop.leave([place.partition])
+            self.loop.leave([place.partition])
         self._read({place.partition: offset})
 
     def _read(self, targets: Mapping[Partition, int]) -> None:
         """Add these to the assignment."""
         if self._consumer.eager:
             targets = {**self.emitted(), **targets}
-            self._loop.discard([*self._loop.at])
+            self.loop.discard([*self.loop.at])
             self.ahead, self._asked = [], []
-        self._loop.read(targets)
+        self.loop.read(targets)
         self._full -= targets.keys()
 
     def _skip(self, place: ReadPartition, end: int, why: str) -> None:
@@ -776,7 +772,7 @@ class PartitionReader(RebalanceListener):
 
     def _drop_ahead(self, partition: Partition) -> None:
         """Discard buffered messages of a partition; its next reader fetches them again."""
-        self._loop.discard([partition])
+        self.loop.discard([partition])
         self.ahead = without(self.ahead, [partition])
         self._asked = without(self._asked, [partition])
 

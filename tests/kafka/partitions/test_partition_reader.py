@@ -86,8 +86,8 @@ def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
     numbers = emit(reader, client, message(9, 1, error=EOF))
     for _ in refusals:
         with pytest.raises(NotAuthorised):
-            reader.raise_refusal()
-    reader.raise_refusal()
+            reader.loop.raise_refusal()
+    reader.loop.raise_refusal()
     assert [reader.places.name(number) for number in numbers] == [("a", 1, 0)]
     assert reader.places[A1].progress.emitted == 9, "the end of the partition was noted"
     reader.look_up_positions(lambda: 0.0)
