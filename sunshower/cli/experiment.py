@@ -35,8 +35,8 @@ from sunshower.experiments.report.drawing import (
     outcome_summary,
     span,
 )
+from sunshower.experiments.runner.experiment_runner import Variant
 from sunshower.experiments.runner.run_folders import RunFolder, figures_of_all, points_of
-from sunshower.experiments.runner.run_request import Variant
 from sunshower.secret import Secret
 
 app = typer.Typer(
@@ -128,9 +128,8 @@ def run(
     from sunshower.cli.screen import Screen
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
-    from sunshower.experiments.runner.experiment_runner import ExperimentRunner
+    from sunshower.experiments.runner.experiment_runner import ExperimentRunner, RunRequest
     from sunshower.experiments.runner.loading import load_experiment
-    from sunshower.experiments.runner.run_request import RunRequest
 
     check_installed()
     screen = Screen()

@@ -47,7 +47,7 @@ from sunshower.experiments.evidence.outcome import (
     batch_figures,
     facts_of,
 )
-from sunshower.experiments.faults.fault_kinds import Kill, harmless
+from sunshower.experiments.faults.fault_kinds import ProcessFault, harmless
 from sunshower.experiments.faults.fault_plan import Drain, Nemesis, Step, settle
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.events.event_log import Entry, What
@@ -497,7 +497,9 @@ def carry_out(
         harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
         drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
-    kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
+    kills = sum(
+        isinstance(step.fault, ProcessFault) and step.fault.verb == "kill" for step in nemesis.done
+    )
     counts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
         experiment=experiment.name,
