@@ -31,7 +31,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", show_default=False, help="The topology, as in `list`."),
+    typer.Argument(metavar="NAME", help="The topology, as in `list`."),
 ]
 Address = Annotated[
     str,
@@ -71,7 +71,6 @@ Wait = Annotated[
         "--wait",
         min=0,
         metavar="SECONDS",
-        show_default=False,
         help="The longest wait for pending tuples. By default the message timeout.",
     ),
 ]

@@ -34,30 +34,24 @@ if TYPE_CHECKING:
 
 NewWorkers = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        show_default=False,
-        help="The new number of worker processes.",
-    ),
+    typer.Option(min=1, metavar="N", help="The new number of worker processes."),
 ]
 NewLayout = Annotated[
     Literal["pack", "isolate"] | None,
-    typer.Option(help="How tasks share worker processes.", show_default=False),
+    typer.Option(help="How tasks share worker processes."),
 ]
 NewTasks = Annotated[
     list[str] | None,
     typer.Option(
         "--tasks",
         metavar="NAME=N",
-        show_default=False,
         help="The new number of tasks of component NAME, which must have no state, or be an "
         "operator with a state in a store. May be repeated.",
     ),
 ]
 NewAckers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", show_default=False, help="The new number of acker tasks."),
+    typer.Option(min=1, metavar="N", help="The new number of acker tasks."),
 ]
 Timeout = Annotated[
     float,
@@ -68,8 +62,7 @@ Timeout = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run",
-        help="Print the changes, or why they are refused, without making them.",
+        "--dry-run", help="Print the changes, or why they are refused, without making them."
     ),
 ]
 Resume = Annotated[
@@ -78,7 +71,6 @@ Resume = Annotated[
         metavar="SAVEPOINT",
         exists=True,
         dir_okay=False,
-        show_default=False,
         help="Continue from a file that `kill --keep` has written.",
     ),
 ]
@@ -92,7 +84,6 @@ WorkingDir = Annotated[
         metavar="DIR",
         exists=True,
         file_okay=False,
-        show_default=False,
         help="A folder with modules and files that the topology needs when it runs; it becomes "
         "the working directory of all workers. With http://… by default the folder of FILE.",
     ),
@@ -104,7 +95,6 @@ NewCodeDir = Annotated[
         metavar="DIR",
         exists=True,
         file_okay=False,
-        show_default=False,
         help="A folder from which FILE imports modules, which are sent with its code. Other files "
         "of the workers do not change. With http://… by default the folder of FILE.",
     ),
@@ -131,15 +121,13 @@ _LOOK_EVERY_S = 0.1
 Now = Annotated[
     bool,
     typer.Option(
-        "--now",
-        help="End every process at once, without finishing tuples or closing tasks.",
+        "--now", help="End every process at once, without finishing tuples or closing tasks."
     ),
 ]
 Keep = Annotated[
     Path | None,
     typer.Option(
         metavar="SAVEPOINT",
-        show_default=False,
         help="Write positions and states in memory to this new file, for `submit --resume`.",
     ),
 ]

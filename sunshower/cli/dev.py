@@ -27,19 +27,13 @@ What = Annotated[
 ]
 Brokers = Annotated[
     int,
-    typer.Option(
-        min=1,
-        max=9,
-        metavar="N",
-        help="The number of Kafka brokers.",
-    ),
+    typer.Option(min=1, max=9, metavar="N", help="The number of Kafka brokers."),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        show_default=False,
         help="Keep the data here, for the next `up`. By default `down` deletes it.",
     ),
 ]
@@ -49,7 +43,6 @@ Port = Annotated[
         min=0,
         max=65_000,
         metavar="N",
-        show_default=False,
         help="The port; further brokers use the ports after it. 0: any free ports. "
         "By default 9092 for Kafka and 2181 for ZooKeeper.",
     ),

@@ -49,7 +49,6 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py[:NAME]",
-        show_default=False,
         help="A Python file, and the name of the Experiment in it: by default the only "
         "Experiment, or `experiment`.",
     ),
@@ -69,7 +68,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="Override a parameter of the experiment. May be repeated.",
     ),
 ]
@@ -78,29 +76,25 @@ Sweeps = Annotated[
     typer.Option(
         "--sweep",
         metavar="NAME=A,B,C",
-        show_default=False,
         help="Run with each of these values. With several --sweep, in every combination.",
     ),
 ]
 Repeat = Annotated[
     int,
     typer.Option(
-        min=1,
-        metavar="K",
-        help="Run each combination with K seeds, one after the other.",
+        min=1, metavar="K", help="Run each combination with K seeds, one after the other."
     ),
 ]
 Run = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        show_default=False,
         help="A folder, NAME/TIME, or NAME for its latest run. By default the latest run.",
     ),
 ]
 Remake = Annotated[bool, typer.Option("--report", help="Write the report again.")]
-One = Annotated[str, typer.Argument(metavar="A", show_default=False, help="A run, as in `show`.")]
-Other = Annotated[str, typer.Argument(metavar="B", show_default=False, help="A run, as in `show`.")]
+One = Annotated[str, typer.Argument(metavar="A", help="A run, as in `show`.")]
+Other = Annotated[str, typer.Argument(metavar="B", help="A run, as in `show`.")]
 
 
 @app.command(no_args_is_help=True)

@@ -29,7 +29,7 @@ def _group() -> None:
     """Show the progress of the consumer groups of a Kafka."""
 
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Bootstrap = Annotated[
     str, typer.Option(metavar="HOST:PORT,…", help="The addresses of some brokers.")
 ]
@@ -38,7 +38,6 @@ Topics = Annotated[
     typer.Option(
         "--topic",
         metavar="NAME",
-        show_default=False,
         help="Only this topic, including partitions without a commit. May be repeated.",
     ),
 ]
@@ -47,7 +46,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="A setting of librdkafka, such as security.protocol=SSL. May be repeated.",
     ),
 ]

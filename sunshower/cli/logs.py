@@ -21,10 +21,7 @@ _EVERY_S = 0.5
 Components = Annotated[
     list[str] | None,
     typer.Option(
-        "--component",
-        metavar="ID",
-        show_default=False,
-        help="Only lines of this component. May be repeated.",
+        "--component", metavar="ID", help="Only lines of this component. May be repeated."
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines, until Ctrl-C.")]

@@ -46,12 +46,7 @@ Host = Annotated[
 ]
 Port = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        min=0,
-        max=65535,
-        help="The port to listen on; 0: any free port.",
-    ),
+    typer.Option(metavar="N", min=0, max=65535, help="The port to listen on; 0: any free port."),
 ]
 
 

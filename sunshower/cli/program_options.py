@@ -26,7 +26,6 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py[:NAME]",
-        show_default=False,
         help="A Python file, and the name of the Topology in it: by default the "
         "only Topology, or `topology`.",
     ),
@@ -43,7 +42,6 @@ Workers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        show_default=False,
         help="The number of worker processes of `pack`; short for --set workers=N.",
     ),
 ]
@@ -51,7 +49,6 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        show_default=False,
         help="The Ray cluster. By default a local Ray is started, and ends with the run.",
     ),
 ]
@@ -60,7 +57,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="Override a setting of the topology's Config, also one of `sunshower.toml` and of a "
         "variable such as SUNSHOWER_WORKERS. May be repeated: "
         "--set spout_pending=1000 --set message_timeout_s=5",
@@ -71,7 +67,6 @@ FromFile = Annotated[
     typer.Option(
         "--set-from-file",
         metavar="NAME=FILE",
-        show_default=False,
         help="Like --set, with the text of a file: for passwords, because every user of a machine "
         "can see the arguments of its processes. May be repeated.",
     ),
@@ -81,7 +76,6 @@ FromEnvironment = Annotated[
     typer.Option(
         "--set-from-env",
         metavar="NAME=VARIABLE",
-        show_default=False,
         help="Like --set-from-file, with the value of an environment variable.",
     ),
 ]
@@ -97,7 +91,6 @@ Stays = Annotated[
     bool | None,
     typer.Option(
         "--stay/--no-stay",
-        show_default=False,
         help="Whether the page of --ui outlives the run. By default only if the standard error "
         "is a terminal.",
     ),

@@ -18,12 +18,7 @@ Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="The number of seed
 First = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        show_default=False,
-        help="Run only this seed, to repeat a failure.",
-    ),
+    typer.Option(min=0, metavar="N", help="Run only this seed, to repeat a failure."),
 ]
 JobCount = Annotated[
     int | None,
@@ -31,7 +26,6 @@ JobCount = Annotated[
         "--jobs",
         min=1,
         metavar="J",
-        show_default=False,
         help="The number of processes to use. By default one per processor.",
     ),
 ]

@@ -47,18 +47,13 @@ if TYPE_CHECKING:
 
 Component = Annotated[
     str,
-    typer.Argument(
-        metavar="COMPONENT",
-        show_default=False,
-        help="The component that has the state.",
-    ),
+    typer.Argument(metavar="COMPONENT", help="The component that has the state."),
 ]
 Only = Annotated[
     str | None,
     typer.Option(
         "--component",
         metavar="COMPONENT",
-        show_default=False,
         help="Show the tasks of this component, and all time windows.",
     ),
 ]
@@ -66,19 +61,15 @@ Key = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY]...",
-        show_default=False,
         help="The key: one value for each field. `5` is the text or the number that exists. "
         "Write `--` before a negative number.",
     ),
 ]
-Requests = Annotated[
-    str, typer.Argument(metavar="REQUESTS", show_default=False, help="The stream of requests.")
-]
+Requests = Annotated[str, typer.Argument(metavar="REQUESTS", help="The stream of requests.")]
 Value = Annotated[
     str,
     typer.Argument(
         metavar="VALUE",
-        show_default=False,
         help="""The fields as JSON, '{"word": "the"}', or the value of the only field. Write `--`
         before a negative number.""",
     ),
@@ -86,19 +77,12 @@ Value = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="The longest wait for the answer.",
+        "--timeout", min=0.001, metavar="SECONDS", help="The longest wait for the answer."
     ),
 ]
 Limit = Annotated[
     int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="The most keys to print, without KEY.",
-    ),
+    typer.Option(min=1, metavar="N", help="The most keys to print, without KEY."),
 ]
 
 
@@ -266,11 +250,7 @@ _HELP = "q or Ctrl-C ends"
 
 Topology = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        show_default=False,
-        help="The topology. By default all topologies.",
-    ),
+    typer.Argument(metavar="[NAME]", help="The topology. By default all topologies."),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Print the display once.")]
 

@@ -54,58 +54,38 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE]...",
-        show_default=False,
         help="JSON lines files with dead letters, or patterns, such as 'dead.*.jsonl'.",
     ),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option(metavar="NAME", show_default=False, help="Read this Kafka topic, not files."),
+    typer.Option(metavar="NAME", help="Read this Kafka topic, not files."),
 ]
 Numbers = Annotated[
     list[int] | None,
-    typer.Option("--number", metavar="N", show_default=False, help="The number in `list`."),
+    typer.Option("--number", metavar="N", help="The number in `list`."),
 ]
 Causes = Annotated[
     list[Cause] | None,
-    typer.Option(
-        "--cause",
-        metavar="CAUSE",
-        show_default=False,
-        help="The cause, such as exception or timeout.",
-    ),
+    typer.Option("--cause", metavar="CAUSE", help="The cause, such as exception or timeout."),
 ]
 Components = Annotated[
     list[str] | None,
-    typer.Option(
-        "--component",
-        metavar="NAME",
-        show_default=False,
-        help="Only letters that failed in this component.",
-    ),
+    typer.Option("--component", metavar="NAME", help="Only letters that failed in this component."),
 ]
 Text = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", show_default=False, help="Only letters that contain this text."),
+    typer.Option(metavar="TEXT", help="Only letters that contain this text."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
-        metavar="TIME",
-        show_default=False,
-        help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d.",
-    ),
+    typer.Option(metavar="TIME", help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d."),
 ]
-Until = Annotated[
-    str | None, typer.Option(metavar="TIME", show_default=False, help="Before this time.")
-]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")]
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="The longest wait for each letter.",
+        "--timeout", min=0.001, metavar="SECONDS", help="The longest wait for each letter."
     ),
 ]
 

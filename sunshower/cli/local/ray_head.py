@@ -23,9 +23,7 @@ Port = Annotated[
 ]
 Cpus = Annotated[
     int | None,
-    typer.Option(
-        min=1, metavar="N", show_default=False, help="How many CPUs it offers. By default all."
-    ),
+    typer.Option(min=1, metavar="N", help="How many CPUs it offers. By default all."),
 ]
 
 ray = typer.Typer(

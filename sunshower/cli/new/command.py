@@ -22,7 +22,6 @@ Folder = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
-        show_default=False,
         help="The folder to create. Its name is the name of the project: lower-case letters, "
         "digits and hyphens.",
     ),

@@ -59,7 +59,6 @@ ComponentId = Annotated[
     typer.Option(
         "--component",
         metavar="ID",
-        show_default=False,
         help="Only workers that run tasks of this component. By default all.",
     ),
 ]
@@ -67,16 +66,13 @@ Seconds = Annotated[float, typer.Option(metavar="N", help="The seconds to record
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="The file to write or replace. By default NAME-COMPONENT.svg here.",
+        metavar="FILE", help="The file to write or replace. By default NAME-COMPONENT.svg here."
     ),
 ]
 AsFormat = Annotated[
     ProfileFormat,
     typer.Option(
-        "--format",
-        help="An image for a browser, a file for speedscope.app, or one stack per line.",
+        "--format", help="An image for a browser, a file for speedscope.app, or one stack per line."
     ),
 ]
 InProcess = Annotated[

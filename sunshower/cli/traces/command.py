@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 
 Root = Annotated[
     str | None,
-    typer.Argument(metavar="[ROOT]", show_default=False, help="The root id of the tree to draw."),
+    typer.Argument(metavar="[ROOT]", help="The root id of the tree to draw."),
 ]
 Failed = Annotated[bool, typer.Option("--failed", help="Only trees that have failed.")]
 Limit = Annotated[
     int,
     typer.Option(
-        min=1,
-        metavar="N",
-        help="The number of rows of each table; with --json, of trees.",
+        min=1, metavar="N", help="The number of rows of each table; with --json, of trees."
     ),
 ]
 Otlp = Annotated[
@@ -44,7 +42,6 @@ Otlp = Annotated[
     typer.Option(
         "--otlp",
         metavar="URL",
-        show_default=False,
         help="Send the trees as spans to an OpenTelemetry receiver: http://localhost:4318",
     ),
 ]
