@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
@@ -28,9 +28,6 @@ from sunshower.topologies.graph import Component, Graph
 from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.batch_scheduler import Status
 
-_NOW = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
-_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
-_TASKS = ("worker", "standing", "done", "failed", "open", "wait p99", "run p99", "p99")
 _PLACES_MAX = 8
 
 
@@ -49,51 +46,128 @@ def window_title(window: str, found: Mapping[str, Activity]) -> str:
     return f"{'since the beginning' if window == ALL else 'the last'} {elapsed(for_s)}"
 
 
+@dataclass(frozen=True)
+class Row:
+    """What the numbers of a row are made from: a component in a time, or one of its tasks."""
+
+    is_spout: bool
+    counts: Counts
+    latencies: Mapping[LatencyKind, Latencies]
+    rate: float = 0.0  # per second
+    capacity: float = 0.0  # 0 to 1; so is `blocked`
+    blocked: float = 0.0
+    queued: int = 0
+    entries: int | None = None
+    kind: LatencyKind = LatencyKind.COMPLETE  # of p50, p90, p99 and max
+
+    def percentile(self, percent: float, kind: LatencyKind | None = None) -> str:
+        """A latency as text; empty if nothing was measured."""
+        found = self.latencies.get(kind or self.kind)
+        seconds = None if found is None else found.percentile(percent)
+        return "" if seconds is None else duration(seconds)
+
+
+COLUMNS: Mapping[str, Callable[[Row], str]] = {
+    "emitted": lambda row: f"{row.counts.emitted:,}",
+    "acked": lambda row: f"{row.counts.acked:,}",
+    "failed": lambda row: f"{row.counts.failed:,}",
+    "replayed": lambda row: f"{row.counts.replayed:,}" if row.is_spout else "",
+    "pending": lambda row: f"{row.counts.pending:,}" if row.is_spout else "",
+    "per s": lambda row: f"{row.rate:,.0f}",
+    "capacity": lambda row: f"{row.capacity:.0%}",
+    "blocked": lambda row: f"{row.blocked:.0%}",
+    "queued": lambda row: "" if row.is_spout else f"{row.queued:,}",
+    "wait p99": lambda row: row.percentile(99, LatencyKind.QUEUE),
+    "run p99": lambda row: row.percentile(99, LatencyKind.EXECUTE),
+    "p50": lambda row: row.percentile(50),
+    "p90": lambda row: row.percentile(90),
+    "p99": lambda row: row.percentile(99),
+    "max": lambda row: row.percentile(100),
+    "done": lambda row: f"{row.counts.acked if row.is_spout else row.counts.executed:,}",
+    "open": lambda row: f"{row.counts.pending if row.is_spout else row.queued:,}",
+    "entries": lambda row: "" if row.entries is None else f"{row.entries:,}",
+}
+OF_TOP = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
+_OF_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
+_OF_TASKS = ("done", "failed", "open", "wait p99", "run p99", "p99")
+
+
+def numbers_table(first: str, columns: Sequence[str], title: str | None = None) -> Table:
+    """An empty table of names, and of numbers close to each other."""
+    table = new_table(first, numbers=columns, title=title)
+    table.padding = (0, 0, 0, 0)
+    return table
+
+
+def add_row(
+    table: Table, name: str, columns: Sequence[str], row: Row, style: str | None = None
+) -> None:
+    """Add these columns of a row, after its name."""
+    first, *others = (COLUMNS[column](row) for column in columns)
+    table.add_row(name, f" {first}", *others, style=style)
+
+
+def done_by(component: Component, counts: Counts, graph: Graph) -> int:
+    """What the rate of a component counts: executed inputs; of spouts, complete trees or, without
+    trees, emits."""
+    if not component.level.is_spout:
+        return counts.executed
+    return counts.acked if graph.config.tracked else counts.emitted
+
+
+def _row_of(
+    component: Component,
+    activity: Activity,
+    graph: Graph,
+    queued: int = 0,
+    kind: LatencyKind = LatencyKind.COMPLETE,
+) -> Row:
+    tasks, done = component.parallelism, done_by(component, activity.counts, graph)
+    return Row(
+        component.level.is_spout,
+        activity.counts,
+        activity.latencies,
+        rate=done / max(activity.for_s, 1e-9),
+        capacity=activity.capacity(tasks),
+        blocked=activity.blocked(tasks),
+        queued=queued,
+        kind=kind,
+    )
+
+
 def load_table(
     graph: Graph,
     snapshot: Snapshot,
-    found: Mapping[str, Activity],
+    activity_of: Mapping[str, Activity],
     title: str,
     *,
     by_load: bool = False,
 ) -> Table:
     """One row for each component: what it did in a window, and what waits for it now; `by_load`:
     the busiest one first."""
-    table = new_table("component", numbers=_NOW, title=title)
-    table.padding = (0, 0, 0, 0)
+    table = numbers_table("component", OF_TOP, title)
     components = list(graph.components.values())
     if by_load:
-        components.sort(key=lambda one: -found[one.id].capacity(one.parallelism))
+        components.sort(key=lambda each: -activity_of[each.id].capacity(each.parallelism))
     for component in components:
-        activity = found[component.id]
-        is_spout = component.level.is_spout
+        activity = activity_of[component.id]
         queued = sum(task.queued for task in snapshot.tasks_of(component.id))
-        table.add_row(
-            f"{component.id} × {component.parallelism}",
-            *_shares(activity, component, graph),
-            "" if is_spout else f"{queued:,}",
-            _percentile(activity.latencies, LatencyKind.QUEUE, 99),
-            _percentile(activity.latencies, LatencyKind.EXECUTE, 99),
-            _percentile(activity.latencies, LatencyKind.COMPLETE, 99),
-            style="bold" if activity.counts.failed else None,
-        )
+        row = _row_of(component, activity, graph, queued)
+        style = "bold" if activity.counts.failed else None
+        add_row(table, f"{component.id} × {component.parallelism}", OF_TOP, row, style)
     return table
 
 
 def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: float) -> Table:
     """One row for each window of a component. Latencies: of spouts until trees are complete, of
     bolts the time in their code."""
-    table = new_table("window", numbers=_WINDOWS, title=f"{component.id} × {component.parallelism}")
-    table.padding = (0, 0, 0, 0)
+    title = f"{component.id} × {component.parallelism}"
+    table = numbers_table("window", _OF_WINDOWS, title)
     kind = LatencyKind.COMPLETE if component.level.is_spout else LatencyKind.EXECUTE
     for window in NAMES:
-        found = activities(snapshot, [component.id], window, up_s)
-        activity = found[component.id]
-        percentiles = (
-            _percentile(activity.latencies, kind, percent) for percent in (50, 90, 99, 100)
-        )
-        shares = _shares(activity, component, graph)
-        table.add_row(f"{window}: {elapsed(activity.for_s)}", *shares, *percentiles)
+        activity = activities(snapshot, [component.id], window, up_s)[component.id]
+        row = _row_of(component, activity, graph, kind=kind)
+        add_row(table, f"{window}: {elapsed(activity.for_s)}", _OF_WINDOWS, row)
     return table
 
 
@@ -103,23 +177,23 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
     places = {task.id: task for task in plan.tasks_of(component.id)}
     tasks = snapshot.tasks_of(component.id)
     has_state = any(task.entries is not None for task in tasks)
-    table = new_table("task", numbers=(*_TASKS, *["entries"] * has_state))
-    table.padding = (0, 0, 0, 0)
+    columns = (*_OF_TASKS, *["entries"] * has_state)
+    table = numbers_table("task", ("worker", "standing", *columns))
     for task in tasks:
         if (place := places.get(task.task)) is None:
             continue
-        counts, is_spout = task.counts, component.level.is_spout
+        row = Row(
+            component.level.is_spout,
+            task.counts,
+            task.latencies,
+            queued=task.queued,
+            entries=task.entries,
+        )
         table.add_row(
             f"{component.id}[{place.index}]",
             f" {place.worker}",
             task.health.standing.value,
-            f"{counts.acked if is_spout else counts.executed:,}",
-            f"{counts.failed:,}",
-            f"{counts.pending if is_spout else task.queued:,}",
-            _percentile(task.latencies, LatencyKind.QUEUE, 99),
-            _percentile(task.latencies, LatencyKind.EXECUTE, 99),
-            _percentile(task.latencies, LatencyKind.COMPLETE, 99),
-            *(["" if task.entries is None else f"{task.entries:,}"] if has_state else ()),
+            *(COLUMNS[column](row) for column in columns),
         )
     return table
 
@@ -169,24 +243,6 @@ def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
                 f"{spout.id} waits until the tables of its joins have the records of {id}: "
                 f"{acked:,} are processed, {read} of {len(tasks)} tasks have all"
             )
-
-
-def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[str]:
-    counts, tasks = activity.counts, component.parallelism
-    done = counts.executed
-    if component.level.is_spout:
-        done = counts.acked if graph.config.tracked else counts.emitted
-    yield f" {done / max(activity.for_s, 1e-9):,.0f}"
-    yield f"{counts.failed:,}"
-    yield f"{activity.capacity(tasks):.0%}"
-    yield f"{activity.blocked(tasks):.0%}"
-
-
-def _percentile(
-    latencies: Mapping[LatencyKind, Latencies], kind: LatencyKind, percent: float
-) -> str:
-    seconds = latencies[kind].percentile(percent) if kind in latencies else None
-    return "" if seconds is None else duration(seconds)
 
 
 # ---- batches -------------------------------------------------------------------------------------

@@ -233,59 +233,6 @@ class Counts:
         return Counts.sum_of((self, other))
 
 
-class Measure(NamedTuple):
-    """A number of `Counts` as monitoring systems get it."""
-
-    name: str  # in Prometheus, without its prefix; a name that ends with _total only grows
-    help: str
-    is_spout: bool | None = None  # whether spouts have it, or bolts; None: both
-
-
-# By field. Prometheus and Ray's metrics read this table; docs/METRICS.md is compared with it.
-MEASURES = {
-    "emitted": Measure("tuples_emitted_total", "calls of emit; of spouts: replays, too"),
-    "transferred": Measure("tuples_transferred_total", "tuples sent, one for each target task"),
-    "executed": Measure("tuples_executed_total", "bolts: tuples received", is_spout=False),
-    "acked": Measure(
-        "tuples_acked_total", "spouts: complete trees, and dead letters; bolts: acked inputs"
-    ),
-    "failed": Measure("tuples_failed_total", "spouts: failed trees; bolts: failed inputs"),
-    "replayed": Measure("tuples_replayed_total", "spouts: tuples emitted again", is_spout=True),
-    "pending": Measure("pending_tuples", "spouts: trees that are open now", is_spout=True),
-    "expired": Measure(
-        "tuples_expired_total",
-        "bolts: inputs dropped unprocessed, because their trees had failed",
-        is_spout=False,
-    ),
-    "dead": Measure("dead_letters_total", "spouts: tuples that became dead letters", is_spout=True),
-    "late": Measure(
-        "tuples_late_total",
-        "windows and joins: tuples that came after their window had ended",
-        is_spout=False,
-    ),
-    "late_by": Measure(
-        "late_by",
-        "windows and joins: how long after that the worst one came, in the unit of the event-time "
-        "field",
-        is_spout=False,
-    ),
-    "ahead": Measure(
-        "tuples_ahead_total",
-        "spouts, and sources of batches: tuples whose event time was too far ahead of the clock to "
-        "move the watermark",
-    ),
-    "busy_s": Measure(
-        "busy_seconds_total",
-        "time in which tasks were busy, summed: bolts in their code, spouts emitting",
-    ),
-    "blocked_s": Measure(
-        "blocked_seconds_total",
-        "time in which tasks had work but no credit, or (spouts) the maximum number of pending "
-        "trees, summed",
-    ),
-}
-
-
 _PARTS = ("causes", "places", "emitted_to", "transferred_to", "bytes_to", "executed_from")
 # whose keys MessagePack cannot represent
 _KEYED: Mapping[str, Callable[..., Any]] = {

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
-from sunshower.cli.metrics import Observed, TopologyCollector, buckets
+from sunshower.cli.metrics import TopologyCollector
 from sunshower.failures import Cause
+from sunshower.runtime.control.measures import Observed, buckets
 from sunshower.runtime.control.overview import Overview, without_code
 from sunshower.runtime.events.health import Health, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Latencies, Snapshot, StuckCall, WorkerStats

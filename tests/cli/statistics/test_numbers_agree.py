@@ -22,8 +22,9 @@ from sunshower import (
     count,
     tumbling,
 )
-from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.metrics import TopologyCollector
 from sunshower.cli.statistics import status_fields
+from sunshower.runtime.control.measures import Observed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun

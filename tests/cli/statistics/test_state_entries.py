@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sunshower import Bolt, KeyState, KeyValueState, Records, Topology, count
-from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.metrics import TopologyCollector
 from sunshower.cli.statistics import status_fields, tasks_table
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
+from sunshower.runtime.control.measures import Observed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tasks.bolts.bolt_task import StateCount
 from sunshower.simulation.cluster import SimCluster
