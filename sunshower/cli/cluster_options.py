@@ -156,7 +156,7 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
             unsettled = sum(task.unsettled for task in snapshot.tasks())
             print_lines(console, [f"{doing}: {unsettled:,} pending …"], "dim")
             waits = [*wait_lines(snapshot.waiting()), *snapshot.unplaced]
-            print_lines(console, (f"  {one}" for one in waits), "red")
+            print_lines(console, (f"  {wait}" for wait in waits), "red")
 
     return look
 

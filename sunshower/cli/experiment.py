@@ -250,12 +250,13 @@ def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[
 
 
 def _sweeps(sweeps: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    for one in sweeps:
-        name, value = _parted(one, defaults, "--sweep", "NAME=VALUE,VALUE,…")
+    for sweep in sweeps:
+        name, value = _parted(sweep, defaults, "--sweep", "NAME=VALUE,VALUE,…")
         parts = [part.strip() for part in value.split(",") if part.strip()]
         if not parts:
             raise typer.BadParameter(
-                f"{one!r} has no values; write them with commas: {name}=1,2,5", param_hint="--sweep"
+                f"{sweep!r} has no values; write them with commas: {name}=1,2,5",
+                param_hint="--sweep",
             )
         yield name, [value_of(name, part, defaults[name], "--sweep") for part in parts]
 

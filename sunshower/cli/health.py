@@ -129,7 +129,9 @@ def _failing_spouts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if counts.failed and not counts.acked:
             group = batch_group_of(spout.id)
             what = f"tuple of spout {spout.id}" if group is None else f"batch of {group}"
-            failures = [one for task in snapshot.tasks_of(spout.id) for one in task.failures]
+            failures = [
+                failure for task in snapshot.tasks_of(spout.id) for failure in task.failures
+            ]
             why = f", the last: {failures[-1]}" if failures else ""
             times = number_of(counts.failed, "failure")
             yield f"no {what} was processed yet: {times}{why}"

@@ -201,7 +201,7 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
 def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Iterator[str]:
     """Yield a line for each cause and place of failures, the most frequent first."""
     counts = Counts.sum_of(found[spout.id].counts for spout in graph.spouts)
-    ordered = sorted(counts.places.items(), key=lambda one: -one[1])
+    ordered = sorted(counts.places.items(), key=lambda pair: -pair[1])
     for place, count in ordered[:_PLACES_MAX]:
         where = f" in {place.component}" if place.component else ""
         where += f"[{place.task}]" if place.task >= 0 else ""
@@ -259,7 +259,7 @@ def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict
         figures = snapshot.figures(id)
         if (group := batch_group_of(id)) is None or "txid" not in figures:
             continue
-        batches = sorted(_open_batches(figures, "batch ").items(), key=lambda one: int(one[0]))
+        batches = sorted(_open_batches(figures, "batch ").items(), key=lambda pair: int(pair[0]))
         yield {
             "group": group,
             "txid": int(figures["txid"]),
@@ -289,7 +289,7 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
     if batch is None:
         now = f"{txid} is the next"
     else:
-        rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
+        rows = sum(spout.get(f"batch {txid}/rows", 0) for spout in spouts)
         now = (
             f"{txid} {_PHASES[int(batch['phase'])]} (attempt {batch['attempt']:.0f}, "
             f"{rows:,.0f} rows, {batch['age seconds']:.1f} s)"
@@ -305,7 +305,7 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
         parts.append(
             f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
         )
-    parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
+    parts.append(f"{sum(spout.get('rows emitted', 0) for spout in spouts):,.0f} rows emitted")
     if (behind := _behind(names, figures, snapshot)) is not None:
         parts[-1] += f", {behind} behind"
     return f"batches of {group}: {'; '.join(parts)}"
@@ -345,7 +345,9 @@ def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
             "rows_in": int(figures["spark rows in"]),
             "rows_out": int(figures["spark rows out"]),
             **{key: figures.get(f"spark {name}") for key, name in _LAST.items()},
-            "open": sorted((_open_fields(*one) for one in batches), key=lambda one: -one["age_s"]),
+            "open": sorted(
+                (_open_fields(*batch) for batch in batches), key=lambda item: -item["age_s"]
+            ),
         }
 
 
@@ -492,7 +494,7 @@ def _counts(counts: Counts) -> dict[str, Any]:
             "worker": None if place.worker < 0 else place.worker,
             "count": count,
         }
-        for place, count in sorted(counts.places.items(), key=lambda one: -one[1])
+        for place, count in sorted(counts.places.items(), key=lambda pair: -pair[1])
     ]
     return fields
 

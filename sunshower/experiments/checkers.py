@@ -77,10 +77,10 @@ def judge(checkers: Iterable[Checker], history: History, facts: Facts) -> tuple[
     doubt = _doubt(history, facts)
     findings = (_ask(checker, history, facts) for checker in checkers)
     return tuple(
-        replace(one, verdict=Verdict.UNKNOWN, reasons=(doubt, *one.reasons))
-        if doubt and one.verdict is Verdict.HOLDS
-        else one
-        for one in findings
+        replace(finding, verdict=Verdict.UNKNOWN, reasons=(doubt, *finding.reasons))
+        if doubt and finding.verdict is Verdict.HOLDS
+        else finding
+        for finding in findings
     )
 
 

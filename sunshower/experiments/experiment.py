@@ -413,7 +413,7 @@ def _check_used(experiment: Experiment, parameters: Mapping[str, Any]) -> None:
     the experiment takes: the run would not be the one that was asked for."""
     roles = ("topology", "plan", "checkers", "messages")
     functions = {role: one for role in roles if callable(one := getattr(experiment, role))}
-    wanted = [argument for one in functions.values() for argument in _arguments(one)]
+    wanted = [argument for function in functions.values() for argument in _arguments(function)]
     if _takes_all(wanted):
         return
     unused = parameters.keys() - {argument.name for argument in wanted}
@@ -433,7 +433,7 @@ def _arguments(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
 
 def _takes_all(arguments: Iterable[inspect.Parameter]) -> bool:
     """Whether there is a `**` argument among them."""
-    return any(one.kind is one.VAR_KEYWORD for one in arguments)
+    return any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
 
 
 @contextmanager

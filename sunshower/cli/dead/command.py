@@ -208,7 +208,7 @@ def list_(
     letters = chosen.of(found.letters)
     marks = marks_of(letters)
     if as_json_:
-        rows = [as_json(one, marks) for one in letters]
+        rows = [as_json(letter, marks) for letter in letters]
         echo_json({"letters": rows, "not_letters": found.others})
         return
     Terminal().print(letter_table(letters, marks, len(found.letters)))
@@ -262,7 +262,7 @@ def export(
     )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
-    data = b"".join(utf8(as_line(one.letter)) + b"\n" for one in letters)
+    data = b"".join(utf8(as_line(letter.letter)) + b"\n" for letter in letters)
     try:
         with target.open("xb") as file:
             file.write(data)

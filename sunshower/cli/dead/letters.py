@@ -71,7 +71,7 @@ class Selection:
 
     def of(self, letters: Iterable[StoredLetter]) -> list[StoredLetter]:
         """The selected letters. One without a time is not of any time."""
-        return [one for one in letters if self._has(one)]
+        return [letter for letter in letters if self._has(letter)]
 
     def _has(self, one: StoredLetter) -> bool:
         letter, is_timed = one.letter, self.since_s is not None or self.until_s is not None
@@ -125,9 +125,9 @@ def read_topic(settings: Mapping[str, Any], topic: str) -> Found:
     from sunshower.kafka.partitions.topic_ends import messages
 
     index, placed = Path(f"{topic}.replayed"), list[tuple[str, Path, str | bytes]]()
-    for one in messages(settings, topic):
-        place = f"{topic}[{one.partition()}], offset {one.offset()}"
-        placed.append((place, index, one.value() or b""))
+    for message in messages(settings, topic):
+        place = f"{topic}[{message.partition()}], offset {message.offset()}"
+        placed.append((place, index, message.value() or b""))
     return _found(placed)
 
 
@@ -213,14 +213,14 @@ class ReplayIndex:
 
 def indexes_of(letters: Iterable[StoredLetter]) -> dict[Path, ReplayIndex]:
     """The index of each place, by its path."""
-    return {path: ReplayIndex(path) for path in dict.fromkeys(one.index for one in letters)}
+    return {path: ReplayIndex(path) for path in dict.fromkeys(letter.index for letter in letters)}
 
 
 def marks_of(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
     """The lines of the indexes about letters that were replayed, by the letter's id."""
     letters = list(letters)
     indexes = indexes_of(letters)
-    found = ((one.id, indexes[one.index].replayed.get(one.id)) for one in letters)
+    found = ((letter.id, indexes[letter.index].replayed.get(letter.id)) for letter in letters)
     return {id: mark for id, mark in found if mark is not None}
 
 
@@ -247,7 +247,7 @@ def not_replayed(letters: Iterable[StoredLetter]) -> list[StoredLetter]:
     """Those without the ones that were replayed before, and without second copies."""
     letters = list(letters)
     marks = marks_of(letters)
-    return list({one.id: one for one in letters if one.id not in marks}.values())
+    return list({letter.id: letter for letter in letters if letter.id not in marks}.values())
 
 
 def outages_of(
@@ -258,7 +258,7 @@ def outages_of(
     reach."""
     from sunshower.cli.health import WaitNews
 
-    news = WaitNews(run.overview().reached_from({one.letter.spout for one in letters}))
+    news = WaitNews(run.overview().reached_from({letter.letter.spout for letter in letters}))
 
     def look() -> Iterator[str]:
         with suppress(*_FATAL):  # the letters say that, too

@@ -327,7 +327,9 @@ def time_table(found: Profile, component: str | None = None) -> RenderableType:
         numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
         title=_title(found, total.total()),
     )
-    names = sorted(split, key=lambda one: (one != component, one == WORKER, -split[one].total()))
+    names = sorted(
+        split, key=lambda item: (item != component, item == WORKER, -split[item].total())
+    )
     for name in names:
         _add(table, name or "(no task)", split[name], total.total())
     _add(table, "all", total, total.total())

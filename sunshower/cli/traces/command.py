@@ -294,7 +294,7 @@ def _message(tree: TupleTrace, former: TupleTrace | None, resource: Resource) ->
         "sunshower.attempt": tree.attempt,
         "error.type": tree.cause,
     }
-    times = [one for hop in tree.hops for one in _span_times(hop)]
+    times = [span_time for hop in tree.hops for span_time in _span_times(hop)]
     end_s = tree.ended_s or max([tree.begun_s, *times])
     return ReadableSpan(
         f"emit {component}",
@@ -361,7 +361,7 @@ def _status(why: str | None) -> Any:
 
 def _span_times(hop: TraceHop) -> list[float]:
     times = (hop.sent_s, hop.delivered_s, hop.acked_s, hop.refused_s)
-    return [one for one in times if one is not None]
+    return [time for time in times if time is not None]
 
 
 def _there(attributes: dict[str, Any]) -> dict[str, Any]:

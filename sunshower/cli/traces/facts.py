@@ -15,7 +15,7 @@ _LISTED_MAX = 50  # of each list of the page
 
 def traces_fields(found: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
     """What `sunshower trace --json` prints: these trees, and the workers that did not answer."""
-    return {"trees": [tree_fields(one) for one in trees], "silent": found.silent}
+    return {"trees": [tree_fields(tree) for tree in trees], "silent": found.silent}
 
 
 def tree_fields(tree: TupleTrace) -> dict[str, Any]:

@@ -223,7 +223,8 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "summary": outcome_summary(outcome),
         "findings": findings,
         "recoveries": [
-            {**asdict(one), "seconds": one.seconds} for one in outcome.recoveries[:RECOVERIES_MAX]
+            {**asdict(recovery), "seconds": recovery.seconds}
+            for recovery in outcome.recoveries[:RECOVERIES_MAX]
         ],
         "recovery": {
             "count": len(outcome.recoveries),

@@ -161,7 +161,7 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
             if there:
                 found.append(read_letters([escape(path) for path in there], None, {}))
     numbers = count(1)
-    letters = [replace(one, number=next(numbers)) for part in found for one in part.letters]
+    letters = [replace(letter, number=next(numbers)) for part in found for letter in part.letters]
     return ReadLetters(letters, sum(part.others for part in found), places, notes)
 
 
@@ -178,9 +178,9 @@ def selection_of(chosen: Mapping[str, str]) -> Selection:
 
 def find_letter(read: ReadLetters, id: str) -> StoredLetter:
     """The letter with an id. Raises ConfigError."""
-    for one in read.letters:
-        if one.id == id:
-            return one
+    for letter in read.letters:
+        if letter.id == id:
+            return letter
     raise ConfigError(f"there is no dead letter {clip(id, 40)} any more: refresh the list")
 
 
@@ -188,8 +188,8 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
     """The newest of the letters that match, with how many there are, and what can be chosen."""
     letters = selection_of(chosen).of(read.letters)
     marks = marks_of(letters)
-    unique = {one.id: one for one in letters}
-    newest = sorted(unique.values(), key=lambda one: (-one.letter.time, -one.number))
+    unique = {letter.id: letter for letter in letters}
+    newest = sorted(unique.values(), key=lambda item: (-item.letter.time, -item.number))
     return {
         "places": read.places,
         "notes": [*read.notes, *_others(read.others)],
@@ -197,15 +197,15 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
         "matching": len(letters),
         "new": sum(one not in marks for one in unique),
         "until": _end(letters),
-        "causes": _counted(one.letter.cause for one in read.letters),
-        "components": _counted(one.letter.component for one in read.letters),
+        "causes": _counted(letter.letter.cause for letter in read.letters),
+        "components": _counted(letter.letter.component for letter in read.letters),
         "letters": [_row(one, marks.get(one.id)) for one in newest[:LISTED_MAX]],
     }
 
 
 def _end(letters: list[StoredLetter]) -> float | None:
     """The time that selects these letters and no newer ones; None if some have no time."""
-    times = [one.letter.time for one in letters]
+    times = [letter.letter.time for letter in letters]
     return nextafter(max(times), inf) if times and min(times) > 0 else None
 
 
@@ -350,7 +350,7 @@ def component_facts(found: Overview, component: str, up_s: float) -> dict[str, A
     tasks = known_component(found.plan.graph, component).parallelism
     stats = {task.task: task for task in snapshot.tasks_of(component)}
     errors = [error for error in snapshot.degraded.values() if error.component == component]
-    errors += [error for one in stats.values() for error in one.health.last[::-1]]
+    errors += [error for stat in stats.values() for error in stat.health.last[::-1]]
     return {
         "component": component,
         "windows": component_numbers(snapshot, component, tasks, up_s)["windows"],
@@ -396,7 +396,7 @@ def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     for task in snapshot.tasks():
         for failure in task.failures:
             found.setdefault((task.component, failure.cause.value, failure.component), failure)
-    for (spout, cause, component), failure in sorted(found.items(), key=lambda one: one[0]):
+    for (spout, cause, component), failure in sorted(found.items(), key=lambda pair: pair[0]):
         yield {
             "spout": spout,
             "cause": cause,

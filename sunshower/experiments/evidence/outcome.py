@@ -83,13 +83,13 @@ class Outcome:
     @property
     def recovery_s(self) -> float | None:
         """The time of the longest recovery that ended; None: none ended."""
-        known = (one.seconds for one in self.recoveries if one.seconds is not None)
+        known = (recovery.seconds for recovery in self.recoveries if recovery.seconds is not None)
         return max(known, default=None)
 
     @property
     def never_recovered(self) -> int:
         """The number of faults after which the run never recovered."""
-        return sum(one.seconds is None for one in self.recoveries)
+        return sum(recovery.seconds is None for recovery in self.recoveries)
 
     def to_fields(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -400,9 +400,9 @@ class Nemesis:
         self._unsure = True
         self._run.disturb(
             InjectedFaults(
-                tuple(one for injected in injected_list for one in injected.raises),
-                tuple(one for injected in injected_list for one in injected.slows),
-                tuple(one for injected in injected_list for one in injected.links),
+                tuple(rule for injected in injected_list for rule in injected.raises),
+                tuple(slow for injected in injected_list for slow in injected.slows),
+                tuple(link for injected in injected_list for link in injected.links),
                 self._expirations + sum(injected.expirations for injected in more),
                 tuple(sorted({one for injected in injected_list for one in injected.isolated})),
             )

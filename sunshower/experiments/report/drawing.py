@@ -222,7 +222,7 @@ def bins(seconds: float, events: int) -> F64:
 
 def _committed(history: History) -> F64:
     """Return when each batch was committed."""
-    times_s = [one.committed_s for one in batches_of(history) if one.committed_s is not None]
+    times_s = [batch.committed_s for batch in batches_of(history) if batch.committed_s is not None]
     return np.array(times_s, np.float64)
 
 

@@ -119,7 +119,7 @@ def group_plan(
         **_plan(request, experiment, command),
         "seed": first.seed if first.seed == last.seed else f"{first.seed}–{last.seed}",
         "swept": {
-            name: list(dict.fromkeys(protected(one.parameters)[name] for one in variants))
+            name: list(dict.fromkeys(protected(variant.parameters)[name] for variant in variants))
             for name in request.swept
         },
         "parameters": same,
@@ -190,7 +190,9 @@ class ExperimentRunner:
             )
         self._request, self._experiment, self._variants = request, experiment, variants
         self._display = display
-        self._prepared = [prepare(experiment, one.seed, one.parameters) for one in variants]
+        self._prepared = [
+            prepare(experiment, variant.seed, variant.parameters) for variant in variants
+        ]
         self._ray: Cluster | None = None  # None: each run has a simulated cluster of its own
 
     def run(self, root: Path, modules: Iterable[ModuleType], command: str) -> RunFolder:

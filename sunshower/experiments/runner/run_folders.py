@@ -94,7 +94,7 @@ class RunFolder:
         if not self.is_over:
             return None
         if self.is_group:
-            return gravest(one.verdict or Verdict.UNKNOWN for one in self.runs)
+            return gravest(run.verdict or Verdict.UNKNOWN for run in self.runs)
         return self.outcome.verdict
 
     @cached_property
@@ -162,7 +162,9 @@ def run_paths(root: Path) -> list[Path]:
 def all_runs(root: Path) -> list[RunFolder]:
     """Return all runs and groups below `root`, the newest first."""
     found = [RunFolder(path) for path in run_paths(root)]
-    return sorted(found, key=lambda one: (str(one.plan.get("begun")), one.path.name), reverse=True)
+    return sorted(
+        found, key=lambda item: (str(item.plan.get("begun")), item.path.name), reverse=True
+    )
 
 
 def find(root: Path, run: str | None) -> RunFolder:
@@ -186,7 +188,7 @@ def find(root: Path, run: str | None) -> RunFolder:
         raise ExperimentError(
             f"{run} is not a run: it has no {PLAN}. `sunshower experiment list` shows all runs"
         )
-    names = sorted({one.path.parent.name for one in all_runs(root)})
+    names = sorted({run.path.parent.name for run in all_runs(root)})
     there = f"its experiments are: {', '.join(names)}" if names else "it has no runs at all"
     raise ExperimentError(f"there is no run {run!r} in {root}; {there}")
 
@@ -268,9 +270,9 @@ def write_unfinished(folder: RunFolder) -> None:
 
 def remake_all(group: RunFolder) -> None:
     """Write the reports of a group again; runs without files are left out."""
-    for one in group.runs:
+    for run in group.runs:
         with suppress(ExperimentError):
-            remake(one)
+            remake(run)
     write_group_report(group)
 
 
@@ -283,7 +285,7 @@ def write_group_report(group: RunFolder) -> None:
     page = group_page(group.name, points, group.plan["parameters"], background, charts)
     _write(group, charts, page)
     if group.plan["ended"] is not None:
-        rows = [_row(one) for one in group.runs if one.is_over]
+        rows = [_row(run) for run in group.runs if run.is_over]
         verdict = gravest(point.verdict for _, point in points)
         group.write(SUMMARY, {"experiment": group.name, "verdict": verdict, "runs": rows})
 
@@ -291,12 +293,12 @@ def write_group_report(group: RunFolder) -> None:
 def points_of(group: RunFolder) -> list[tuple[str, Point]]:
     """Return the folder name and the result of each finished run of a group."""
     swept = list(group.plan["swept"])
-    return [(one.path.name, point(one.outcome, swept)) for one in group.runs if one.is_over]
+    return [(run.path.name, point(run.outcome, swept)) for run in group.runs if run.is_over]
 
 
 def figures_of_all(folder: RunFolder) -> dict[str, float]:
     """Return the figures of a run, or the medians of a group. Raises ExperimentError."""
-    outcomes = [one.outcome for one in (folder.runs if folder.is_group else [folder])]
+    outcomes = [run.outcome for run in (folder.runs if folder.is_group else [folder])]
     found: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in {**outcome.figures, "seconds": outcome.seconds}.items():

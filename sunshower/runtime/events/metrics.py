@@ -110,10 +110,10 @@ class Latencies:
     def sum_of(latencies: Iterable[Latencies]) -> Latencies:
         """All durations of `latencies`, in one pass."""
         found = Latencies()
-        for one in latencies:
-            found.counts += one.counts
-            found.sum_s += one.sum_s
-            found.max_s = max(found.max_s, one.max_s)
+        for latency in latencies:
+            found.counts += latency.counts
+            found.sum_s += latency.sum_s
+            found.max_s = max(found.max_s, latency.max_s)
         return found
 
     def __add__(self, other: Latencies) -> Latencies:
@@ -221,11 +221,13 @@ class Counts:
     @staticmethod
     def sum_of(counts: Iterable[Counts]) -> Counts:
         """The sum of `counts`, in one pass: those of 100 tasks take less than 0.2 ms."""
-        all_fields = [vars(one) for one in counts]
-        sums: dict[str, Any] = {name: sum(one[name] for one in all_fields) for name in _NUMBERS}
-        sums |= {name: max((one[name] for one in all_fields), default=0.0) for name in _WORST}
+        all_fields = [vars(count) for count in counts]
+        sums: dict[str, Any] = {
+            name: sum(values[name] for values in all_fields) for name in _NUMBERS
+        }
+        sums |= {name: max((values[name] for values in all_fields), default=0.0) for name in _WORST}
         parts: dict[str, Any] = {
-            name: _sum(one[name] for one in all_fields if one[name]) for name in _PARTS
+            name: _sum(values[name] for values in all_fields if values[name]) for name in _PARTS
         }
         return Counts(**sums, **parts)
 
@@ -443,7 +445,7 @@ class Snapshot:
         """The latencies of a component's tasks, previous incarnations included."""
         living = (task.latencies for task in self.tasks_of(component))
         parts = (self.retired.get(component, Totals()).latencies, *living)
-        return Latencies.sum_of(one[kind] for one in parts if kind in one)
+        return Latencies.sum_of(part[kind] for part in parts if kind in part)
 
     def activity(self, component: str, for_s: float) -> Activity:
         """What a component did since the topology was submitted, `for_s` ago."""
@@ -487,7 +489,7 @@ class Snapshot:
         if not own:
             return None
         times = {task.task: task.event_time for task in self.tasks() if task.event_time}
-        slowest = min(own, key=lambda one: one.watermark)
+        slowest = min(own, key=lambda item: item.watermark)
         followed = [times[task] for one in own for task in one.spouts if task in times]
         newest = max(one.newest for one in (*own, *followed))
         if newest == -inf:
@@ -504,7 +506,7 @@ class Snapshot:
         if times and all(time.all_ahead for time, _ in times):
             yield times[0][0].holds
         elif times := [(time, task) for time, task in times if not time.all_ahead]:
-            slowest, task = min(times, key=lambda one: one[0].watermark)
+            slowest, task = min(times, key=lambda item: item[0].watermark)
             if slowest.holds:
                 yield f"task {task}: {slowest.holds}"
         reported = {task.task for task in self.tasks()}
@@ -573,7 +575,9 @@ class TimeWindows:
         found, last = {}, _Copy(self._changed_s, now, totals)
         for name, length_s in WINDOWS_S.items():
             begin_s, copies = now - length_s, [*self._copies[name], last]
-            before = next((one for one in reversed(copies) if one.from_s <= begin_s), copies[0])
+            before = next(
+                (copy_ for copy_ in reversed(copies) if copy_.from_s <= begin_s), copies[0]
+            )
             for_s = now - min(max(begin_s, before.from_s), before.to_s)
             found[name] = {
                 component: one.since(before.totals.get(component, Totals()), for_s)
