@@ -341,9 +341,9 @@ def _send_as_job(
     folder = (working_dir or file.parent).resolve()
     if not file.resolve().is_relative_to(folder):
         raise LoadError(f"{file} is not in {folder}, the folder of --working-dir that is sent")
-    there = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
+    sent = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
     given = without_option("--working-dir", sys.argv[1:])
-    given = [there if one == target else one for one in given]
+    given = [sent if argument == target else argument for argument in given]
     exit_as_job(address, [*given, *options], folder)
 
 
@@ -387,25 +387,25 @@ def rebalance(
         new_layout = Layout(layout) if layout else None
         run.rebalance(workers, new_layout, wait_s, tasks=numbers, look=look)
         after = run.plan
-    there = {task.id: task.worker for task in before.tasks}
-    moved = sum(there.get(task.id, task.worker) != task.worker for task in after.tasks)
+    worker_of = {task.id: task.worker for task in before.tasks}
+    moved = sum(worker_of.get(task.id, task.worker) != task.worker for task in after.tasks)
     echo(
         f"{name} has {len(after.workers)} workers (before: {len(before.workers)}) and "
-        f"{len(after.tasks)} tasks (before: {len(there)}); {moved} tasks have moved."
+        f"{len(after.tasks)} tasks (before: {len(worker_of)}); {moved} tasks have moved."
     )
 
 
 def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
     """Component → its number of tasks. Raises typer.BadParameter."""
-    found: dict[str, int] = {}
-    for one in given:
-        name, equals, number = one.rpartition("=")
+    numbers: dict[str, int] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
         if not equals or not name or not number.isdecimal():
             raise typer.BadParameter(
-                f"{one!r} is not NAME=N, such as count=8", param_hint="--tasks"
+                f"{text!r} is not NAME=N, such as count=8", param_hint="--tasks"
             )
-        found[name] = int(number)
-    return found
+        numbers[name] = int(number)
+    return numbers
 
 
 def upgrade(

@@ -98,8 +98,10 @@ def up(
     console = Terminal(stderr=True)
     with units.locked():
         if on_zookeeper or what != "kafka":
-            own = options if what == "zookeeper" or not port else replace(options, port=None)
-            connect = _bring_up("zookeeper", own, console).address
+            of_zookeeper = (
+                options if what == "zookeeper" or not port else replace(options, port=None)
+            )
+            connect = _bring_up("zookeeper", of_zookeeper, console).address
             options = replace(options, zookeeper=connect if on_zookeeper else None)
         if what != "zookeeper":
             _bring_up("kafka", options, console)
@@ -115,12 +117,12 @@ def down(what: What = "all") -> None:
 
     with units.locked():
         names = list(reversed(PORTS)) if what == "all" else [what]
-        found = [unit for name in names if (unit := units.find(name))]
-        for unit in found:
+        ended = [unit for name in names if (unit := units.find(name))]
+        for unit in ended:
             units.end(unit)
-            kept = f" Its data is in {unit.folder}." if unit.kept else ""
-            echo(f"{unit.release} is down.{kept}")
-    if not found:
+            place = f" Its data is in {unit.folder}." if unit.kept else ""
+            echo(f"{unit.release} is down.{place}")
+    if not ended:
         echo("Nothing is up." if what == "all" else f"{what} is not up.")
 
 
@@ -133,13 +135,13 @@ def status(as_json: AsJson = False) -> None:
     from sunshower.dev import units
 
     with units.locked():
-        found = [unit for name in PORTS if (unit := units.find(name))]
+        running = [unit for name in PORTS if (unit := units.find(name))]
     if as_json:
-        rows = [asdict(unit) | {"answers": not unit.silent()} for unit in found]
+        rows = [asdict(unit) | {"answers": not unit.silent()} for unit in running]
         echo_json({row["name"]: row for row in rows})
-    elif not found:
+    elif not running:
         echo("Nothing is up. Start it with: sunshower dev up kafka")
-    for unit in [] if as_json else found:
+    for unit in [] if as_json else running:
         gone = unit.silent()
         state = f"does not answer at {', '.join(gone)}" if gone else "answers"
         echo(f"{unit.release} {state}")

@@ -111,11 +111,11 @@ class Display:
         """Yield a line for each component with figures of its own: the first one, and the others
         that are not 0; for a batch group, the state of its batches."""
         for id in self._graph.components:
-            found = snapshot.figures(id)
-            if found and (group := batch_group_of(id)) is not None:
-                yield batch_line(group, found, snapshot)
+            of_component = snapshot.figures(id)
+            if of_component and (group := batch_group_of(id)) is not None:
+                yield batch_line(group, of_component, snapshot)
                 continue
-            sums = [(name, n) for name, n in found.items() if "/" not in name]
+            sums = [(name, n) for name, n in of_component.items() if "/" not in name]
             shown = [f"{name} {_figure(n)}" for at, (name, n) in enumerate(sums) if n or not at]
             if shown:
                 yield f"{id}: {', '.join(shown)}"

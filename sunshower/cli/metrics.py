@@ -61,8 +61,8 @@ def observe(cluster: RayCluster) -> list[Observed]:
     """Ask all topologies of a cluster at the same time."""
     answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview(ANSWER_WITHIN_S))
     return [
-        Observed(name, None if isinstance(found, SunshowerError) else found)
-        for name, found in answers
+        Observed(name, None if isinstance(answer, SunshowerError) else answer)
+        for name, answer in answers
     ]
 
 
@@ -97,8 +97,8 @@ def _samples(measure: Measure, topologies: list[Observed]) -> Metric:
     labels = ["topology", *measure.labels]
     metric: Metric = kinds[measure.kind](PREFIX + measure.name, measure.help, labels=labels)
     for observed in topologies:
-        for found, value in measure.read(observed):
-            where = [observed.topology, *found]
+        for of_labels, value in measure.read(observed):
+            where = [observed.topology, *of_labels]
             if isinstance(value, float | int):
                 metric.add_metric(where, value)  # type: ignore[attr-defined]
             else:

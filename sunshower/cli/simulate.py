@@ -55,20 +55,20 @@ def simulate(
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     task, console = SwarmTask(target, messages), Terminal(stderr=True)
-    found = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
+    searched = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
     if as_json:
-        echo_json(found.tally.to_fields())
+        echo_json(searched.tally.to_fields())
     else:
-        echo(f"{found.tally}.")
-    lines = [*found.tally.unknown_reasons()]
-    lines += _shrunk_lines(found.shrunk, task) if found.shrunk else ()
+        echo(f"{searched.tally}.")
+    lines = [*searched.tally.unknown_reasons()]
+    lines += _shrunk_lines(searched.shrunk, task) if searched.shrunk else ()
     for line in lines:
         echo(line, err=as_json)
-    if found.busy is not None:
-        busy = ", ".join(map(str, found.busy)) or "none"
+    if searched.busy is not None:
+        busy = ", ".join(map(str, searched.busy)) or "none"
         echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(not found.tally.holds)
+    raise typer.Exit(not searched.tally.holds)
 
 
 def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:

@@ -40,9 +40,9 @@ def activities(
     return {id: known[id] if id in known else snapshot.activity(id, up_s) for id in components}
 
 
-def window_title(window: str, found: Mapping[str, Activity]) -> str:
+def window_title(window: str, activity_of: Mapping[str, Activity]) -> str:
     """The name of a window, with its length."""
-    for_s = max((one.for_s for one in found.values()), default=0.0)
+    for_s = max((activity.for_s for activity in activity_of.values()), default=0.0)
     return f"{'since the beginning' if window == ALL else 'the last'} {elapsed(for_s)}"
 
 
@@ -62,8 +62,8 @@ class Row:
 
     def percentile(self, percent: float, kind: LatencyKind | None = None) -> str:
         """A latency as text; empty if nothing was measured."""
-        found = self.latencies.get(kind or self.kind)
-        seconds = None if found is None else found.percentile(percent)
+        latencies = self.latencies.get(kind or self.kind)
+        seconds = None if latencies is None else latencies.percentile(percent)
         return "" if seconds is None else duration(seconds)
 
 
@@ -198,9 +198,9 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
     return table
 
 
-def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Iterator[str]:
+def place_lines(graph: Graph, activity_of: Mapping[str, Activity], when: str) -> Iterator[str]:
     """Yield a line for each cause and place of failures, the most frequent first."""
-    counts = Counts.sum_of(found[spout.id].counts for spout in graph.spouts)
+    counts = Counts.sum_of(activity_of[spout.id].counts for spout in graph.spouts)
     ordered = sorted(counts.places.items(), key=lambda pair: -pair[1])
     for place, count in ordered[:_PLACES_MAX]:
         where = f" in {place.component}" if place.component else ""
@@ -225,9 +225,9 @@ def stream_lines(counts: Counts) -> Iterator[str]:
 def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     """Yield a line for each component with a watermark: how far it is behind, in event time."""
     for id in graph.components:
-        found = snapshot.watermark(id)
-        if found is not None and found[1] is not None:
-            yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
+        watermark = snapshot.watermark(id)
+        if watermark is not None and watermark[1] is not None:
+            yield f"{id}: its watermark is {watermark[1]:,.6g} behind the newest event time"
         yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 
 
@@ -325,11 +325,11 @@ def _behind(names: list[str], figures: Mapping[str, float], snapshot: Snapshot) 
     return f"{sum(lags):,.0f}" if are_all and isfinite(sum(lags)) else "unknown"
 
 
-def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
+def spark_fields(overview: Overview) -> Iterator[dict[str, Any]]:
     """Of each task that hands batches to Spark: what has ended, in sums, the seconds of the last
     batch (None: there is none), and the open ones, the oldest first."""
-    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
-    for stats in found.snapshot.tasks():
+    places = {task.id: (task.index, task.worker) for task in overview.plan.tasks}
+    for stats in overview.snapshot.tasks():
         figures = stats.figures
         if "spark failed" not in figures or stats.task not in places:
             continue
@@ -363,12 +363,12 @@ def _open_fields(id: str, facts: Mapping[str, float]) -> dict[str, Any]:
 
 def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str, float]]:
     """The facts of each open batch, by its id: of the figures `<kind><id>/<fact>`."""
-    found: dict[str, dict[str, float]] = {}
+    facts_of: dict[str, dict[str, float]] = {}
     for name, value in figures.items():
         id, slash, fact = name.removeprefix(kind).rpartition("/")
         if slash and name.startswith(kind):
-            found.setdefault(id, {})[fact] = value
-    return found
+            facts_of.setdefault(id, {})[fact] = value
+    return facts_of
 
 
 # ---- json status ---------------------------------------------------------------------------------
@@ -380,24 +380,24 @@ def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str
 _PERCENTS = (50, 90, 99)
 
 
-def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
+def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
     """All fields, or those without single `tasks`; `up_s`: since the topology was submitted."""
-    snapshot = found.snapshot
-    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
+    snapshot = overview.snapshot
+    places = {task.id: (task.index, task.worker) for task in overview.plan.tasks}
     return {
         "topology": snapshot.topology,
         "state": snapshot.state,
         "up_s": up_s,
         "restarts": snapshot.restarts,
-        "error": found.error,
+        "error": overview.error,
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "unplaced": list(snapshot.unplaced),
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "batches": list(batch_fields(snapshot, found.plan.graph.components)),
-        "spark": list(spark_fields(found)),
+        "batches": list(batch_fields(snapshot, overview.plan.graph.components)),
+        "spark": list(spark_fields(overview)),
         "components": {
             component.id: {
                 "parallelism": component.parallelism,
@@ -409,21 +409,21 @@ def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[s
                     if task.task in places
                 ],
             }
-            for component in found.plan.graph.components.values()
+            for component in overview.plan.graph.components.values()
         },
-        "workers": worker_fields(found),
+        "workers": worker_fields(overview),
     }
 
 
-def worker_fields(found: Overview) -> list[dict[str, Any]]:
+def worker_fields(overview: Overview) -> list[dict[str, Any]]:
     """The workers: where they run, and what."""
     facts = []
     names: dict[int, list[str]] = {}
-    for task in found.plan.tasks:
+    for task in overview.plan.tasks:
         names.setdefault(task.worker, []).append(task.name)
-    for worker in found.plan.workers:
-        node, process = found.processes.get(worker, (None, None))
-        stats = found.snapshot.workers.get(worker)
+    for worker in overview.plan.workers:
+        node, process = overview.processes.get(worker, (None, None))
+        stats = overview.snapshot.workers.get(worker)
         facts.append(
             {
                 "worker": worker,
@@ -456,7 +456,9 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "awaits": sorted({spout for task in snapshot.tasks_of(id) for spout in task.awaits}),
         "figures": _figures(snapshot.figures(id)),
         "windows": {
-            name: _activity(one, parallelism) for name, one in windows.items() if one is not None
+            name: _activity(activity, parallelism)
+            for name, activity in windows.items()
+            if activity is not None
         },
     }
 
@@ -502,18 +504,18 @@ def _counts(counts: Counts) -> dict[str, Any]:
 def _latencies(latencies: Mapping[LatencyKind, Latencies]) -> dict[str, Any]:
     return {
         kind.value: {
-            "count": one.total,
-            "mean_s": one.sum_s / one.total,
-            **_percentiles(one),
+            "count": histogram.total,
+            "mean_s": histogram.sum_s / histogram.total,
+            **_percentiles(histogram),
         }
-        for kind, one in latencies.items()
-        if one.total
+        for kind, histogram in latencies.items()
+        if histogram.total
     }
 
 
 def _percentiles(latencies: Latencies) -> dict[str, float | None]:
-    found = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
-    return {**found, "max_s": latencies.percentile(100)}
+    fields = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
+    return {**fields, "max_s": latencies.percentile(100)}
 
 
 def task_numbers(task: TaskStats) -> dict[str, Any]:

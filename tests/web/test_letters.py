@@ -108,7 +108,7 @@ def test_unreadable_files_and_lines_are_noted(
     assert any(
         "custom writes dead letters where this page cannot read them" in one for one in notes
     )
-    assert "2 lines or messages there are no dead letters" in notes
+    assert "2 lines or messages are not valid dead letters" in notes
     monkeypatch.setattr(page_source, "FILES_BYTES_MAX", 10)
     assert "this page reads at most 10" in ask(url, SHOP).json["error"]
 

@@ -55,7 +55,7 @@ class Found:
     """What files or a topic hold."""
 
     letters: list[StoredLetter]
-    others: int  # lines or messages that are no dead letters
+    others: int  # lines or messages that are not dead letters
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Selection:
         """The selected letters. One without a time is not of any time."""
         return [letter for letter in letters if self._has(letter)]
 
-    def _has(self, one: StoredLetter) -> bool:
-        letter, is_timed = one.letter, self.since_s is not None or self.until_s is not None
+    def _has(self, stored: StoredLetter) -> bool:
+        letter, is_timed = stored.letter, self.since_s is not None or self.until_s is not None
         return (
-            (not self.numbers or one.number in self.numbers)
+            (not self.numbers or stored.number in self.numbers)
             and (not self.causes or letter.cause in self.causes)
             and (not self.components or letter.component in self.components)
             and (not self.text or self.text.casefold() in _all_text(letter))
@@ -88,7 +88,10 @@ class Selection:
 
 def _all_text(letter: DeadLetter) -> str:
     """All texts and values of a letter, without the names of its own fields."""
-    parts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in letter)
+    parts = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in letter
+    )
     return "\n".join(parts).casefold()
 
 
@@ -152,7 +155,7 @@ def _found(placed: Iterable[tuple[str, Path, str | bytes]]) -> Found:
 
 def _letter_of(text: str | bytes) -> DeadLetter | None:
     """The letter that a JSON text stands for; fields that an older release did not write have their
-    defaults. None if it is no letter."""
+    defaults. None if it is not a letter."""
     try:
         fields = json.loads(text)
     except ValueError:
@@ -220,8 +223,8 @@ def marks_of(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
     """The lines of the indexes about letters that were replayed, by the letter's id."""
     letters = list(letters)
     indexes = indexes_of(letters)
-    found = ((letter.id, indexes[letter.index].replayed.get(letter.id)) for letter in letters)
-    return {id: mark for id, mark in found if mark is not None}
+    pairs = ((letter.id, indexes[letter.index].replayed.get(letter.id)) for letter in letters)
+    return {id: mark for id, mark in pairs if mark is not None}
 
 
 # ---- replays -------------------------------------------------------------------------------------
@@ -236,8 +239,8 @@ Ask = Callable[[StoredLetter], str]  # replays one letter; returns how it has en
 def ask_of(run: RayRun, timeout_s: float = WAIT_S) -> Ask:
     """Sends a letter to its spout, and waits for its end."""
 
-    def ask(one: StoredLetter) -> str:
-        (outcome,) = run.ask(one.letter.spout, one.letter, timeout_s=timeout_s)
+    def ask(stored: StoredLetter) -> str:
+        (outcome,) = run.ask(stored.letter.spout, stored.letter, timeout_s=timeout_s)
         return str(outcome)
 
     return ask
@@ -283,30 +286,30 @@ def replayed(
     indexes, left = indexes_of(letters), iter(letters)
     ended = SimpleQueue[tuple[StoredLetter, str | BaseException]]()
 
-    def send(one: StoredLetter) -> None:
+    def send(letter: StoredLetter) -> None:
         try:
-            ended.put((one, ask(one)))
+            ended.put((letter, ask(letter)))
         except BaseException as error:  # the loop below yields or raises it
-            ended.put((one, error))
+            ended.put((letter, error))
 
     under_way, fatal = 0, None
     while True:
-        for one in islice(left, 0 if fatal else _AT_ONCE - under_way):
-            Thread(target=send, args=(one,), daemon=True).start()
+        for letter in islice(left, 0 if fatal else _AT_ONCE - under_way):
+            Thread(target=send, args=(letter,), daemon=True).start()
             under_way += 1
         if not under_way:
             break
         try:
-            one, outcome = ended.get(timeout=look_s)
+            letter, outcome = ended.get(timeout=look_s)
         except Empty:
             look()
             continue
         under_way -= 1
         if isinstance(outcome, str):
-            indexes[one.index].add(one, name, outcome, wall())
-            yield one, outcome
+            indexes[letter.index].add(letter, name, outcome, wall())
+            yield letter, outcome
         elif isinstance(outcome, SunshowerError) and not isinstance(outcome, _FATAL):
-            yield one, outcome
+            yield letter, outcome
         else:
             fatal = fatal or outcome
     if fatal is not None:

@@ -71,10 +71,10 @@ def status(as_json: AsJson = False) -> None:
     with _locked() as folder:
         head = local_head.find(folder)
     if as_json:
-        found = (
+        fields = (
             {**asdict(head), "processes": head.processes(), "answers": head.answers} if head else {}
         )
-        echo_json(found)
+        echo_json(fields)
     elif head is None:
         echo("No Ray is up. Start one with: sunshower ray up")
     else:

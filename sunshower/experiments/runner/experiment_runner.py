@@ -97,11 +97,14 @@ def run_plan(request: RunRequest, prepared: Prepared, variant: Variant) -> dict[
 def versions(cluster: ClusterName) -> dict[str, str]:
     """Return the versions of Python, the system and the packages."""
     packages = ("sunshower", "numpy", *(("ray",) if cluster == "ray" else ()))
-    found = {"python": platform.python_version(), "system": f"{sys.platform} {platform.machine()}"}
+    of_packages = {
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+    }
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            of_packages[package] = metadata.version(package)
+    return of_packages
 
 
 def now() -> str:

@@ -164,8 +164,8 @@ def _pace(task: SwarmTask) -> Pace | None:
 def _prepared(task: SwarmTask, seed: int) -> Prepared:
     pace = _pace(task)  # first: it imports the file, too
     topology = _topology(task.target)
-    one = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
-    return prepare(one, seed)
+    experiment = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
+    return prepare(experiment, seed)
 
 
 def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:

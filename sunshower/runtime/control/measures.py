@@ -48,10 +48,10 @@ class Observed:
     def incomplete(self) -> frozenset[str]:
         """Components with a task that no statistics are known of, because its worker has just
         started, or the master has. Their counters would go back."""
-        if (found := self.overview) is None:
+        if (overview := self.overview) is None:
             return frozenset()
-        missing = set(found.plan.workers) - found.snapshot.workers.keys()
-        return frozenset(task.component for task in found.plan.tasks if task.worker in missing)
+        missing = set(overview.plan.workers) - overview.snapshot.workers.keys()
+        return frozenset(task.component for task in overview.plan.tasks if task.worker in missing)
 
 
 class Measure(NamedTuple):
@@ -246,13 +246,13 @@ MEASURES = (
     Measure("up", (), "1 if the topology's master answers, else 0", _up),
     Measure("topology_state", ("state",), "1 for the topology's state, else 0", _states),
     Measure("topology_start_time_seconds", (), "when it was submitted, in Unix time",
-            _of_topology(lambda found: found.since_s)),
+            _of_topology(lambda overview: overview.since_s)),
     Measure("workers", (), "worker processes of the plan",
-            _of_topology(lambda found: len(found.plan.workers))),
+            _of_topology(lambda overview: len(overview.plan.workers))),
     Measure("silent_workers", (), "workers whose heartbeats are missing",
-            _of_topology(lambda found: len(found.snapshot.silent))),
+            _of_topology(lambda overview: len(overview.snapshot.silent))),
     Measure("worker_restarts_total", (), "restarts of worker processes",
-            _of_topology(lambda found: found.snapshot.restarts)),
+            _of_topology(lambda overview: overview.snapshot.restarts)),
     Measure("tasks", _ONE, "tasks of the component", _of_components(
         lambda overview, id: overview.plan.graph.components[id].parallelism, complete=False)),
     _counted("emitted", "tuples_emitted_total", "calls of emit; of spouts: replays, too",

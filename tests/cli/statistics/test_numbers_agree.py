@@ -111,6 +111,7 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
         assert fields[name]["acked"] == samples["tuples_acked_total", (name, "numbers")] == sum_
     for name, component in fields.items():
         counts = vars(found.snapshot.component(name))
+        assert samples["busy_seconds_total", (name, "numbers")] == counts["busy_s"]
         for window in component["windows"].values():
             assert {key: window[key] for key in counts if key in window} == {
                 key: value for key, value in counts.items() if key in window
@@ -135,10 +136,11 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
         {"component": "count", "stream": "dead_letters", "executed": sevens}
     ]
     assert fields["count"]["streams"]["dead_letters"]["emitted"] == sevens
-    assert (
-        samples["complete_latency_seconds_count", ("count", "numbers")]
-        == (fields["count"]["acked"])
-    )
+    complete, of_spout = found.snapshot.latencies("count"), ("count", "numbers")
+    assert samples["complete_latency_seconds_count", of_spout] == fields["count"]["acked"]
+    assert samples["complete_latency_seconds_sum", of_spout] == complete.sum_s
+    failed = samples["trees_failed_total", ("exception", "count", "numbers")]
+    assert failed == samples["tuples_failed_total", of_spout] == 2 * sevens
 
 
 @pytest.mark.parametrize("seed", range(3))
