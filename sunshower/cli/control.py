@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sunshower.runtime.control.lifecycle import KillReport
     from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.state.sqlite import NewFile
+    from sunshower.topologies.graph import Graph
 
 NewWorkers = Annotated[
     int | None,
@@ -299,10 +301,7 @@ def submit(
     if is_dashboard(address):
         refuse_savepoint("--resume", resume)
         _send_as_job(target, working_dir, address)
-    folder = working_dir.resolve() if working_dir else None
-    if folder is not None:
-        sys.path.insert(0, str(folder))
-    graph, modules = load_graph(target, settings, workers, folder)
+    graph, modules = _loaded(target, settings, workers, working_dir)
     from sunshower.actors.shipping import ship
     from sunshower.actors.starting import without_news
     from sunshower.runtime.control.savepoint import Savepoint
@@ -326,6 +325,16 @@ def submit(
         )
         if not no_wait:
             _wait_until_it_works(run, active=not inactive)
+
+
+def _loaded(
+    target: str, settings: list[str] | None, workers: int | None, working_dir: Path | None
+) -> tuple[Graph, tuple[ModuleType, ...]]:
+    """The graph, and the modules to ship; those of `working_dir` can be imported."""
+    folder = working_dir.resolve() if working_dir else None
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    return load_graph(target, settings, workers, folder)
 
 
 def _send_as_job(
@@ -430,10 +439,7 @@ def upgrade(
 
     if is_dashboard(address):  # the job runs in the folder that is sent
         _send_as_job(target, working_dir, address, ["--working-dir", "."] if working_dir else ())
-    folder = working_dir.resolve() if working_dir else None
-    if folder is not None:
-        sys.path.insert(0, str(folder))
-    graph, modules = load_graph(target, settings, workers, folder)
+    graph, modules = _loaded(target, settings, workers, working_dir)
     from sunshower.actors.shipping import ship
 
     with connect(address) as cluster:

@@ -135,7 +135,6 @@ def describe(
 
 
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
-    """Print each setting with its value, and where it comes from."""
     from sunshower.cli.formatting import Terminal, new_table
     from sunshower.experiments.runner.loading import split_target
 

@@ -72,7 +72,6 @@ def simulate(
 
 
 def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
-    """Describe the shortest failing run."""
     command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
     yield ""
     yield f"Seed {shrunk.seed} is BROKEN. Repeat it with:"

@@ -51,6 +51,14 @@ class Checker(Protocol):
         """Check the history. An exception becomes UNKNOWN, with the error as reason."""
 
 
+class _Settings:
+    """The base of checkers with settings, which have the types of their annotations."""
+
+    def __post_init__(self) -> None:
+        rules = {"within_s": SECONDS} if hasattr(self, "within_s") else {}
+        check_all(self, rules, f"{type(self).__name__}: ", ExperimentError)
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """The reasons for BROKEN and for UNKNOWN, and the reason to give if there are none."""
@@ -113,7 +121,7 @@ def _doubt(history: History, facts: Facts) -> str | None:
 
 
 @dataclass(frozen=True)
-class AtLeastOnce:
+class AtLeastOnce(_Settings):
     """Every message of the source was completed.
 
     Each emitted message is completed at the end, possibly as a dead letter, and no number is left
@@ -123,9 +131,6 @@ class AtLeastOnce:
 
     written: bool | None = None
     name: ClassVar[str] = "at-least-once"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "AtLeastOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         lost, left = unaccounted(history, facts)
@@ -186,7 +191,7 @@ class AtMostOnce:
 
 
 @dataclass(frozen=True)
-class ExactlyOnce:
+class ExactlyOnce(_Settings):
     """The sink has written what a model says.
 
     `model`: key → the last written value. Without a model, each item of the numbered source must
@@ -195,9 +200,6 @@ class ExactlyOnce:
 
     model: Mapping[Any, Any] | None = None
     name: ClassVar[str] = "exactly-once"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "ExactlyOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         details = history.rows(What.WROTE).details
@@ -337,7 +339,6 @@ def _same_id(history: History) -> I64:
 
 
 def _unfinished(history: History, facts: Facts) -> str | None:
-    """Return why the history may be incomplete, or None."""
     if history.cut is not None:
         return history.cut
     if facts.ending is not Ending.FINISHED:
@@ -387,7 +388,6 @@ def _wanted(history: History, facts: Facts, model: Model) -> set[int]:
 
 
 def _messages_of(items: list[int], model: Model, facts: Facts) -> list[int]:
-    """Return the message keys of items of the numbered source."""
     spouts = {facts.places[task][0]: task for task in facts.spouts}
     tasks = [spouts[item % model.tasks] for item in items]
     numbers = [item // model.tasks for item in items]
@@ -440,7 +440,7 @@ class NoneTimedOut:
 
 
 @dataclass(frozen=True)
-class NothingCharged:
+class NothingCharged(_Settings):
     """No message but those in `poison` used up an attempt or became a dead letter, and the
     topology did not give up.
 
@@ -451,9 +451,6 @@ class NothingCharged:
     poison: frozenset[int] = frozenset()  # message numbers
     letters_only: bool = False  # for unclassified errors: the history does not record doubt
     name: ClassVar[str] = "nothing-charged"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "NothingCharged: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         failed = history.rows(What.FAILED)
@@ -489,14 +486,11 @@ _OF_THE_MACHINERY = {Cause.ACTOR_DIED, Cause.BAD_FRAME, Cause.REBALANCED}
 
 
 @dataclass(frozen=True)
-class Liveness:
+class Liveness(_Settings):
     """Everything is completed within `within_s` after the last fault."""
 
     within_s: float = 60.0
     name: ClassVar[str] = "liveness"
-
-    def __post_init__(self) -> None:
-        check_all(self, {"within_s": SECONDS}, "Liveness: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         if not history.faults or any(band.ended_s is None for band in history.faults):
@@ -527,7 +521,7 @@ class Liveness:
 
 
 @dataclass(frozen=True)
-class Recovers:
+class Recovers(_Settings):
     """After each fault, the messages it affected are completed within `within_s`: see `recoveries`.
 
     Excused messages do not count: see `delivery.excused`.
@@ -535,9 +529,6 @@ class Recovers:
 
     within_s: float = 30.0
     name: ClassVar[str] = "recovery"
-
-    def __post_init__(self) -> None:
-        check_all(self, {"within_s": SECONDS}, "Recovers: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         all_recoveries = recoveries(history, excused(history, facts))
@@ -677,14 +668,11 @@ class EachEdgeOnce:
 
 
 @dataclass(frozen=True)
-class BoundedPending:
+class BoundedPending(_Settings):
     """At most `limit` trees are open for each spout task; None: its `spout_pending`."""
 
     limit: int | None = None
     name: ClassVar[str] = "bounded-pending"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "BoundedPending: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         limit = facts.pending_max if self.limit is None else self.limit

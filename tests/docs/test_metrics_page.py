@@ -55,7 +55,7 @@ def selectors(expression: Any) -> list[Any]:
         getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")
     )
     found = [*children, *getattr(expression, "args", ())]
-    return [one for child in found if child is not None for one in selectors(child)]
+    return [selector for child in found if child is not None for selector in selectors(child)]
 
 
 @pytest.mark.parametrize("text", expressions())

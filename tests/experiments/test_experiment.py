@@ -205,7 +205,8 @@ def test_one_run_from_the_submit_to_the_verdicts() -> None:
     assert outcome.undone == ("8.000 s: kill any relay: the run was finished before",)
     assert [band.begun_s for band in history.faults] == [2, 4, 6]
     recovered = [
-        (one.begun_s, one.recovered_s and round(one.recovered_s, 1)) for one in outcome.recoveries
+        (recovery.begun_s, recovery.recovered_s and round(recovery.recovered_s, 1))
+        for recovery in outcome.recoveries
     ]
     assert recovered == [(2, 4.0), (4, 4.0), (6, 6.0)]
     assert outcome.figures["kills"] == 3

@@ -232,7 +232,6 @@ def _length(seconds: float) -> str:
 
 _AT_ONCE = 500  # spans of one request
 _TIMEOUT_S = 10.0
-_SYSTEM = {"messaging.system": "sunshower"}
 
 
 def export_trees(
@@ -277,70 +276,82 @@ def spans(
 
 
 def _message(tree: TupleTrace, former: TupleTrace | None, resource: Resource) -> ReadableSpan:
-    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Link, SpanKind
 
-    component = _component(tree.spout)
-    attributes: dict[str, Any] = {
-        **_SYSTEM,
-        "messaging.operation.name": "emit",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": component,
-        "messaging.message.id": tree.message_id,
-        "sunshower.root": tree.root,
-        "sunshower.outcome": tree.outcome,
-        "sunshower.task": tree.spout,
-        "sunshower.worker": tree.worker,
-        "sunshower.attempt": tree.attempt,
-        "error.type": tree.cause,
-    }
     times = [span_time for hop in tree.hops for span_time in _span_times(hop)]
-    end_s = tree.ended_s or max([tree.begun_s, *times])
-    return ReadableSpan(
-        f"emit {component}",
+    return _span(
+        tree,
+        "emit",
+        _component(tree.spout),
         _context(tree, tree.root),
+        {
+            "messaging.operation.type": "send",
+            "sunshower.outcome": tree.outcome,
+            "sunshower.task": tree.spout,
+            "sunshower.worker": tree.worker,
+            "sunshower.attempt": tree.attempt,
+            "error.type": tree.cause,
+        },
         resource=resource,
-        attributes=_there(attributes),
         links=[] if former is None else [Link(_context(former, former.root))],
         kind=SpanKind.PRODUCER,
         status=_status(tree.reason or tree.cause),
         start_time=_ns(tree.begun_s),
-        end_time=_ns(end_s),
+        end_time=_ns(tree.ended_s or max([tree.begun_s, *times])),
     )
 
 
 def _edge(tree: TupleTrace, hop: TraceHop, resource: Resource) -> ReadableSpan:
-    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace import Event
     from opentelemetry.trace import SpanKind
 
-    component = _component(hop.target)
-    attributes: dict[str, Any] = {
-        **_SYSTEM,
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.destination.name": component,
-        "messaging.message.id": tree.message_id,
-        "sunshower.root": tree.root,
-        "sunshower.source": hop.source,
-        "sunshower.task": hop.target,
-        "sunshower.worker": hop.worker,
-        "sunshower.record": hop.record,
-        "error.type": hop.cause,
-    }
     times = _span_times(hop)
-    begins = [] if hop.delivered_s is None else [Event("delivered", timestamp=_ns(hop.delivered_s))]
-    return ReadableSpan(
-        f"process {component}",
+    return _span(
+        tree,
+        "process",
+        _component(hop.target),
         _context(tree, hop.edge),
-        parent=_context(tree, hop.parent or tree.root),
+        {
+            "messaging.operation.type": "process",
+            "sunshower.source": hop.source,
+            "sunshower.task": hop.target,
+            "sunshower.worker": hop.worker,
+            "sunshower.record": hop.record,
+            "error.type": hop.cause,
+        },
         resource=resource,
-        attributes=_there(attributes),
-        events=begins,
+        parent=_context(tree, hop.parent or tree.root),
+        events=()
+        if hop.delivered_s is None
+        else [Event("delivered", timestamp=_ns(hop.delivered_s))],
         kind=SpanKind.CONSUMER,
         status=_status(hop.cause),
         start_time=_ns(min(times)),
         end_time=_ns(max(times)),
     )
+
+
+def _span(
+    tree: TupleTrace,
+    operation: str,
+    component: str,
+    context: SpanContext,
+    attributes: dict[str, Any],
+    **more: Any,
+) -> ReadableSpan:
+    """`attributes`: besides those that the message and the edges of a tree share."""
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    attributes = {
+        "messaging.system": "sunshower",
+        "messaging.operation.name": operation,
+        "messaging.destination.name": component,
+        "messaging.message.id": tree.message_id,
+        "sunshower.root": tree.root,
+        **attributes,
+    }
+    known = {name: value for name, value in attributes.items() if value is not None}
+    return ReadableSpan(f"{operation} {component}", context, attributes=known, **more)
 
 
 def _context(tree: TupleTrace, span: str) -> SpanContext:
@@ -362,10 +373,6 @@ def _status(why: str | None) -> Any:
 def _span_times(hop: TraceHop) -> list[float]:
     times = (hop.sent_s, hop.delivered_s, hop.acked_s, hop.refused_s)
     return [time for time in times if time is not None]
-
-
-def _there(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _component(task: str) -> str:

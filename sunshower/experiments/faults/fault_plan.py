@@ -367,7 +367,6 @@ class Nemesis:
         return True
 
     def _wait_for_master(self) -> None:
-        """Wait until the master is not paused any more."""
         while pauses := self._master_pauses:
             self.wait(pauses[0].end_s)
             self._end(pauses[0])

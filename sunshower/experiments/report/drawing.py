@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import median
@@ -221,7 +222,6 @@ def bins(seconds: float, events: int) -> F64:
 
 
 def _committed(history: History) -> F64:
-    """Return when each batch was committed."""
     times_s = [batch.committed_s for batch in batches_of(history) if batch.committed_s is not None]
     return np.array(times_s, np.float64)
 
@@ -373,12 +373,16 @@ def _paint(series: Series) -> Figure:
     rows = fault_rows(series.bands)
     panels: list[tuple[Callable[[Axes, Series], None], bool]] = [  # and whether it has data
         (_throughput, True),
-        (_pending_bars, True),
+        (partial(_hill, "pending (trees)", series.pending, GREEN), True),
         (_latency, bool(series.completed_per_s.any())),
-        (_replays, bool(series.replays_per_s.any())),
+        (
+            partial(_hill, "replays (messages a second)", series.replays_per_s, PURPLE),
+            bool(series.replays_per_s.any()),
+        ),
     ]
     if series.batches_per_s.any():  # only of Trident programs
-        panels.append((_batches, True))
+        batches = "batches committed (a second)"
+        panels.append((partial(_hill, batches, series.batches_per_s, GREEN), True))
     panels.append((_failure_bars, bool(series.failures)))
     lane_in = _TWO_LINES_IN if any("\n" in label for label in rows) else _LANE_IN
     heights_in = [max(1, len(rows)) * lane_in]
@@ -469,11 +473,6 @@ def height_of(values: F64) -> float:
     return usual if values.max() > 1.5 * usual else float(values.max())
 
 
-def _pending_bars(ax: Axes, series: Series) -> None:
-    ax.set_title("pending (trees)")
-    _hill(ax, series.edges_s, series.pending, GREEN)
-
-
 def _latency(ax: Axes, series: Series) -> None:
     ax.set_title("complete latency (seconds)")
     known = np.flatnonzero(~np.isnan(series.p50_s))
@@ -503,16 +502,6 @@ def _marks(known: I64) -> list[int]:
     some = known[:: max(1, len(known) // _MARKS)]
     marks: list[int] = np.union1d(known[alone], some).tolist()
     return marks
-
-
-def _replays(ax: Axes, series: Series) -> None:
-    ax.set_title("replays (messages a second)")
-    _hill(ax, series.edges_s, series.replays_per_s, PURPLE)
-
-
-def _batches(ax: Axes, series: Series) -> None:
-    ax.set_title("batches committed (a second)")
-    _hill(ax, series.edges_s, series.batches_per_s, GREEN)
 
 
 def _failure_bars(ax: Axes, series: Series) -> None:
@@ -547,12 +536,13 @@ def _causes(series: Series) -> list[tuple[str, I64]]:
     ]
 
 
-def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
+def _hill(title: str, values: F64 | I64, colour: str, ax: Axes, series: Series) -> None:
+    ax.set_title(title)
     if not values.any():
         no_values(ax)
         return
-    ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
-    ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
+    ax.stairs(values, series.edges_s, color=colour, fill=True, alpha=0.3)
+    ax.stairs(values, series.edges_s, color=colour, linewidth=1.2, baseline=None)
     _from_zero(ax)
 
 

@@ -152,7 +152,6 @@ def variant_label(variant: Variant, swept: Sequence[str]) -> str:
 
 
 def _quote(value: Any) -> str:
-    """Format a parameter for `--set`."""
     return shlex.quote(value if isinstance(value, str) else json.dumps(value, default=describe))
 
 
@@ -321,7 +320,6 @@ def _write_history(folder: RunFolder, history: History) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a run did not finish."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(error) if isinstance(error, SunshowerError) else f"{type(error).__name__}: {error}"

@@ -182,7 +182,6 @@ def _import(path: Path) -> ModuleType:
 
 
 def _remedy(error: BaseException) -> str:
-    """How to make a program importable."""
     missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
     if (extra := _EXTRAS.get(missing.partition(".")[0])) is not None:
         return f"Install the extra {extra}: {install_command(extra)}"

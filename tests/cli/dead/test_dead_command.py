@@ -111,8 +111,8 @@ def test_an_export_is_read_like_the_file_it_came_from(
 ) -> None:
     target = tmp_path / "some.jsonl"
     assert "2 dead letters are in" in said("export", target, file, "--component", "slow")
-    assert [one.letter for one in read_files([str(target)]).letters] == [
-        one.letter for one in read_files([str(file)]).letters[1:3]
+    assert [letter.letter for letter in read_files([str(target)]).letters] == [
+        letter.letter for letter in read_files([str(file)]).letters[1:3]
     ]
     assert "cannot be written: File exists" in said("export", target, file, status=1)
 
@@ -292,4 +292,4 @@ def test_a_running_topology_replays_letters_once_and_letters_that_fail_again_are
 def outcomes(said: Said, path: Path) -> set[tuple[Any, Any]]:
     listed = said("list", path, "--json").partition("\n")[0]  # lines of workers may follow
     rows = json.loads(listed)["letters"]
-    return {(one["message_id"], (one["replayed"] or {}).get("outcome")) for one in rows}
+    return {(row["message_id"], (row["replayed"] or {}).get("outcome")) for row in rows}

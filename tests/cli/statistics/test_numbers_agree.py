@@ -149,14 +149,16 @@ def test_failures_have_the_task_and_worker_where_they_happened(seed: int) -> Non
     found = run.overview()
     tasks = {task.index: task.worker for task in found.plan.tasks_of("sink")}
     failures = as_json(found)["components"]["count"]["failures"]
-    assert {(one["cause"], one["component"]) for one in failures} == {("exception", "sink")}
-    assert all(tasks[one["task"]] == one["worker"] for one in failures)
+    assert {(failure["cause"], failure["component"]) for failure in failures} == {
+        ("exception", "sink")
+    }
+    assert all(tasks[failure["task"]] == failure["worker"] for failure in failures)
     failed = dict.fromkeys(tasks, 0)
     for task in found.snapshot.tasks():
         if task.component == "sink":
             index = next(one.index for one in found.plan.tasks if one.id == task.task)
             failed[index] += task.counts.failed
-    assert {one["task"]: one["count"] for one in failures} == failed
+    assert {failure["task"]: failure["count"] for failure in failures} == failed
     in_sink = exposed(found)["trees_failed_in_total", ("exception", "sink", "numbers")]
     assert in_sink == sum(failed.values()) == found.snapshot.component("count").failed
 

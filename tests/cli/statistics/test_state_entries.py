@@ -108,7 +108,7 @@ def test_states_of_exactly_once_batches_have_entries(tmp_path: Path, is_stored: 
         run = cluster.submit(topology.graph())
         while not run.wait(0.01):
             entries = (run.snapshot().state_entries(id) for id in topology.graph().components)
-            most = max(most, sum(one or 0 for one in entries))
+            most = max(most, sum(entry or 0 for entry in entries))
     assert most == KEYS
 
 
