@@ -196,10 +196,4 @@ class FailedTrees:
         failed = self.have_failed(batch.roots)
         if not failed.any():
             return batch
-        if batch.shared:
-            failed = np.full(len(batch), failed.all())
-        elif batch.offsets is not None:  # each record has several trees, or none
-            counts = np.diff(batch.offsets)
-            ends = np.concatenate(([0], np.cumsum(failed)))[batch.offsets]
-            failed = (counts > 0) & (np.diff(ends) == counts)
-        return batch.select(np.flatnonzero(~failed))
+        return batch.select(np.flatnonzero(~batch.where_all(failed)))
