@@ -20,7 +20,6 @@ from math import inf
 from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
@@ -103,6 +102,10 @@ class PeerLink:
             return inf
         return self._up_again_s if self.wants_packet else inf
 
+    def report_to(self, acker: int) -> ShardReport:
+        """What the next packet reports to an acker task of the peer."""
+        return self.content.reports[acker]
+
     def silent_s(self, now: float) -> float:
         """For how long the peer has not answered packets; 0.0 if none failed or waits."""
         since_s = self._failed_s
@@ -161,7 +164,7 @@ class PeerLink:
             self._up_again_s = now + self._config.internals.peer_link_retry_s
         lost = flight.content
         for task, verdicts in lost.verdicts.items():  # sending them twice is harmless
-            waiting = self.content.verdicts.setdefault(task, Verdicts())
+            waiting = self.content.verdicts[task]
             waiting.complete += verdicts.complete
             waiting.failed.add(verdicts.failed)
         self.content.postponed = lost.postponed + self.content.postponed
