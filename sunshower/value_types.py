@@ -100,7 +100,7 @@ def key_of(value: Any) -> Any:
     process. Lists, tuples and records are tuples, sets frozensets, dictionaries DictKeys, NumPy's
     values those of Python; NaN equals NaN, and -0.0 is 0.0. A datetime or time with a zone is in
     UTC, so that a moment is one key. Other values are returned as they are."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in KEYS_THEMSELVES:
         return value
     convert = _KEYS.get(kind)
