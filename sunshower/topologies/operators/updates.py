@@ -15,7 +15,7 @@ nodes, however many origins a group has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from itertools import chain, islice
@@ -92,6 +92,8 @@ class Lineage:
 
     def behind(self, operator: Operator, schema: Schema) -> Lineage | None:
         """The same for what `operator` makes of these rows."""
+        if operator.blocks_lineage:
+            return replace(self, blocked=operator.blocks_lineage)
         if operator.reads_updates or operator.ends_lineage:
             return None
         if not operator.keeps_values:

@@ -167,6 +167,8 @@ class QueryState(Operator):
     """Queries a state for all rows of a batch at once and emits each row with its answer. With
     `commits` it runs in the commit phase and sees what the batches before have written."""
 
+    blocks_lineage = "a state_query"
+
     def __init__(
         self,
         slot: BatchSlot,

@@ -12,6 +12,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Records, Retry, Topology, Tuple, count
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
@@ -294,7 +295,7 @@ def test_a_shared_batch_with_too_many_outputs_is_split() -> None:
                 s.group_by("amount").aggregate(count()).shuffle().bolt("many", many, fields=Sale)
             ),
             window_records_max=400,
-            frame_records_max=100,
+            internals=Internals(frame_records_max=100),
         )
     )
     sales = done.snapshot.component("sales")
