@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sunshower.config import LIMITS, Config
+from sunshower.config import FORMER_SETTINGS, LIMITS, Config, warn_of_former
 from sunshower.errors import ConfigError
 from sunshower.secret import Secret, is_secret
 
@@ -133,6 +133,9 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
+        if name in FORMER_SETTINGS:
+            warn_of_former(name, "--set: ")
+            continue
         if not equals or name not in LIMITS:
             raise typer.BadParameter(
                 f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(LIMITS)}",
@@ -170,7 +173,8 @@ def _of_file(folder: Path) -> dict[str, Setting]:
     settings = {}
     for name, value in table.items():
         place = f"{path}{_line_of(name, text)}"
-        _check_name(name, place)
+        if not _is_setting(name, place):
+            continue
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{place}: {name} is {LIMITS[name].typed}, not {json_text(value)}")
         settings[name] = Setting(_checked(place, name, json_text(value)), place)
@@ -184,8 +188,8 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, Setting]:
         if rest == variable or _OF_KUBERNETES.match(rest):
             continue
         name = rest.lower()
-        _check_name(name, variable)
-        settings[name] = Setting(_checked(variable, name, text), variable)
+        if _is_setting(name, variable):
+            settings[name] = Setting(_checked(variable, name, text), variable)
     return settings
 
 
@@ -201,11 +205,15 @@ def _checked(place: str, name: str, text: str) -> Any:
         raise ConfigError(f"{place}: {error}") from None
 
 
-def _check_name(name: str, place: str) -> None:
-    if name not in LIMITS:
+def _is_setting(name: str, place: str) -> bool:
+    """Whether it is a setting, not a former one. Raises ConfigError for other names."""
+    if name in FORMER_SETTINGS:
+        warn_of_former(name, f"{place}: ")
+    elif name not in LIMITS:
         raise ConfigError(
             f"{place}: {name!r} is not a setting of a topology; these are: {', '.join(LIMITS)}"
         )
+    return name in LIMITS
 
 
 def _line_of(name: str, text: str) -> str:

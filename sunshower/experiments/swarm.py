@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from sunshower.config import Config
+from sunshower.config import Config, Internals
 from sunshower.experiments.checkers import (
     AtLeastOnce,
     BoundedPending,
@@ -197,11 +197,12 @@ def _is_ordinary(seed: int) -> bool:
 def _varied(topology: Topology, draw: _Draw) -> Topology:
     """Return the topology with drawn settings in place of the defaults."""
     default, mine = Config(), topology.config
+    frame_records_max = default.internals.frame_records_max
     drawn: dict[str, Any] = {
         "workers": int(draw.generator.integers(1, 5)),
         "ackers": choose((None, 1, 2, 3), draw.generator),
         "spout_pending": choose((*_PENDING, default.spout_pending), draw.generator),
-        "frame_records_max": int(draw.magnitude(1, default.frame_records_max)),
+        "internals": Internals(frame_records_max=int(draw.magnitude(1, frame_records_max))),
         **_PATIENT,
     }
     changes = {n: v for n, v in drawn.items() if getattr(mine, n) == getattr(default, n)}

@@ -87,7 +87,7 @@ def test_places_and_limits_are_drawn(many: list[Prepared]) -> None:
     assert {config.workers for config in configs} == {1, 2, 3, 4}
     assert {config.ackers for config in configs} == {None, 1, 2, 3}
     assert {config.spout_pending for config in configs} > {1, 4, 32}
-    assert len({config.frame_records_max for config in configs}) > 50
+    assert len({config.internals.frame_records_max for config in configs}) > 50
 
 
 def test_settings_of_the_topology_are_kept() -> None:
