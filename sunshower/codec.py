@@ -16,10 +16,9 @@ from typing import Any
 from sunshower.errors import Unserialisable, type_name, user_errors
 from sunshower.field_types import is_record
 from sunshower.records import declared_class, rows_of
-from sunshower.value_types import CONTAINERS, TEXTS, as_plain
+from sunshower.value_types import CONTAINERS, DEPTH_MAX, TEXTS, as_plain
 
 _LONG, _DECLARED, _ROWS = range(3)
-_DEPTH_MAX = 32  # a level takes 41 kB of the stack to decode
 
 
 class RowList(list[Any]):
@@ -41,8 +40,8 @@ class Codec:
             kind: (number, known.parts) for number, (kind, known) in enumerate(declared.items())
         }
         self._builders = [known.build for known in declared.values()]
-        self._others = [partial(self._other, depth) for depth in range(1, _DEPTH_MAX + 2)]
-        self._values = [partial(self._value, depth) for depth in range(1, _DEPTH_MAX + 2)]
+        self._others = [partial(self._other, depth) for depth in range(1, DEPTH_MAX + 2)]
+        self._values = [partial(self._value, depth) for depth in range(1, DEPTH_MAX + 2)]
 
     def encode(self, value: Any) -> bytes:
         """Encode a value. Raises Unserialisable, naming the type that cannot be encoded."""
@@ -59,8 +58,8 @@ class Codec:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def _encode(self, depth: int, value: Any) -> bytes:
-        if depth > _DEPTH_MAX:
-            raise ValueError(f"tuples, sets and records are nested more than {_DEPTH_MAX} deep")
+        if depth > DEPTH_MAX:
+            raise ValueError(f"tuples, sets and records are nested more than {DEPTH_MAX} deep")
         packed: bytes = self._packb(
             value,
             default=self._others[depth],
@@ -90,8 +89,8 @@ class Codec:
         return self._other(depth, plain) if is_long or type(plain) in CONTAINERS else plain
 
     def _decode(self, depth: int, data: bytes) -> Any:
-        if depth > _DEPTH_MAX:
-            raise ValueError(f"extension types are nested more than {_DEPTH_MAX} deep")
+        if depth > DEPTH_MAX:
+            raise ValueError(f"extension types are nested more than {DEPTH_MAX} deep")
         return self._unpackb(
             data,
             ext_hook=self._values[depth],

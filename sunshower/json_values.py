@@ -62,21 +62,19 @@ class _Form:
         if kind in leaves:
             return value
         if kind is list or kind is tuple:
-            plain = self.plain
-            items = [item if type(item) in leaves else plain(item) for item in value]
+            items = [item if type(item) in leaves else self.plain(item) for item in value]
             return items if kind is list else self.of_tuple(items)
         if kind is dict:
-            return self.dictionary(value)
+            if not _NAMES.issuperset(map(type, value)) or (
+                len(value) == 1 and self.is_mark(*value)
+            ):
+                return self.pairs("dict", value)
+            return {
+                name: item if type(item) in leaves else self.plain(item)
+                for name, item in value.items()
+            }
         writer = self.writers.get(kind)
         return self.other(value) if writer is None else writer(value)
-
-    def dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
-        if _NAMES.issuperset(map(type, value)) and (len(value) != 1 or not self.is_mark(*value)):
-            leaves, plain = self.leaves, self.plain
-            return {
-                name: item if type(item) in leaves else plain(item) for name, item in value.items()
-            }
-        return self.pairs("dict", value)
 
     def pairs(self, name: str, value: dict[Any, Any]) -> dict[str, Any]:
         """A dictionary whose keys are not all texts, or one that looks like a mark."""
@@ -143,10 +141,12 @@ class _Utf8Form(_TextForm):
         super().__init__()
         self.writers[str] = self._text
 
-    def dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
-        if all(type(name) is not str or _is_utf8(name) for name in value):
-            return super().dictionary(value)
-        return self.pairs("dict", value)
+    def plain(self, value: Any) -> Any:
+        if type(value) is dict and not all(
+            type(name) is not str or _is_utf8(name) for name in value
+        ):
+            return self.pairs("dict", value)
+        return super().plain(value)
 
     def in_order(self, members: Iterable[Any]) -> list[Any]:
         return [*map(self.plain, sorted(members, key=lambda member: _encode(_TEXT.plain(member))))]
@@ -227,7 +227,8 @@ def _rebuilt(build: Mapping[str, Callable[[Any], Any]], found: dict[str, Any]) -
     return build[mark](content) if mark in build else found
 
 
-_TUPLE, _BYTES, _FLOAT, _INT = "()", "(bytes)", "(float)", "(int)"
+_TUPLE, _COUNTER = CONTAINERS[tuple].mark, CONTAINERS[Counter].mark
+_BYTES, _FLOAT, _INT = "(bytes)", "(float)", "(int)"
 _LATER: dict[str, Callable[[Any], Any]] = {
     "dict": dict,
     "Counter": _counter,
@@ -350,7 +351,7 @@ def value_of_letter(plain: Any) -> Any:
 _STATE_SETS: dict[type[Any], str] = {set: "(a set)", frozenset: "(a frozenset)"}
 _STATE_MARKS: dict[str, Callable[[Any], Any]] = {
     "(dict)": dict,
-    "(Counter)": _counter,
+    _COUNTER: _counter,
     **{mark: kind for kind, mark in _STATE_SETS.items()},
 }
 
@@ -363,7 +364,7 @@ class _StateForm(_Form):
     def __init__(self, declared: Mapping[type[Any], DeclaredClass]) -> None:
         super().__init__()
         self.writers |= {
-            DictKey: self.dictionary,
+            DictKey: lambda value: self.plain(dict(value)),
             **dict.fromkeys((bytearray, memoryview), bytes),
         }
         for kind, mark in _STATE_SETS.items():

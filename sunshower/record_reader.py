@@ -44,6 +44,7 @@ from sunshower.field_types import constructor_fields, hints_of, is_record, recor
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
 from sunshower.texts import clip, describe, message_of
+from sunshower.value_types import DEPTH_MAX
 
 Read = Callable[[Any], Any]
 
@@ -51,7 +52,6 @@ _WRAPPERS: tuple[Any, ...] = (Annotated, Required, NotRequired)
 _NATIVE: frozenset[Any] = frozenset({NoneType, bool, int, float, str})
 _TEXT = frozenset({str})
 _SHOWN_BYTES = 128  # of a value in an error
-DEPTH_MAX = 32  # of records, as of the codec
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 _ABSENT = object()

@@ -26,14 +26,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
-from sunshower.value_types import KEYS_THEMSELVES, LEAVES
+from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
 
 RecordType: TypeAlias = type[Any]
 Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
 
-_DEPTH_MAX = 32  # as of the codec
 _NO_PROPERTY = (FunctionType, staticmethod, classmethod, type)
 _HOOKS = (
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
@@ -335,7 +334,7 @@ class RecordClass:
             and not _is_dunder(name)
         }
         if self.is_tuple:
-            self.values, self.build = _tuple_values(kind), _tuple_builder(kind)
+            self.values, self.build = _tuple_values(kind), partial(tuple.__new__, kind)
             self._may_be_incomplete = False
         else:
             self.values = self._custom_values if self.is_custom else _getter(self.fields)
@@ -482,11 +481,6 @@ class RecordClass:
     # ---- checks ---------------------------------------------------------------------------------
 
     @cached_property
-    def is_checked(self) -> bool:
-        """Whether a record may have a value that does not travel."""
-        return self._has_own_values or bool(self._nested)
-
-    @cached_property
     def _has_own_values(self) -> bool:
         return self._has_dict or bool(self._other_slots) or self._may_be_incomplete
 
@@ -521,7 +515,7 @@ class RecordClass:
         """What of a record would be lost on the way, and what to do; empty: nothing."""
         if why := self.own_problem(record):
             return why
-        if not self._nested or depth > _DEPTH_MAX:
+        if not self._nested or depth > DEPTH_MAX:
             return ""
         values = self.values(record)
         return next(
@@ -649,7 +643,7 @@ def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
         if type(value) not in LEAVES:
             by_kind.setdefault(type(value), []).append(value)
     for kind, several in by_kind.items():
-        if depth > _DEPTH_MAX or issubclass(kind, Enum):
+        if depth > DEPTH_MAX or issubclass(kind, Enum):
             continue
         if is_record(kind):
             if record_class(kind).first_bad(several) is not None:
@@ -668,7 +662,7 @@ def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
 
 def _problem_in(value: Any, depth: int = 0) -> str:
     kind = type(value)
-    if kind in LEAVES or depth > _DEPTH_MAX or isinstance(value, Enum):
+    if kind in LEAVES or depth > DEPTH_MAX or isinstance(value, Enum):
         return ""
     if is_record(kind):
         return record_class(kind).problem(value, depth)
@@ -900,7 +894,3 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], Sequence[Any]]:
 
 def _tuple_values(kind: type[Any]) -> Callable[[Any], Sequence[Any]]:
     return _itself if kind.__iter__ is tuple.__iter__ else lambda record: [*tuple.__iter__(record)]
-
-
-def _tuple_builder(kind: type[Any]) -> Callable[[Sequence[Any]], Any]:
-    return partial(tuple.__new__, kind)

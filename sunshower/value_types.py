@@ -50,6 +50,7 @@ TEXTS: dict[type[Any], ValueType] = {  # their parts are a text
     for code, (kind, scalar) in enumerate(SCALARS.items(), FIRST_CODE + len(CONTAINERS))
 }
 LEAVES = frozenset({NoneType, bool, int, float, str, bytes, *SCALARS})  # have no values within
+DEPTH_MAX = 32  # of values within values: a level takes 41 kB of the stack to decode
 _NUMPY_KINDS = "biufSU"  # others, such as datetime64[ns], become something else in Python
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "value_types": {"scalars"},
     "field_types": {"errors", "scalars"},
     "records": {"errors", "field_types", "value_types"},
-    "record_reader": {"errors", "field_types", "records", "scalars", "texts"},
+    "record_reader": {"errors", "field_types", "records", "scalars", "texts", "value_types"},
     "codec": {"errors", "field_types", "records", "value_types"},
     "json_values": {"errors", "records", "scalars", "value_types"},
     "arguments": {"errors"},

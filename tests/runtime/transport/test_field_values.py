@@ -16,7 +16,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from sunshower.codec import Codec, RowList
 from sunshower.errors import Unserialisable
@@ -24,7 +23,7 @@ from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.topologies.graph import StreamSpec
-from tests.runtime.field_values import SCHEMA, Color, Field, Line, Point, exactly, values
+from tests.runtime.field_values import SCHEMA, Color, Field, Line, Point, exactly
 
 STREAM = PlannedStream(0, "spout", StreamSpec("default", SCHEMA), SCHEMA.classes)
 
@@ -34,13 +33,6 @@ def travelled(value: Any) -> Any:
     assert frame.error is None
     ((found,),) = frame.batch.records
     return found
-
-
-@given(values)
-def test_a_value_arrives_equal_and_of_its_type(value: Any) -> None:
-    assert exactly(travelled(value)) == exactly(value)
-    codec = Codec(SCHEMA.classes, exact=True)
-    assert exactly(codec.decode(codec.encode(value))) == exactly(value)
 
 
 def test_a_zone_keeps_its_name_and_so_the_hour_that_the_clock_repeats() -> None:
