@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.topologies import CountColumns, CountTuples, KeepTotals, Sink
 from sunshower import Context, Derived, Topology, batch, count
+from sunshower.config import Internals
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.state import SqliteState
@@ -97,7 +98,7 @@ def kafka_null(
     options: dict[str, Any],
 ) -> Topology:
     """One spout and one bolt, in one worker."""
-    topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
+    topology = Topology("kafka-null", internals=Internals(idle_poll_s=POLL_S), workers=1)
     source = WaitingKafkaSpout(signal, settings, topic, messages, KafkaOptions(**options), fields)
     topology.spout("source", source).local_or_shuffle().bolt("sink", DiscardMessages, fields=())
     return topology
@@ -117,7 +118,7 @@ def kafka_words(
     `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that stores the last totals.
     `file`: for the state of the operators, which is in memory by default.
     """
-    topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
+    topology = Topology(f"kafka-words-{variant}", internals=Internals(idle_poll_s=POLL_S))
     source = topology.spout(
         "source", WaitingKafkaSpout(signal, settings, topic, messages), parallelism=2
     )

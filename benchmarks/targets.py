@@ -35,13 +35,13 @@ _BARE_RECORDS = (
 
 _LIGHT_REASON = (
     "A spout without records is polled after a sixteenth of the time in which it had none, at most "
-    "`idle_poll_s` (0.1 s). Latency is measured from the time at which a tuple is due, so at 1 and "
-    "10 tuples a second most of it is this wait, which rows with `idle_poll_s=0.001` "
-    "(`isolate-poll`) do not have. At 1,000 a second five processes share two cores, and a call of "
+    "0.1 s. Latency is measured from the time at which a tuple is due, so at 1 and 10 tuples a "
+    "second most of it is this wait, which rows with polls each millisecond (`isolate-poll`) do "
+    "not have. At 1,000 a second five processes share two cores, and a call of "
     "Ray takes less time than at 100."
 )
 _PENDING = (
-    "The allowed queue makes batches large. With half of the latency (`window_s=0.12`) a word "
+    "The allowed queue makes batches large. With half of the latency (a queue of 0.12 s) a word "
     "takes 6 to 10% more processor time (measured on a busy machine)."
 )
 _POLLED = (

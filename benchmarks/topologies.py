@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from benchmarks.corpus import read_lines
 from benchmarks.start_signal import POLL_S, StartSignal
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
+from sunshower.config import Internals
 from sunshower.state import SqliteState
 
 
@@ -234,7 +235,9 @@ def word_count(
     `operators-list`: the same with a function that returns a list, as in the README;
     `operators-chain`: with further functions around it; `operators-columns`: the same operators on
     Arrow tables. `state`: of the operators' totals."""
-    topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
+    topology = Topology(
+        f"word-count-{variant}", internals=Internals(idle_poll_s=POLL_S), **settings
+    )
     if variant.endswith("columns"):
         source: WaitingSpout = LineTableSpout(signal, path)
     elif variant == "classes":
@@ -263,8 +266,8 @@ def _words(lines: Any, variant: str) -> Any:
     """The words of lines, by operators."""
     fields = ("word",)
     if variant == "operators-chain":
-        kept = lines.filter(is_text).map(same_field, fields=("text",))
-        return kept.flat_map(split_tuples, fields=fields).filter(is_text)
+        texts = lines.filter(is_text).map(same_field, fields=("text",))
+        return texts.flat_map(split_tuples, fields=fields).filter(is_text)
     functions = {"operators-list": split_list, "operators-columns": split_columns}
     return lines.flat_map(functions.get(variant, split_tuples), fields=fields)
 
@@ -307,9 +310,16 @@ class NullBolt(Sink):
         return None, self.last_s
 
 
-def constants(hops: int, signal: StartSignal, seconds: float, **settings: Any) -> Topology:
+def constants(
+    hops: int,
+    signal: StartSignal,
+    seconds: float,
+    frame_records_max: int = Internals.frame_records_max,
+    **settings: Any,
+) -> Topology:
     """One hop, const → null, or two, const → id → null; one task each."""
-    topology = Topology(f"constants-{hops}", idle_poll_s=POLL_S, **settings)
+    internals = Internals(idle_poll_s=POLL_S, frame_records_max=frame_records_max)
+    topology = Topology(f"constants-{hops}", internals=internals, **settings)
     stream = topology.spout("source", Numbers(signal, seconds))
     if hops == 2:
         stream = stream.local_or_shuffle().bolt("id", identity, fields=("value",))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import partial, wraps
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,27 +29,16 @@ LIMITS: dict[str, Values] = {
     "workers": COUNT,
     "placement": Values(words={"spread": "spread", "pack": "pack"}),
     "spout_pending": replace(COUNT, most=SLOTS_MAX).or_else("auto", "auto"),
-    "frame_records_max": COUNT,
-    "packet_bytes_max": COUNT,
     "record_bytes_max": COUNT,
-    "calls_in_flight_max": COUNT,
-    "slice_s": SECONDS,
-    "window_s": SECONDS,
     "window_records_max": COUNT,
-    "sweep_grace_s": SECONDS,
-    "peer_link_retry_s": SECONDS,
     "attempts_max": COUNT,
-    "replay_share": Values(float, least=0, above=True, most=1),
     "block_max_s": SECONDS,
     "worker_timeout_s": SECONDS,
-    "idle_poll_s": SECONDS,
     "check_mutation": FLAG,
     "generated_stages": FLAG,
     "unavailable_max_s": SECONDS,
     "task_errors_max": COUNT,
-    "task_backoff_s": SECONDS,
     "deaths_max": COUNT,
-    "restart_backoff_s": SECONDS,
     "trace_share": Values(float, least=0, most=1),
 }
 
@@ -133,6 +124,57 @@ RESOURCES = Instance((Resources,), "what a task needs, as in Resources(num_cpus=
 
 
 @dataclass(frozen=True, kw_only=True)
+class Internals:
+    """Values of the runtime that are not settings. Simulations and tests choose others."""
+
+    frame_records_max: int = 16_384  # records of one frame on the wire
+    packet_bytes_max: int = 1 << 20  # about the most that one packet to another worker carries
+    calls_in_flight_max: int = 4  # unanswered packets to one worker
+    slice_s: float = 0.02  # work on one task before the mailbox is checked again
+    window_s: float = 0.25  # how much work may wait before a task, as time of its processing
+    sweep_grace_s: float = 1.0  # after a crash, until affected trees that are still pending fail
+    peer_link_retry_s: float = 2.0  # before a worker that did not answer is tried again
+    replay_share: float = 0.5  # of a spout's emits, while it has new records
+    idle_poll_s: float = 0.1  # the longest time between two polls of an idle spout
+    task_backoff_s: float = 0.1  # before a task that raised is tried again; doubled each time
+    restart_backoff_s: float = 0.5  # before a crashing worker opens its tasks; doubled each time
+
+
+# Once they were settings; now they are accepted, and ignored with a warning.
+FORMER_SETTINGS = tuple(value.name for value in fields(Internals))
+
+
+def warn_of_former(name: str, place: str = "") -> None:
+    """Warn about a former setting, at the line that called the package. `place`: where it is set,
+    if that is not in code."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_globals.get("__name__", "").startswith(("sunshower.", "dataclasses")):
+        if frame.f_back is None:
+            break
+        frame, level = frame.f_back, level + 1
+    text = (
+        f"{place}{name} has no effect any more and can be removed: the runtime chooses this value"
+    )
+    warnings.warn(text, FutureWarning, stacklevel=level)
+
+
+def _accepts_former(config: type[Config]) -> type[Config]:
+    """Make a Config of arguments with former settings, without these."""
+    make = config.__init__
+
+    @wraps(make)
+    def init(self: Config, **settings: Any) -> None:
+        for name in [name for name in settings if name in FORMER_SETTINGS]:
+            warn_of_former(name)
+            del settings[name]
+        make(self, **settings)
+
+    config.__init__ = init  # type: ignore[method-assign]
+    return config
+
+
+@_accepts_former
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The settings of a topology, with Storm's key where Storm has one. Units are in the names.
 
@@ -154,25 +196,14 @@ class Config:
     #: Pending roots of each spout task; "auto": as many as the complete latency allows, up to
     #: 32,768. Storm: topology.max.spout.pending
     spout_pending: int | Literal["auto"] = "auto"
-    frame_records_max: int = 16_384  #: Records of one frame on the wire.
-    packet_bytes_max: int = 1 << 20  #: About the most that one packet to another worker carries.
     record_bytes_max: int = 1 << 24  #: Bytes of one record on the wire, not within a worker.
-    calls_in_flight_max: int = 4  #: Unanswered packets to one worker.
-    slice_s: float = 0.02  #: Work on one task before the mailbox is checked again.
-    window_s: float = 0.25  #: How much work may wait before a task, as time of its processing.
     #: The hard limit of records that wait between two tasks. In a cycle, which has no window, trees
     #: fail beyond it.
     window_records_max: int = 262_144
-    #: The time after a crash until the affected trees that are still pending fail.
-    sweep_grace_s: float = 1.0
-    peer_link_retry_s: float = 2.0  #: Before a worker that did not answer is tried again.
     attempts_max: int = 5  #: Attempts of a tuple whose bolt fails it, if its spout has no `retry=`.
-    #: The share of replays in a spout's emits, while it has new records.
-    replay_share: float = 0.5
     block_max_s: float = 60.0  #: How long one call of user code may take before its process ends.
     #: A worker without heartbeats for this time is replaced. Storm: supervisor.worker.timeout.secs
     worker_timeout_s: float = 20.0
-    idle_poll_s: float = 0.1  #: The longest time between two polls of an idle spout.
     check_mutation: bool = False  #: Refuse bolts that change their input; for tests.
     #: Compile the functions of a stage into one; off: call one after the other, which takes longer.
     generated_stages: bool = True
@@ -181,12 +212,10 @@ class Config:
     unavailable_max_s: float = 3_600.0
     #: Errors of a task in a row, outside the processing of tuples, until it is quarantined.
     task_errors_max: int = 5
-    task_backoff_s: float = 0.1  #: Before a task that raised is tried again; doubled each time.
     deaths_max: int = 6  #: Crashes in a row that one task causes, until it is quarantined.
-    #: Before a crashing worker opens its tasks; doubled each time.
-    restart_backoff_s: float = 0.5
     #: The share of the trees that is recorded for `sunshower trace`, besides replays; 0: nothing.
     trace_share: float = 0.0002
+    internals: Internals = field(default=Internals(), repr=False)  # for simulations and tests
 
     def __post_init__(self) -> None:
         check_all(self, LIMITS)
@@ -195,11 +224,6 @@ class Config:
             raise ConfigError(
                 f"message_timeout_max_s is {longest:g}, shorter than a message_timeout_s of "
                 f"{self.message_timeout_s:g}; it is the maximum age of a tree"
-            )
-        if self.frame_records_max > self.window_records_max:
-            raise ConfigError(
-                f"frame_records_max {self.frame_records_max} would never fit a "
-                f"window_records_max of {self.window_records_max}"
             )
 
     @property

@@ -62,7 +62,7 @@ def bound_mib(config: Config) -> float:
     on their way, at both ends. The window of a bolt that takes 1 ms, 250 records, is negligible.
     """
     pending = config.spout_pending * (_RECORD_BYTES + 52 + 16)
-    packets = 2 * config.calls_in_flight_max * config.packet_bytes_max
+    packets = 2 * config.internals.calls_in_flight_max * config.internals.packet_bytes_max
     return round((pending + packets) / _MIB, 1)
 
 

@@ -36,8 +36,8 @@ SECTIONS = (
         ("latency", "load"),
         "The time from when a tuple is due until it is acked, in an open loop: a late emit adds to "
         "it. `latency`: spout, two bolts in a row and a sink at 1, 10, 100 and 1,000 tuples a "
-        "second, compared with a call between two bare Ray actors; `…-poll` has "
-        "`idle_poll_s=0.001`. `load`: const → id → null at fractions of its highest speed.",
+        "second, compared with a call between two bare Ray actors; `…-poll` polls "
+        "each millisecond. `load`: const → id → null at fractions of its highest speed.",
     ),
     Section(
         "Ranges",

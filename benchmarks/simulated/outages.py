@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from sunshower import Bolt, Collector, Context, DeadLetter, Retry, Topology, Tuple
+from sunshower.config import Internals
 from sunshower.errors import Unavailable
 from sunshower.experiments.checkers import (
     AtLeastOnce,
@@ -189,7 +190,9 @@ class Day:
     def topology(self) -> Topology:
         """The topology."""
         config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
-        topology = Topology(f"day-{self.seed}", idle_poll_s=_IDLE_POLL_S, **config)
+        topology = Topology(
+            f"day-{self.seed}", internals=Internals(idle_poll_s=_IDLE_POLL_S), **config
+        )
         source = numbers(self.total, self.total / _SOURCE_S)
         retry = Retry(dead_letters=self.letters, unavailable=(ClientLibraryError,))
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)

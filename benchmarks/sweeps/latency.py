@@ -19,6 +19,7 @@ from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
 from benchmarks.sweeps.paced import chain, two_actors
 from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
+from sunshower.config import Internals
 from sunshower.runtime.plan import Layout
 
 BOLTS = 2  # in a row, between source and sink
@@ -40,7 +41,10 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     ours: list[Entry] = []
     ratios = []
     for layout in (Layout.ISOLATE, Layout.PACK):
-        for suffix, settings in (("", {}), ("-poll", {"idle_poll_s": _POLL_S})):
+        for suffix, settings in (
+            ("", {}),
+            ("-poll", {"internals": Internals(idle_poll_s=_POLL_S)}),
+        ):
             runs = SharedRun(partial(_ours, cluster, layout, steps, settings))
             entries = _entries("sunshower", f"{layout.value}{suffix}", runs, RATES)
             ours += entries

@@ -12,6 +12,7 @@ from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.sweeps.open_loop import percentile
 from benchmarks.topologies import NullBolt, Numbers, Sink, WaitingSpout, identity
 from sunshower import Bolt, Context, Topology
+from sunshower.config import Internals
 
 _VOLUME = 1 << 26  # bytes of large records that may be pending
 _CHUNK = 1 << 18  # bytes of records between two readings of the clock
@@ -194,7 +195,7 @@ class TenNumbers(WaitingSpout):
 def sized(signal: StartSignal, seconds: float, size: int) -> Topology:
     """Records of `size` bytes that are discarded; at most 64 MB of them are pending."""
     pending = max(16, min(_PENDING, _VOLUME // size))
-    topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
+    topology = Topology("sized", internals=Internals(idle_poll_s=POLL_S), spout_pending=pending)
     source = topology.spout("source", Sized(signal, seconds, size))
     source.shuffle().bolt("sink", DiscardBolt, fields=())
     return topology
@@ -202,7 +203,7 @@ def sized(signal: StartSignal, seconds: float, size: int) -> Topology:
 
 def keyed(signal: StartSignal, seconds: float, keys: int) -> Topology:
     """A count by key in two tasks, each with a dictionary of `keys` keys."""
-    topology = Topology("keyed", idle_poll_s=POLL_S)
+    topology = Topology("keyed", internals=Internals(idle_poll_s=POLL_S))
     source = topology.spout("source", Keyed(signal, seconds, keys))
     source.fields("key").bolt("sink", CountKeys(keys), parallelism=2, fields=())
     return topology
@@ -210,7 +211,7 @@ def keyed(signal: StartSignal, seconds: float, keys: int) -> Topology:
 
 def fanned_out(signal: StartSignal, seconds: float, times: int) -> Topology:
     """`times` derived records for each tuple of the source."""
-    topology = Topology("fanned-out", idle_poll_s=POLL_S)
+    topology = Topology("fanned-out", internals=Internals(idle_poll_s=POLL_S))
     source = topology.spout("source", Numbers(signal, seconds))
     many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
     many.local_or_shuffle().bolt("sink", DiscardBolt, fields=())
@@ -221,7 +222,7 @@ def bolt_chain(
     signal: StartSignal, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
 ) -> Topology:
     """A source, `bolts` bolts in a row that forward, and a sink; `tasks` tasks of each bolt."""
-    topology = Topology("lined-up", idle_poll_s=POLL_S, ackers=ackers)
+    topology = Topology("lined-up", internals=Internals(idle_poll_s=POLL_S), ackers=ackers)
     stream = topology.spout("source", Numbers(signal, seconds))
     for number in range(bolts):
         near = stream.shuffle()
@@ -232,7 +233,7 @@ def bolt_chain(
 
 def loaded(signal: StartSignal, seconds: float, rate: float) -> Topology:
     """Const → id → null at a fixed rate."""
-    topology = Topology("loaded", idle_poll_s=POLL_S)
+    topology = Topology("loaded", internals=Internals(idle_poll_s=POLL_S))
     stream = topology.spout("source", Loaded(signal, seconds, rate))
     through = stream.shuffle().bolt("id", identity, fields=("value",))
     through.shuffle().bolt("sink", NullBolt, fields=())

@@ -56,13 +56,13 @@ class SameRows:
         wanted = Counter(plain(heavy / "input"))
         table = pyarrow.dataset.dataset(heavy / "sales", partitioning="hive").to_table()
         rows = table.to_pylist()
-        found = Counter(map(itemgetter(*COLUMNS), rows))
+        in_table = Counter(map(itemgetter(*COLUMNS), rows))
         wrong = Counter(row["id"] for row, rank in ranked(rows) if row["rank"] != rank)
         said = [
             f"{sales.total()} sales are {how}, such as {sorted(sales)[:3]}"
             for how, sales in (
-                ("missing", wanted - found),
-                ("duplicated, or not in the files", found - wanted),
+                ("missing", wanted - in_table),
+                ("duplicated, or not in the files", in_table - wanted),
                 ("ranked wrongly", wrong),
             )
             if sales
@@ -93,7 +93,7 @@ def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
 def written() -> Path | None:
     """The folder of the run that began its table last; each repetition has its own."""
     begun = Path(FOLDER.name).glob("*/heavy/sales/_sunshower/table.json")
-    newest = max(begun, key=lambda one: one.stat().st_mtime, default=None)
+    newest = max(begun, key=lambda item: item.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[2]
 
 

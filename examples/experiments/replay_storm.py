@@ -9,8 +9,9 @@ runs are at least once. Look for: many timeouts, replays and duplicates with the
 few with auto.
 
 By default, Sunshower's windows (a quarter of a second of work) slow a spout down much earlier. Here
-they are very large (`window_s`), as in Storm, where max.spout.pending is the only limit. With
---set window_s=0.25 the fixed number does not cause a replay storm either.
+they are very large (`window_s`, an internal value of the runtime), as in Storm, where
+max.spout.pending is the only limit. With --set window_s=0.25 the fixed number does not cause a
+replay storm either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sunshower import Topology
+from sunshower.config import Internals
 from sunshower.experiments import (
     AtLeastOnce,
     Duplicates,
@@ -37,7 +39,7 @@ def topology(total: int, rate: float, timeout_s: float, pending: str, window_s: 
         rate,
         message_timeout_s=timeout_s,
         spout_pending=pending if pending == "auto" else int(pending),
-        window_s=window_s,
+        internals=Internals(window_s=window_s),
         attempts_max=1_000,  # timeouts count: five of them would end the run
     )
 

@@ -470,7 +470,7 @@ class WorkerActor(WorkerProcessBase):
                 config.block_max_s,
                 self._report_slow,
             )
-            self._loop(config.slice_s)
+            self._loop(config.internals.slice_s)
         except SunshowerError as error:
             self.call_master("broken", self._worker, self.life, without_secrets(str(error)))
         except BaseException:

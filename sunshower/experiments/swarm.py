@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from sunshower.config import Config
+from sunshower.config import Config, Internals
 from sunshower.experiments.checkers import (
     AtLeastOnce,
     BoundedPending,
@@ -108,7 +108,7 @@ def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -
     undisturbed = Experiment(
         name=f"{graph.id}-unhurt",
         topology=make,
-        plan=lambda: [Step(0, throttle(one, _EACH_S, _SECONDS_MAX / 2)) for one in tasks],
+        plan=lambda: [Step(0, throttle(item, _EACH_S, _SECONDS_MAX / 2)) for item in tasks],
         checkers=(),
         seconds_max=_SECONDS_MAX,
         messages_max=messages_max,
@@ -117,8 +117,8 @@ def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -
     _, history = carry_out(prepared, cluster)
     accounts = history.accounts
     first = np.argsort(accounts.emitted_s, kind="stable")[:messages_max]
-    components = {one.id: one.component for one in prepared.plan.spouts}
-    counts = Counter(components[one] for one in tasks_of(accounts.messages[first]).tolist())
+    components = {item.id: item.component for item in prepared.plan.spouts}
+    counts = Counter(components[item] for item in tasks_of(accounts.messages[first]).tolist())
     messages = {spout.id: counts[spout.id] for spout in graph.spouts}
     return Pace(messages, float(accounts.emitted_s[first].max(initial=0.0)))
 
@@ -197,11 +197,12 @@ def _is_ordinary(seed: int) -> bool:
 def _varied(topology: Topology, draw: _Draw) -> Topology:
     """Return the topology with drawn settings in place of the defaults."""
     default, mine = Config(), topology.config
+    frame_records_max = default.internals.frame_records_max
     drawn: dict[str, Any] = {
         "workers": int(draw.generator.integers(1, 5)),
         "ackers": choose((None, 1, 2, 3), draw.generator),
         "spout_pending": choose((*_PENDING, default.spout_pending), draw.generator),
-        "frame_records_max": int(draw.magnitude(1, default.frame_records_max)),
+        "internals": Internals(frame_records_max=int(draw.magnitude(1, frame_records_max))),
         **_PATIENT,
     }
     changes = {n: v for n, v in drawn.items() if getattr(mine, n) == getattr(default, n)}

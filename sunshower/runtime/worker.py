@@ -332,7 +332,7 @@ class Worker:
             worker,
             life,
             generator,
-            lambda peer: self._peer_links[peer].ready,
+            self._peer_links,
             recorder=recorder,
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,

@@ -278,7 +278,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
             self._world.after(self.clock.ahead_s, self.do, self.say_hello)
             return None
         core, wait_s = self._core, None
-        slice_s = core.plan.graph.config.slice_s
+        slice_s = core.plan.graph.config.internals.slice_s
         for _ in range(_STEPS_MAX):
             wait_s = core.step()
             if wait_s != 0 or self.clock.ahead_s >= slice_s or self._world.draw() > _GO_ON:

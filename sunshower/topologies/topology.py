@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import partial
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
 from sunshower.arguments import SECONDS, TASKS, Each, Instance, check_names
-from sunshower.config import NOTHING, RESOURCES, Config, Resources
+from sunshower.config import (
+    FORMER_SETTINGS,
+    LIMITS,
+    NOTHING,
+    RESOURCES,
+    Config,
+    Internals,
+    Resources,
+)
 from sunshower.errors import (
     ConfigError,
     DuplicateComponent,
@@ -85,14 +92,18 @@ class Topology:
     """
 
     def __init__(
-        self, id: str, *, config: Config | None = None, **settings: float | Literal["auto"] | None
+        self,
+        id: str,
+        *,
+        config: Config | None = None,
+        **settings: float | Literal["auto"] | Internals | None,
     ) -> None:
         check_id(id, "topology")
         _CONFIG.check(f"topology {id!r}: config", config)
         self.id = id
         changes: dict[str, Any] = settings
-        known = [setting.name for setting in fields_of(Config)]
-        check_names(settings, known, f"topology {id!r}")
+        named = [name for name in settings if name not in (*FORMER_SETTINGS, "internals")]
+        check_names(named, LIMITS, f"topology {id!r}")
         try:
             self.config = replace(config or Config(), **changes)
         except ConfigError as error:

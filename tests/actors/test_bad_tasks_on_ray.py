@@ -14,6 +14,7 @@ import pytest
 from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
+from sunshower.config import Internals
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import ACKER, Layout
 from tests.actors.programs.evidence import Held
@@ -60,7 +61,10 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology(
-        "dying", deaths_max=2, restart_backoff_s=0.05, attempts_max=60_000, idle_poll_s=0.01
+        "dying",
+        deaths_max=2,
+        internals=Internals(restart_backoff_s=0.05, idle_poll_s=0.01),
+        attempts_max=60_000,
     )
     topology.spout("numbers", Counter(FEW)).shuffle().bolt("keep", keep)
     topology.spout("one", OneNumber()).shuffle().bolt("dies", DiesInPrepare)

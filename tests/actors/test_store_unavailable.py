@@ -6,6 +6,7 @@ from typing import Any
 
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
+from sunshower.config import Internals
 
 TOTAL = 5_000
 TIMES = 3  # each kind of call is refused so often in each process
@@ -54,7 +55,7 @@ class Keep(Bolt[Number, None]):
 def test_starting_worker_and_emitting_spout_wait_for_the_store(
     ray_cluster: RayCluster,
 ) -> None:
-    topology = Topology("refused", workers=1, idle_poll_s=0.01)
+    topology = Topology("refused", workers=1, internals=Internals(idle_poll_s=0.01))
     topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", Keep())
     run = ray_cluster.submit(topology.graph())
     try:

@@ -75,20 +75,37 @@ def rows(printed: str) -> dict[str, list[str]]:
 def test_set_wins_over_the_environment_over_the_file_over_the_program(
     file: Path, printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = "workers = 1\nackers = 11\nslice_s = 0.5\ncheck_mutation = true\n"
+    names = "workers = 1\nackers = 11\nblock_max_s = 0.5\ncheck_mutation = true\n"
     file.with_name("sunshower.toml").write_text(f'message_timeout_max_s = "none"\n{names}')
     monkeypatch.setenv("SUNSHOWER_ACKERS", "22")
-    monkeypatch.setenv("SUNSHOWER_SLICE_S", "0.25")
+    monkeypatch.setenv("SUNSHOWER_BLOCK_MAX_S", "0.25")
     monkeypatch.setenv("COLUMNS", "400")
-    found = rows(printed_by("describe", "--settings", "--set", "slice_s=0.125", file).out)
-    assert found["slice_s"] == ["0.125", "--set"]
+    found = rows(printed_by("describe", "--settings", "--set", "block_max_s=0.125", file).out)
+    assert found["block_max_s"] == ["0.125", "--set"]
     assert found["ackers"] == ["22", "SUNSHOWER_ACKERS"]
     place = f"{file.with_name('sunshower.toml')},"
     assert found["workers"] == ["1", place, "line", "2"]
     assert found["check_mutation"] == ["True", place, "line", "5"]
     assert found["message_timeout_max_s"] == ["None", place, "line", "1"]
     assert found["spout_pending"] == ["70", "the", "program"]
-    assert found["block_max_s"] == ["60.0", "the", "default"]
+    assert found["deaths_max"] == ["6", "the", "default"]
+
+
+@pytest.mark.filterwarnings("default::FutureWarning")
+def test_former_settings_are_ignored_with_a_warning_that_has_their_place(
+    file: Path, printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.with_name("sunshower.toml").write_text("slice_s = 0.5")
+    monkeypatch.setenv("SUNSHOWER_WINDOW_S", "0.25")
+    with pytest.warns(FutureWarning) as warned:
+        out = printed_by("describe", "--settings", "--set", "idle_poll_s=1", file).out
+    places = {str(warning.message).partition(" has no effect")[0] for warning in warned}
+    assert places == {
+        "--set: idle_poll_s",
+        "SUNSHOWER_WINDOW_S: window_s",
+        f"{file.with_name('sunshower.toml')}, line 1: slice_s",
+    }
+    assert "slice_s" not in out
 
 
 def test_the_file_of_the_current_folder_counts_if_the_program_has_none(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.control.lifecycle import State
@@ -284,7 +285,9 @@ def test_an_injected_delay_lasts_until_it_ends(submit: Submit) -> None:
 def test_nothing_passes_a_link_that_drops_all_until_the_fault_ends(
     submit: Submit, paced: Paced
 ) -> None:
-    run = submit(chain(paced, peer_link_retry_s=0.2), Layout.ISOLATE, active=False)
+    run = submit(
+        chain(paced, internals=Internals(peer_link_retry_s=0.2)), Layout.ISOLATE, active=False
+    )
     run.disturb(InjectedFaults(links=(Link(source="relay", target="sink", drop=1.0),)))
     pass_time(run, 1.0)  # it reaches all workers before the first item is emitted
     run.activate()

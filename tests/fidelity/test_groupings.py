@@ -18,6 +18,7 @@ from sunshower import (
     Topology,
     Tuple,
 )
+from sunshower.config import Internals
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.user_code import Raised
@@ -154,7 +155,7 @@ def test_records_of_one_stream_between_two_tasks_keep_their_order(
 ) -> None:
     """Storm: org/apache/storm/utils/JCQueue.java; its test is testNoReOrderingUnderBackPressure."""
     seen: dict[str, list[int]] = {}
-    topology = Topology("t", ackers=1, frame_records_max=3, spout_pending=40)
+    topology = Topology("t", ackers=1, internals=Internals(frame_records_max=3), spout_pending=40)
     numbers = topology.spout("numbers", Counter(200))
     numbers.shuffle().bolt("first", InOrder(seen)).shuffle().bolt("second", InOrder(seen))
     Network(make_plan(topology.graph(), layout), seed).run()

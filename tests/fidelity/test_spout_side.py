@@ -95,7 +95,7 @@ def test_spout_without_tuples_is_called_less_often() -> None:
     assert asked_s[:4] == pytest.approx([0, 0.001, 0.002, 0.003])
     (at_1_s,) = [after - before for before, after in pairwise(asked_s) if before < 1 <= after]
     assert at_1_s == pytest.approx(1 / 16, rel=0.1), "1/16 of the time without a tuple"
-    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "at most idle_poll_s"
+    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "at most 0.1 s"
 
 
 # ---- the calls that it gets ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Cause, Context, Number, Retry, Topology
+from sunshower.config import Internals
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.injected_faults import Link
@@ -331,7 +332,12 @@ class Cycle(Stage):
             letters.bolt("letters", Letters(self.journal))
 
 
-CYCLE = {"layout": Layout.PACK, "total": 3, "window_records_max": 100, "frame_records_max": 50}
+CYCLE = {
+    "layout": Layout.PACK,
+    "total": 3,
+    "window_records_max": 100,
+    "internals": Internals(frame_records_max=50),
+}
 
 
 @SEEDS

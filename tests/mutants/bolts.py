@@ -10,9 +10,9 @@ BOLTS = [
         "The report of an input contains only its own edge, so its tree completes while its "
         "outputs are in transit.",
         defect(
-            "BoltTask.settle",
-            "self._reports.ack(roots, batch.edges ^ mades)",
-            "self._reports.ack(roots, batch.edges)",
+            "Batch.acked",
+            "edges ^ (made if counts is None else made.repeat(counts))",
+            "edges",
         ),
     ),
     mutant(
@@ -90,12 +90,11 @@ BOLTS = [
         "an input whose function raised is acked",
         "It is reported as failed, and acked as well.",
         defect(
-            "BoltTask.settle",
-            "good = np.delete(np.arange(len(batch)), list(failures))",
-            "good = np.arange(len(batch))",
-            "self._reports.fail(roots, failure)",
-            "pass",
+            "Batch.acked",
+            "good = np.delete(np.arange(len(self)), list(failures))",
+            "good = np.arange(len(self))",
         ),
+        defect("BoltTask.settle", "self._reports.fail(roots, failure)", "pass"),
     ),
     mutant(
         "a bolt in quarantine acks its inputs",

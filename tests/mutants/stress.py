@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.random import Generator
 
+from sunshower.config import Internals
 from sunshower.experiments.checkers import (
     AtLeastOnce,
     BoundedPending,
@@ -122,14 +123,16 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "workers": int(generator.integers(2, 5)),
         "ackers": int(generator.integers(1, 4)),
         "spout_pending": int(generator.choice((2, 4, 8, 16))),
-        "frame_records_max": int(generator.choice((2, 8, 64))),
+        "internals": Internals(
+            frame_records_max=int(generator.choice((2, 8, 64))),
+            sweep_grace_s=float(generator.choice((0.2, 1.0))),
+            window_s=float(generator.choice((0.002, 0.25))),
+            peer_link_retry_s=float(generator.choice((0.05, 0.5))),
+            idle_poll_s=0.05,
+            restart_backoff_s=0.05,
+            task_backoff_s=0.05,
+        ),
         "message_timeout_s": 30.0,
-        "sweep_grace_s": float(generator.choice((0.2, 1.0))),
-        "window_s": float(generator.choice((0.002, 0.25))),
-        "peer_link_retry_s": float(generator.choice((0.05, 0.5))),
-        "idle_poll_s": 0.05,
-        "restart_backoff_s": 0.05,
-        "task_backoff_s": 0.05,
         "worker_timeout_s": 2.0,  # packets that a cut has swallowed are lost after half of this
         "deaths_max": 1_000,  # random kills must not put tasks into quarantine
     }

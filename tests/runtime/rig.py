@@ -45,7 +45,7 @@ class Rig:
             config = replace(config, spout_pending=config.spout_slots)
         graph = replace(graph, config=config)
         self.plan = make_plan(graph, Layout.PACK)
-        self.wired = wire(self.plan, 0, 1, np.random.default_rng(seed), lambda _peer: {})
+        self.wired = wire(self.plan, 0, 1, np.random.default_rng(seed), {})
         for spout in self.wired.spouts.values():
             spout.open(context(self.plan, spout.task))
         for bolt in self.wired.bolts.values():

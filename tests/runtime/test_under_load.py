@@ -10,6 +10,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Topology
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.testing import Shared
 from tests.runtime.network import Network
@@ -157,7 +158,7 @@ def explosion(watch: Watch, layout: Layout, seed: int, **settings: Any) -> Netwo
         spout_pending=16,
         message_timeout_s=1_000,
         window_records_max=CYCLE_MAX,
-        frame_records_max=50,
+        internals=Internals(frame_records_max=50),
         **settings,
     )
     a = topology.spout("numbers", Watched(watch, 50)).shuffle().bolt("a", Doubling(watch))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from random import Random
 
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout
@@ -23,7 +24,11 @@ def run_with_faults(seed: int) -> SimRun:
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = chain(
-        Paced(TOTAL, 2.0), sinks=2, ackers=1 + seed % 2, attempts_max=1_000, peer_link_retry_s=0.5
+        Paced(TOTAL, 2.0),
+        sinks=2,
+        ackers=1 + seed % 2,
+        attempts_max=1_000,
+        internals=Internals(peer_link_retry_s=0.5),
     )
     run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))

@@ -6,6 +6,7 @@ from contextlib import suppress
 from random import Random
 
 from sunshower import Bolt, Context, DeadLetter, Retry, Topology
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -34,7 +35,9 @@ class KeepLetters(Bolt[DeadLetter, None]):
 
 def submit(seed: int, log: Log) -> SimRun:
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
-    topology = Topology("logs", ackers=1 + seed % 2, peer_link_retry_s=0.5, spout_pending=16)
+    topology = Topology(
+        "logs", ackers=1 + seed % 2, internals=Internals(peer_link_retry_s=0.5), spout_pending=16
+    )
     retry = Retry(attempts=1_000, initial_s=0.01, dead_letters=True)
     items = topology.spout(
         "numbers", Reader(log, 5, refetches=seed % 2 == 1), parallelism=2, retry=retry

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from sunshower import Bolt, Context, Spout, Topology
+from sunshower.config import Internals
 from sunshower.runtime.events.trace_recorder import Traces, TupleTrace
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
@@ -65,7 +66,9 @@ def test_all_edges_of_combined_rows_and_of_joined_batches_are_recorded(seed: int
 
 
 def chain(sinks: int = 1) -> Topology:
-    topology = Topology("chain", trace_share=1.0, message_timeout_s=20.0, sweep_grace_s=0.2)
+    topology = Topology(
+        "chain", trace_share=1.0, message_timeout_s=20.0, internals=Internals(sweep_grace_s=0.2)
+    )
     items = topology.spout("numbers", Paced()).shuffle().bolt("relay", relay)
     items.shuffle().bolt("sink", Keep(), sinks)
     return topology

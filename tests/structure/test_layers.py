@@ -28,7 +28,7 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
-    "installed",
+    *("installed", "value_types", "json_values"),
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
@@ -42,10 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "outages": {"errors"},
     "versions": {"errors"},
     "scalars": set(),
+    "value_types": {"scalars"},
     "field_types": {"errors", "scalars"},
-    "records": {"errors", "field_types", "scalars"},
+    "records": {"errors", "field_types", "value_types"},
     "record_reader": {"errors", "field_types", "records", "scalars", "texts"},
-    "codec": {"errors", "scalars", "field_types", "records"},
+    "codec": {"errors", "field_types", "records", "value_types"},
+    "json_values": {"errors", "records", "scalars", "value_types"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},
@@ -364,6 +366,19 @@ def test_extensions_can_be_deleted() -> None:
         for extension in may & EXTENSIONS
         if package not in EXTENSIONS | {"cli"}
     ]
+
+
+def test_only_its_commands_import_the_servers_for_development() -> None:
+    none_is_wrong(
+        [
+            report(path, imported, "only sunshower.cli.dev may, and inside a function")
+            for path in PACKAGE_FILES
+            if package_of(module_name(path)) != "dev"
+            for imported in imports(path)
+            if package_of(imported.module) == "dev" and is_ours(imported.module)
+            if module_name(path) != "sunshower.cli.dev" or not imported.late
+        ]
+    )
 
 
 def test_no_module_imports_itself_through_others() -> None:

@@ -106,9 +106,3 @@ def test_a_second_stream_called_dead_letters_is_refused() -> None:
 def test_a_retry_of_another_type_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"retry is 5; give a Retry\(attempts=5"):
         declare(5)
-
-
-@pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan")])
-def test_share_of_replays_is_above_0_and_at_most_1(share: float) -> None:
-    with pytest.raises(ConfigError, match="replay_share is"):
-        Topology("t", replay_share=share)

@@ -9,14 +9,29 @@ from typing import Any
 import pytest
 
 from sunshower import Config, Topology
-from sunshower.config import LIMITS
+from sunshower.config import FORMER_SETTINGS, LIMITS, Internals
 from sunshower.errors import ConfigError
 
 DEFAULT = Config()
 
 
 def test_each_setting_has_a_limit() -> None:
-    assert [*LIMITS] == [setting.name for setting in fields(Config)]
+    assert [*LIMITS, "internals"] == [setting.name for setting in fields(Config)]
+
+
+def test_a_former_setting_is_ignored_with_a_warning_at_the_line_that_has_it() -> None:
+    for name in FORMER_SETTINGS:
+        with pytest.warns(
+            FutureWarning, match=f"^{name} has no effect any more and can be rem"
+        ) as warned:
+            configs = [Config(**{name: 7}), Topology("t", workers=3, **{name: 7}).config]
+        assert configs == [Config(), Config(workers=3)]
+        assert [warning.filename for warning in warned] == [__file__, __file__]
+
+
+def test_internal_values_stay_when_settings_change() -> None:
+    start = Config(internals=Internals(slice_s=0.5))
+    assert Topology("t", config=start, workers=3).config.internals.slice_s == 0.5
 
 
 @pytest.mark.parametrize("value", ["x", "auto", "none", [], (), nan, inf, -inf, -1, int, True, 1j])
@@ -35,7 +50,7 @@ def test_an_invalid_value_is_refused_by_the_name_of_its_setting(value: Any) -> N
         ({"ackers": 1.5}, "ackers is 1.5; it must be a whole number of at least 0, or None"),
         ({"message_timeout_s": None}, "it must be a number of seconds above 0"),
         ({"spout_pending": 100.5}, "of at least 1 and at most 16,777,216, or 'auto'"),
-        ({"replay_share": 0}, "it must be a number above 0 and at most 1"),
+        ({"trace_share": 2}, "it must be a number of at least 0 and at most 1"),
         ({"check_mutation": 1}, "check_mutation is 1; it must be True, or False"),
     ],
     ids=str,

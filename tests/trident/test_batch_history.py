@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sunshower import Context, Topology
+from sunshower.config import Internals
 from sunshower.errors import ClusterError
 from sunshower.experiments.evidence.event_history import History, from_lines, to_lines
 from sunshower.experiments.evidence.outcome import BatchAttempt, batch_figures, batches_of
@@ -38,7 +39,7 @@ class Odd:
 
 
 def program(predicate: Any, **options: Any) -> SimRun:
-    topology = Topology("t", sweep_grace_s=0.2, restart_backoff_s=0.05)
+    topology = Topology("t", internals=Internals(sweep_grace_s=0.2, restart_backoff_s=0.05))
     spout = FixedBatchSpout([(n,) for n in range(10)], 4, fields=("n",))
     rows = batches(topology, "rows", spout, store=InMemory(), **options)
     rows.filter(predicate).aggregate(count(), state=MemoryState())

@@ -180,7 +180,7 @@ class RestartTracker:
     def began(self, worker: int, now: float) -> float:
         """Note a new life. Returns the delay of its tasks, in seconds."""
         over = self._short[worker] - _AT_ONCE
-        delay_s = backoff(self._config.restart_backoff_s, over, _BACKOFF_MAX_S)
+        delay_s = backoff(self._config.internals.restart_backoff_s, over, _BACKOFF_MAX_S)
         self._began_s[worker] = now + delay_s
         return delay_s
 

@@ -19,7 +19,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.events.trace_recorder import TraceRecorder
-from sunshower.runtime.tracking.batch import Anchors, Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import I64, U64, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Released
 
@@ -106,15 +106,15 @@ class Instrument:
             self._note_edges(What.ACKED, batch.roots, batch.edges)
             return
         good = np.delete(np.arange(len(batch)), list(failures))
-        self._note_edges(What.ACKED, *_rows(batch, good))
+        self._note_edges(What.ACKED, *batch.ids_of(good))
         for cause in {failure.cause: None for failure in failures.values()}:
             bad = np.array([index for index, why in failures.items() if why.cause is cause])
-            self._note_edges(What.REFUSED, *_rows(batch, bad), cause)
+            self._note_edges(What.REFUSED, *batch.ids_of(bad), cause)
 
     def joined(self, batches: Sequence[Batch], joined: Batch) -> None:
-        """Shared batches are processed as one: a tree that is in several of them acks its edges,
-        and sends this task their XOR."""
-        if self._is_idle:
+        """Batches are processed as one. In shared ones, a tree that is in several of them acks its
+        edges, and sends this task their XOR."""
+        if self._is_idle or not joined.shared:
             return
         for batch in batches:
             self.delivered(batch)
@@ -179,9 +179,3 @@ class Instrument:
             return batch
         traced = traced_of(batch.roots)
         return replace(batch, roots=batch.roots[traced], edges=batch.edges[traced])
-
-
-def _rows(batch: Batch, which: I64) -> tuple[U64, U64]:
-    """The roots and edges of some records of a batch."""
-    roots, edges = (Anchors(ids, batch.offsets) for ids in (batch.roots, batch.edges))
-    return roots.select(which).roots, edges.select(which).roots

@@ -239,9 +239,7 @@ class TraceRecorder:
 
 def _record_of(batch: Batch, at: int) -> Any:
     """The record of the anchor at position `at`."""
-    index = at
-    if batch.offsets is not None:
-        index = int(batch.offsets.searchsorted(at, "right")) - 1
+    index = batch.index_of(at)
     return batch.records.slice(index, 1).to_pylist()[0] if batch.is_table else batch.records[index]
 
 

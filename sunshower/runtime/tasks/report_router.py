@@ -51,20 +51,13 @@ class ReportRouter:
         }
 
     def dispatch(self) -> None:
-        """Send what the tasks of this worker have reported since the last call."""
+        """Announce the trees that have failed, and apply what the tasks of this worker have
+        reported to its ackers, since the last call."""
         if self._wired.reports.failed:
             self._tell_failed(np.concatenate(self._wired.reports.failed))
-        if not self._wired.reports.waiting:
-            return
-        for task, report in self._wired.reports.take().items():
-            if task in self._wired.ackers:
+        if self._wired.reports.waiting:
+            for task, report in self._wired.reports.take().items():
                 self.report(task, report)
-            else:
-                waiting = self._link_to[task].content.reports.setdefault(task, ShardReport())
-                waiting.starts += report.starts
-                waiting.acks += report.acks
-                waiting.fails.add(report.fails)
-                waiting.asks += report.asks
 
     def report(self, task: int, report: ShardReport) -> None:
         """Apply a report at an acker task of this worker."""
@@ -76,7 +69,7 @@ class ReportRouter:
             if owner in self._wired.spouts:
                 self.verdicts(owner, verdicts)
             else:
-                waiting = self._link_to[owner].content.verdicts.setdefault(owner, Verdicts())
+                waiting = self._link_to[owner].content.verdicts[owner]
                 waiting.complete += verdicts.complete
                 waiting.failed.add(verdicts.failed)
                 waiting.ages += verdicts.ages

@@ -121,7 +121,9 @@ class Supervision:
         self._quiet_since_s = None
         self.in_a_row += 1
         if self.in_a_row < self._config.task_errors_max:
-            backoff_s = backoff(self._config.task_backoff_s, self.in_a_row, _BACKOFF_MAX_S)
+            backoff_s = backoff(
+                self._config.internals.task_backoff_s, self.in_a_row, _BACKOFF_MAX_S
+            )
             self._wait_until(now + backoff_s)
         else:
             self._quarantine(now + _PROBATION_S)

@@ -41,6 +41,7 @@ from sunshower.runtime.transport.channels import (
     ServiceTime,
 )
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
+from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Component, Level, Subscription, own_copy
@@ -101,7 +102,7 @@ def wire(
     worker: int,
     life: int,
     generator: np.random.Generator,
-    ready: Callable[[int], dict[RemoteChannel, None]],
+    peer_links: Mapping[int, PeerLink],
     *,
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
@@ -111,14 +112,21 @@ def wire(
 ) -> Wired:
     """Create the tasks of `worker` in its `life` (1, 2, …); user code is created when they open.
 
-    `ready(peer)` returns the dict in which a channel to that worker registers when it has a queue.
+    `peer_links`: to the other workers.
     `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
     `event_writer`, `trace_recorder`: what records the tasks' events.
     """
     recorder, gone = recorder or Recorder(), quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
-    wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
+    next_packets = {
+        acker.id: partial(peer_links[acker.worker].report_to, acker.id)
+        for ackers in plan.shards
+        for acker in ackers
+        if acker.worker != worker
+    }
+    reports = Reports(Shards(shards) if tracked else None, next_packets)
+    wired = Wired(reports, FailedTrees(len(plan.spouts)))
     wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
@@ -126,7 +134,7 @@ def wire(
             strides = [len(ackers) for ackers in shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
-        routed = _output_streams(plan, task, wired, generator, ready)
+        routed = _output_streams(plan, task, wired, generator, peer_links)
         instrument = Instrument(task.id, event_writer, trace_recorder)
         output_streams = OutputStreams(task.id, routed, EdgeIds(generator), instrument)
         component = plan.component(task)
@@ -200,7 +208,7 @@ def _output_streams(
     task: Task,
     wired: Wired,
     generator: np.random.Generator,
-    ready: Callable[[int], dict[RemoteChannel, None]],
+    peer_links: Mapping[int, PeerLink],
 ) -> dict[str, OutputStream]:
     records_max = plan.graph.config.window_records_max
 
@@ -212,7 +220,7 @@ def _output_streams(
             kind = (
                 partial(LocalChannel, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker
-                else partial(RemoteChannel, ready=ready(target.worker))
+                else partial(RemoteChannel, ready=peer_links[target.worker].ready)
             )
             wired.channels[key] = kind(
                 task.id, target.id, credited=credited, records_max=records_max, refuse=refuse

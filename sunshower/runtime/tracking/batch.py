@@ -9,12 +9,13 @@ shared         all records together have the anchors: roots and edges have shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
@@ -43,6 +44,12 @@ class Anchors:
         offsets = np.concatenate(([0], np.cumsum(counts)))
         places = np.repeat(self.offsets[:-1][which] - offsets[:-1], counts)
         return Anchors(self.roots[places + np.arange(len(places))], offsets)
+
+    def repeat(self, counts: I64) -> Anchors:
+        """Return the anchors of `counts[i]` outputs of each record i."""
+        if self.offsets is None:
+            return Anchors(self.roots.repeat(counts))
+        return self.select(np.arange(len(self)).repeat(counts))
 
     def __len__(self) -> int:
         return len(self.roots) if self.offsets is None else len(self.offsets) - 1
@@ -94,6 +101,85 @@ class Batch:
         several = self.in_common or (self.shared and len(self.roots) > 1)
         return failure.in_common if several else failure
 
+    def roots_of(self, index: int) -> U64:
+        """The roots of the trees of one record."""
+        if self.shared:
+            return self.roots
+        if self.offsets is None:
+            return self.roots[index : index + 1]
+        return self.roots[self.offsets[index] : self.offsets[index + 1]]
+
+    def index_of(self, position: int) -> int:
+        """The record that has the anchor at `position` of `roots`."""
+        if self.offsets is None:
+            return position
+        return int(self.offsets.searchsorted(position, "right")) - 1
+
+    def ids_of(self, which: I64) -> tuple[U64, U64]:
+        """The roots and edges of records; of a shared batch all of them, if `which` has any."""
+        if self.shared:
+            return (self.roots, self.edges) if len(which) else (NO_IDS, NO_IDS)
+        roots = Anchors(self.roots, self.offsets).select(which).roots
+        return roots, Anchors(self.edges, self.offsets).select(which).roots
+
+    def ids_of_each(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the roots and the edges of each record of a batch that is not shared."""
+        roots, edges = self.roots.tolist(), self.edges.tolist()
+        ends = range(1, len(self) + 1) if self.offsets is None else self.offsets[1:].tolist()
+        start = 0
+        for end in ends:
+            yield roots[start:end], edges[start:end]
+            start = end
+
+    def where_all(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which records have anchors, all of them with a flag; `flags` has one for each root."""
+        if self.shared:
+            return np.full(len(self), flags.all())
+        if self.offsets is None:
+            return flags
+        counts = np.diff(self.offsets)
+        ends = np.concatenate(([0], np.cumsum(flags)))[self.offsets]
+        return (counts > 0) & (np.diff(ends) == counts)
+
+    def nothing_made(self) -> U64:
+        """The XORs of the edges made from the inputs, if there are none: see `acked`."""
+        return np.zeros(len(self.roots) if self.shared else len(self), np.uint64)
+
+    def inputs(self) -> list[Batch]:
+        """The parts that can succeed or fail by themselves."""
+        return [self] if self.shared else [self.only(index) for index in range(len(self))]
+
+    def as_they_fail(self, failures: dict[int, Failure]) -> dict[int, Failure]:
+        """Those of `failures` (by record) and of the records that fail with these."""
+        if not self.shared:
+            return failures
+        return dict.fromkeys(range(len(self)), next(iter(failures.values())))
+
+    def failed(self, failures: Mapping[int, Failure]) -> Iterator[tuple[U64, Failure]]:
+        """The trees that fail, if records fail as `as_they_fail` says. Untracked records have no
+        roots."""
+        if self.shared:
+            if failures:
+                yield self.roots, self.blamed(failures[0])
+            return
+        for index, failure in failures.items():
+            yield self.roots_of(index), failure
+
+    def acked(self, made: U64, failures: Mapping[int, Failure]) -> tuple[U64, U64]:
+        """The roots and XORs to report of the records that have not failed. `made`: the XOR of the
+        edges made from each record; from a shared batch, of those of each tree."""
+        if self.shared:
+            return (NO_IDS, NO_IDS) if failures else (self.roots, self.edges ^ made)
+        if failures:
+            good = np.delete(np.arange(len(self)), list(failures))
+            roots, edges = self.ids_of(good)
+            counts = None if self.offsets is None else np.diff(self.offsets)[good]
+            made = made[good]
+        else:
+            roots, edges = self.roots, self.edges
+            counts = None if self.offsets is None else np.diff(self.offsets)
+        return roots, edges ^ (made if counts is None else made.repeat(counts))
+
     @property
     def is_table(self) -> bool:
         """Whether `records` is an Arrow table."""
@@ -136,9 +222,10 @@ class Batch:
         )
         selected = replace(self, records=records)
         if self.tracked and not self.shared:
-            own = Anchors(self.roots, self.offsets).select(which)
-            edges = Anchors(self.edges, self.offsets).select(which)
-            selected.roots, selected.edges, selected.offsets = own.roots, edges.roots, own.offsets
+            selected.roots, selected.edges = self.ids_of(which)
+            if self.offsets is not None:
+                counts = np.diff(self.offsets)[which]
+                selected.offsets = np.concatenate(([0], np.cumsum(counts)))
         return selected
 
     def only(self, index: int) -> Batch:

@@ -45,7 +45,7 @@ class CongestionControl:
         self.limit = _FIRST
         self._limit_max = limit_max
         self._timeout_s = config.message_timeout_s
-        self._wait_s = config.window_s
+        self._wait_s = config.internals.window_s
         self._threshold = limit_max  # below it the limit doubles; above it it grows in steps
         self._least_s = inf  # the least latency, and the time it was seen
         self._least_at_s = 0.0
@@ -162,7 +162,7 @@ class PendingLimit:
         """
         if self._congestion is None or not self.may_be_held or self._pending.room or is_blocked:
             return inf
-        return self._moved_s + self._config.window_s
+        return self._moved_s + self._config.internals.window_s
 
     def look(self, now: float, *, is_blocked: bool) -> None:
         """Raise the limit where a bolt seems to wait for more tuples before it acks any."""

@@ -289,7 +289,7 @@ class ProgressDeadline:
 
     def __init__(self, config: Config) -> None:
         self._timeout_s = config.message_timeout_s
-        self._grace_s = config.sweep_grace_s
+        self._grace_s = config.internals.sweep_grace_s
         self._max_s = config.message_timeout_max_s or config.message_timeout_s
         self.unlimited = NO_IDS  # trees without a maximum
         self._asked = NO_IDS
@@ -437,7 +437,7 @@ class Deadlines:
         if residues is not None:
             roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
         if len(roots):
-            self._sweeps.append(Sweep(now + self._config.sweep_grace_s, roots, failure))
+            self._sweeps.append(Sweep(now + self._config.internals.sweep_grace_s, roots, failure))
 
     def ripe(self, now: float) -> list[Sweep]:
         """Return each sweep whose grace period is over, once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -85,10 +85,14 @@ class Shards:
 
 
 class Reports:
-    """One worker's reports that wait for dispatch. Without ackers, reports are dropped."""
+    """Writes one worker's reports: those for the ackers of other workers into the next packet to
+    these, the others where they wait for `take`. Without ackers, reports are dropped."""
 
-    def __init__(self, shards: Shards | None) -> None:
-        self._shards = shards
+    def __init__(
+        self, shards: Shards | None, next_packets: Mapping[int, Callable[[], ShardReport]] = {}
+    ) -> None:
+        """`next_packets`: acker task of another worker → what the next packet reports to it."""
+        self._shards, self._next_packets = shards, next_packets
         self.tracked = shards is not None  # whether there are ackers
         self.waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)  # by acker task
         self.failed: list[U64] = []  # trees whose messages the spouts here will emit again
@@ -97,33 +101,37 @@ class Reports:
         """A spout task emitted these roots, each with edges that XOR to `xors`."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self.waiting[task].starts.append((roots[which], xors[which]))
+                self._to(task).starts.append((roots[which], xors[which]))
 
     def ack(self, roots: U64, xors: U64) -> None:
         """A bolt acked inputs of these roots; see edges.py for `xors`."""
         if self._shards is not None and len(roots):
             roots, xors = fold(roots, xors)
             for task, which in self._shards.split(roots):
-                self.waiting[task].acks.append((roots[which], xors[which]))
+                self._to(task).acks.append((roots[which], xors[which]))
 
     def fail(self, roots: U64, failure: Failure) -> None:
         """A part of each of these trees cannot be processed."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self.waiting[task].fails.add((root, failure) for root in roots[which].tolist())
+                self._to(task).fails.add((root, failure) for root in roots[which].tolist())
 
     def ask(self, roots: U64) -> None:
         """A spout task requests the time since the last report on each of these trees."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self.waiting[task].asks.append(roots[which])
+                self._to(task).asks.append(roots[which])
 
     def take(self) -> dict[int, ShardReport]:
-        """Remove and return all waiting reports: acker task → report."""
+        """Remove and return the waiting reports: acker task of this worker → report."""
         waiting = self.waiting
         if waiting:
             self.waiting = defaultdict(ShardReport)
         return waiting
+
+    def _to(self, task: int) -> ShardReport:
+        next_packet = self._next_packets.get(task)
+        return self.waiting[task] if next_packet is None else next_packet()
 
 
 # ---- failed trees --------------------------------------------------------------------------------
@@ -196,10 +204,4 @@ class FailedTrees:
         failed = self.have_failed(batch.roots)
         if not failed.any():
             return batch
-        if batch.shared:
-            failed = np.full(len(batch), failed.all())
-        elif batch.offsets is not None:  # each record has several trees, or none
-            counts = np.diff(batch.offsets)
-            ends = np.concatenate(([0], np.cumsum(failed)))[batch.offsets]
-            failed = (counts > 0) & (np.diff(ends) == counts)
-        return batch.select(np.flatnonzero(~failed))
+        return batch.select(np.flatnonzero(~batch.where_all(failed)))

@@ -85,7 +85,7 @@ class ServiceTime:
     def patience_s(self) -> float:
         """How long inputs may wait for others, to be processed together: four times as long as the
         last slice took, which then takes a fifth of the time."""
-        return min(4 * self._last_s, self._config.window_s)
+        return min(4 * self._last_s, self._config.internals.window_s)
 
     @property
     def credit(self) -> Credit:
@@ -101,10 +101,10 @@ class ServiceTime:
         self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)
         config = self._config
         slice_records = min(
-            int(config.slice_s / self._work_s), self.slice_records * _SLICE_GROWTH_MAX
+            int(config.internals.slice_s / self._work_s), self.slice_records * _SLICE_GROWTH_MAX
         )
         self.slice_records = max(1, slice_records)
-        window = min(int(config.window_s / self.pace_s), self._largest_next(self.pace_s))
+        window = min(int(config.internals.window_s / self.pace_s), self._largest_next(self.pace_s))
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
         least = max(least, min(self.at_once, self.records_max))
         window = max(least, min(window, self.records_max))

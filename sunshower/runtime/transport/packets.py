@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -67,8 +68,12 @@ class Content:
     """The body of a packet. `frames` holds encoded frames (see frames.encode)."""
 
     frames: list[list[Any]] = field(default_factory=list)
-    reports: dict[int, ShardReport] = field(default_factory=dict)  # by acker task
-    verdicts: dict[int, Verdicts] = field(default_factory=dict)  # by spout task
+    reports: defaultdict[int, ShardReport] = field(  # by acker task
+        default_factory=partial(defaultdict, ShardReport)
+    )
+    verdicts: defaultdict[int, Verdicts] = field(  # by spout task
+        default_factory=partial(defaultdict, Verdicts)
+    )
     postponed: list[int] = field(default_factory=list)  # roots
     grants: list[Grant] = field(default_factory=list)
     failed: list[U64] = field(default_factory=list)  # failed trees: see reports.py

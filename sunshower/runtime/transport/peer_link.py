@@ -20,7 +20,6 @@ from math import inf
 from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.plan import PlannedStream
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
@@ -75,6 +74,7 @@ class PeerLink:
         self.content = Content()
         self._worker, self._incarnation = worker, incarnation
         self._config = config
+        self._frame_records_max = min(config.internals.frame_records_max, config.window_records_max)
         self._streams = streams
         self._refuse = refuse  # called with records that cannot be serialised
         self._up_again_s: float | None = None  # DOWN until then, or until the peer's next life
@@ -102,6 +102,10 @@ class PeerLink:
             return inf
         return self._up_again_s if self.wants_packet else inf
 
+    def report_to(self, acker: int) -> ShardReport:
+        """What the next packet reports to an acker task of the peer."""
+        return self.content.reports[acker]
+
     def silent_s(self, now: float) -> float:
         """For how long the peer has not answered packets; 0.0 if none failed or waits."""
         since_s = self._failed_s
@@ -121,7 +125,9 @@ class PeerLink:
         if not self.wants_packet or not self.up(now):
             return None
         if self._in_flight and (
-            probes or len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
+            probes
+            or len(self._in_flight) >= self._config.internals.calls_in_flight_max
+            or not self._full()
         ):
             return None
         if probes:
@@ -155,10 +161,10 @@ class PeerLink:
         if answer is Answer.ACCEPTED:
             return NOTHING
         if answer is not Answer.REFUSED:
-            self._up_again_s = now + self._config.peer_link_retry_s
+            self._up_again_s = now + self._config.internals.peer_link_retry_s
         lost = flight.content
         for task, verdicts in lost.verdicts.items():  # sending them twice is harmless
-            waiting = self.content.verdicts.setdefault(task, Verdicts())
+            waiting = self.content.verdicts[task]
             waiting.complete += verdicts.complete
             waiting.failed.add(verdicts.failed)
         self.content.postponed = lost.postponed + self.content.postponed
@@ -202,7 +208,7 @@ class PeerLink:
 
     def _load_frames(self, flight: InFlight) -> None:
         size, bytes_max = 0, self._config.record_bytes_max
-        while self.ready and size < self._config.packet_bytes_max:
+        while self.ready and size < self._config.internals.packet_bytes_max:
             channel = next(iter(self.ready))
             batch = channel.take(self._frame_records(channel))
             stream = self._streams[batch.stream]
@@ -228,8 +234,8 @@ class PeerLink:
 
     def _frame_records(self, channel: RemoteChannel) -> int:
         """How many records of the size seen last fit into a frame."""
-        fitting = self._config.packet_bytes_max // channel.record_bytes
-        return max(1, min(self._config.frame_records_max, fitting))
+        fitting = self._config.internals.packet_bytes_max // channel.record_bytes
+        return max(1, min(self._frame_records_max, fitting))
 
     def _take_out(self, channel: RemoteChannel, batch: Batch, error: Unserialisable) -> None:
         """Fail a record that cannot be sent to another process; the rest of its batch is sent."""

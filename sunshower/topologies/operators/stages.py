@@ -30,9 +30,10 @@ from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name
 from sunshower.topologies.operators.stage_graph import Feed, StageNode
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.steps import RowFunction, TakeBranch
-from sunshower.topologies.operators.totals import Persist, TotalsSlot, single, totals_operators
+from sunshower.topologies.operators.totals import Persist, single, totals_operators
 from sunshower.topologies.operators.updates import (
     Lineage,
     PlainRows,
@@ -396,7 +397,7 @@ def totals_of(
     if (lineage := stream.lineage) is not None:
         check_replaces(lineage, where)
         return _updated_totals(stream, by, one, out, id, settings, where)
-    slot = TotalsSlot(settings.get("state"), id, where)
+    slot = StateSlot(settings.get("state"), id, where)
     combine, operator = totals_operators(slot, stream.schema, by, one, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
     rows = grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
@@ -417,7 +418,7 @@ def _updated_totals(
     parallelism, lineage = settings.get("parallelism", 1), stream.lineage
     assert lineage is not None
     stream.topology.check_new(id, parallelism, where)
-    slot = TotalsSlot(settings.get("state"), id, where, moved_origins)
+    slot = StateSlot(settings.get("state"), id, where, moved_origins)
     combiner, divide = updated_operators(stream.schema, by, one, lineage)
     stream.need_updates()
     if divide.places is not None:

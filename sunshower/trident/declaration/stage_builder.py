@@ -51,7 +51,7 @@ from sunshower.trident.coordination.master_batch_coordinator import (
 )
 from sunshower.trident.coordination.transactional_log import coordinator_path
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.stages.plan import (
     ByFields,
     ByGrouping,
@@ -419,12 +419,12 @@ class GroupBuilder:
                 publisher.counted = counted
             if isinstance(operator, Persist):
                 slot = operator.slot
-                assert isinstance(slot, StateSlot), f"{slot!r} is no state of batches"
+                assert isinstance(slot, BatchSlot), f"{slot!r} is no state of batches"
                 slot.counted = counted
                 self._check_skip(group.skip, slot)
         return group
 
-    def _check_skip(self, skip: Skip, slot: StateSlot) -> None:
+    def _check_skip(self, skip: Skip, slot: BatchSlot) -> None:
         """Raise TopologyError for a state that would keep what a skipped batch has written."""
         kind, puts_aside = slot.factory.kind, skip.dead_letters is not None
         if puts_aside and slot.exactly_once and kind is not StateKind.OPAQUE:

@@ -72,11 +72,11 @@ from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.persisting import (
     LATE,
     ON_TIME,
+    BatchSlot,
     Lookup,
     PersistPartition,
     ProcessByKey,
     QueryState,
-    StateSlot,
     Windows,
 )
 from sunshower.trident.stages.plan import (
@@ -191,7 +191,7 @@ class WrittenState:
     """A state that a stream is written to, and `rows`: what its stage emits then."""
 
     rows: StageRows[BatchStage]
-    slot: StateSlot
+    slot: BatchSlot
     by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
     result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
 
@@ -205,7 +205,7 @@ def new_state(
     *,
     by: Sequence[str] = (),
     in_place: bool = False,
-) -> StateSlot:
+) -> BatchSlot:
     """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
     written in the tasks in which they are; otherwise they are first sent to the task of their
     group, or to a single one. Raises TopologyError for a value that is not a state factory, a
@@ -226,7 +226,7 @@ def new_state(
     ):
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return StateSlot(factory, name, exactly_once=not not_exactly_once)
+    return BatchSlot(factory, name, exactly_once=not not_exactly_once)
 
 
 class BatchProcessSettings(TaskSettings, total=False):
@@ -339,7 +339,7 @@ def declare_query(
     out = _with_answer(schema, fields, where)
     if not isinstance(state, WrittenState):
         ask = function or Lookup(schema, by)
-        operator = QueryState(StateSlot(state, "static"), ask, schema, out, commits=False)
+        operator = QueryState(BatchSlot(state, "static"), ask, schema, out, commits=False)
         if not by:
             return stream.add(operator, out)
         return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
@@ -964,7 +964,7 @@ def _parts_of_updates(
 
 def _written(
     rows: StageRows[BatchStage],
-    slot: StateSlot,
+    slot: BatchSlot,
     by: Sequence[str] | None,
     result: Callable[[Any], Any] | None = None,
 ) -> BatchStream[Any]:

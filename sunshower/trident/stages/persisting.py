@@ -7,33 +7,30 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import partial
-from itertools import compress
 from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
+from sunshower.json_values import (
+    hashable,
+    listed,
+    texts_of_keys,
+)
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.keyed.stored_values import (
-    hashable,
-    listed,
-    texts_of_keys,
-)
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.state_slot import StateDraft, StateSlot
 from sunshower.topologies.operators.states import (
     MapState,
     Place,
     RecognisedState,
     StateFactory,
-    count_of,
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
@@ -41,6 +38,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     OpenPanes,
     PanePlace,
     PaneValues,
+    TimePanes,
     log_ended,
 )
 from sunshower.topologies.operators.windows.event_times import (
@@ -62,79 +60,62 @@ from sunshower.trident.stages.plan import Timed
 from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
-class StateSlot:
-    """The state of one task; several operators of its stage may share it."""
+class BatchSlot(StateSlot):
+    """The state of one task of batches: its writes have the numbers of the batches, and are noted
+    in the store of the batches."""
+
+    is_of_batches = True
+    factory: StateFactory
 
     def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
-        self.factory, self.name, self.exactly_once = factory, name, exactly_once
+        super().__init__(factory, name, f"state {name!r}")
+        self.exactly_once = exactly_once
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
-        self._state: MapState | None = None
-        self._written: LastWrite | None = None  # of states that are exactly once
-
-    def open(self, context: Context) -> None:
-        """Open the state. Raises StateMismatch for one that is not as it was left."""
-        if self._state is not None:
-            return
-        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
-        batches = counted.incarnation() if counted is not None else ""
-        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
-        self._told = f"state {name!r}, task {context.index}"
-        try:
-            if counted is not None and self.exactly_once:
-                self._written = counted.last_write(name, context.index)
-            self._state = self.factory.make(place)
-            if self._written is not None and not isinstance(self._state, RecognisedState):
-                self._written.close()
-                self._written = None
-            self._check()
-        except BaseException:
-            self.close()
-            raise
+        self._noted: LastWrite | None = None  # of states that are exactly once
 
     def begin_commit(self, attempt: Attempt) -> None:
-        """Begin to write a batch. Raises StateMismatch as `open` does."""
+        """Begin to write a batch. Raises StateMismatch for a state that is behind its note."""
         self.state.begin_commit(attempt)
         self._check()
 
     def commit(self, attempt: Attempt) -> None:
         """Write the batch to the state, and note that in the store of the batches."""
         self.state.commit(attempt)
-        if self._written is not None and (last := self._last_attempt) is not None:
-            self._written.note(last)
-
-    @property
-    def state(self) -> MapState:
-        assert self._state is not None, f"state {self.name!r} is not open"
-        return self._state
+        if self._noted is not None and (last := self.last_attempt) is not None:
+            self._noted.note(last)
 
     def number(self, attempt: Attempt) -> int:
         """The number of a batch: a later one of a group is higher."""
         return attempt.txid
 
-    def entry_count(self) -> int | None:
-        """How many entries the state has; None: not known."""
-        return count_of(self._state)
-
     def close(self) -> None:
-        for client in (self._state, self._written):
-            if client is not None:
-                client.close()
-        self._state = self._written = None
+        super().close()
+        if self._noted is not None:
+            self._noted.close()
+        self._noted = None
+
+    def _begin(self, context: Context) -> None:
+        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
+        batches = counted.incarnation() if counted is not None else ""
+        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
+        self._told = f"state {name!r}, task {context.index}"
+        if counted is not None and self.exactly_once:
+            self._noted = counted.last_write(name, context.index)
+        self._state = self.factory.make(place)
+        if self._noted is not None and not isinstance(self._state, RecognisedState):
+            self._noted.close()
+            self._noted = None
+        self._check()
 
     def _check(self) -> None:
-        if self._written is not None:
-            self._written.check(self._last_attempt, self._told)
-
-    @property
-    def _last_attempt(self) -> Attempt | None:
-        last: Attempt | None = getattr(self._state, "last_attempt", None)
-        return last
+        if self._noted is not None:
+            self._noted.check(self.last_attempt, self._told)
 
 
 class PersistPartition(Persist):
     """Calls a user function with the state and the rows of a batch."""
 
-    def __init__(self, slot: StateSlot, updater: Callable[..., Any], out: Schema | None) -> None:
+    def __init__(self, slot: BatchSlot, updater: Callable[..., Any], out: Schema | None) -> None:
         super().__init__(slot)
         self.updater, self.out = own_copy(updater, "the updater of a state"), out
 
@@ -155,9 +136,10 @@ class ProcessByKey(Persist):
     An opaque state gives a batch that is repeated the values from before the batch.
     """
 
-    def __init__(self, slot: StateSlot, process: KeyedProcess) -> None:
+    def __init__(self, slot: BatchSlot, process: KeyedProcess) -> None:
         super().__init__(slot)
-        self.calls = process  # its store reads the state of the slot
+        self.calls = process
+        process.store.slot = slot
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -165,13 +147,12 @@ class ProcessByKey(Persist):
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         calls, store = self.calls, self.calls.store
-        store.read_from(state)
         try:
             calls.announce(batch)
             made = [one for row in batch for one in calls.expand(row)]
             changed = store.changed
         finally:
-            store.read_from(None)
+            store.forget()
         state.multi_put([*changed], [*changed.values()])
         return made
 
@@ -190,7 +171,7 @@ class QueryState(Operator):
 
     def __init__(
         self,
-        slot: StateSlot,
+        slot: BatchSlot,
         query: Callable[..., Any],
         schema: Schema,
         out: Schema,
@@ -267,43 +248,6 @@ KEY = "$windows"
 ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
 
 
-class _StateOfBatch:
-    """The port PaneStore over the state of a batch: all keys are written at once, at the end. What
-    it returns is a copy, since the state writes the value before the batch beside the new one."""
-
-    def __init__(self, state: MapState) -> None:
-        self._state = state
-        self._read: dict[Any, Any] = {}
-        self._written: dict[Any, Any] = {}
-
-    def fetch(self, keys: Iterable[Any]) -> None:
-        missing = [key for key in dict.fromkeys(keys) if key not in self._read]
-        if missing:
-            self._read.update(zip(missing, self._state.multi_get(missing), strict=True))
-
-    def get(self, key: Any) -> Any:
-        if key in self._written:
-            return deepcopy(self._written[key])
-        self.fetch([key])
-        return deepcopy(self._read[key])
-
-    def put(self, key: Any, value: Any) -> None:
-        self._written[key] = value
-
-    def remove(self, key: Any) -> None:
-        self._written[key] = None
-
-    def write(self) -> None:
-        """Write what was put and removed to the state."""
-        missing = {key for key, value in self._read.items() if value is None}
-        changes = {
-            key: value
-            for key, value in self._written.items()
-            if value is not None or key not in missing
-        }
-        self._state.multi_put([*changes], [*changes.values()])
-
-
 class WindowBatch(list[Any]):
     """The rows of a batch. It is true if the state has to be written."""
 
@@ -322,7 +266,7 @@ class Windows(Persist, Timed):
 
     def __init__(
         self,
-        slot: StateSlot,
+        slot: BatchSlot,
         window: Window,
         schema: Schema,
         by: Sequence[str],
@@ -397,7 +341,7 @@ class Windows(Persist, Timed):
         values = dict(zip(keys, state.multi_update(list(keys), notes), strict=True))
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
         if before:
-            store = _StateOfBatch(state)
+            store = StateDraft(state, copies=True)
             if self.window.by_count:
                 values |= self._by_count(store, before, groups, batch, attempt)
             else:
@@ -423,36 +367,34 @@ class Windows(Persist, Timed):
 
     def _by_count(
         self,
-        store: _StateOfBatch,
+        store: StateDraft,
         before: Mapping[Any, Any],
         groups: Sequence[Any],
         rows: Sequence[Any],
         attempt: Attempt,
     ) -> dict[Any, Any]:
         """The values of groups after these rows."""
-        open_panes, so_far = self._open_panes(), {}
+        stored: dict[Any, tuple[int, Any]] = {}
         for key, old in before.items():
-            so_far[key[1]] = 0 if old is None else old.get("rows", 0)
+            stored[key[1]] = 0 if old is None else old.get("rows", 0), ()
             for group, number, panes in _stored_before(old):
-                so_far[group] = number
-                open_panes.add(store, {(group, pane): content for pane, content in panes})
-        every, counts = int(self.window.every), Counter(groups)
+                stored[group] = number, panes
+        open_panes = OpenPanes(KEY, self.contents, self.window.panes)
+        every = int(self.window.every)
+        ended, counts = open_panes.count(store, every, stored, groups, rows, attempt)
         fired: dict[Any, list[Any]] = {key: [] for key in before}
-        for last, group, content in open_panes.count(store, every, so_far, groups, rows, attempt):
+        for last, group, content in ended:
             fired[KEY, group] += self._results(group, last, content, attempt)
-        return {
-            key: {"rows": so_far[key[1]] + counts[key[1]], "fired": rows}
-            for key, rows in fired.items()
-        }
+        return {key: {"rows": counts[key[1]], "fired": rows} for key, rows in fired.items()}
 
     def _by_time(
-        self, store: _StateOfBatch, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
+        self, store: StateDraft, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
     ) -> dict[str, Any]:
         """The value of the task after a batch."""
         old = old or {"time": None, "late": 0}
         known: Time = -inf if old["time"] is None else old["time"]
-        before = self._last_ended(known)
         self._load(state, attempt)
+        before = self._last_ended(known)
         if self._late_before is None:
             self._late_before = old["late"]
             if before != -inf:
@@ -482,15 +424,13 @@ class Windows(Persist, Timed):
         }
         return value | ({"late_rows": late_rows} if late_rows else {})
 
-    def _open_panes(self) -> OpenPanes:
-        return OpenPanes(KEY, self.contents, self.window.panes)
-
     def _load(self, state: MapState, attempt: Attempt) -> None:
         """Read which panes are open, unless memory has what the state has. If this batch has been
         written before, its panes are among them: what they had before it is read from the state.
         Those that it then removed are in `ended`, too."""
         if not self._is_known or self._last != self._last_attempt:
-            self._open, self._ended = self._open_panes(), (0, [])
+            self._open = TimePanes(KEY, self.contents, self.window)
+            self._ended = (0, [])
             for key, value in state.items():
                 if type(key) is tuple and len(key) > 2 and key[0] == KEY:
                     self._open.note([(key[1], key[2])])
@@ -503,19 +443,18 @@ class Windows(Persist, Timed):
 
     @property
     def _last_attempt(self) -> Attempt | None:
-        last: Attempt | None = getattr(self.slot.state, "last_attempt", None)
-        return last
+        return self.slot.last_attempt
 
-    def _next_change(self, ended: float) -> Time:
+    def _next_change(self, ended: Time) -> Time:
         """The time at which the state has to be written also without rows."""
         if self.reader is not None:  # from then on, rows of a further pane are late
             return -inf if ended == -inf else self._end(int(ended) + 1)
         first = min(self._open.groups, default=None)
         return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
 
-    def _last_ended(self, time: Time) -> float:
+    def _last_ended(self, time: Time) -> Time:
         """The last pane that has ended at this time."""
-        return -inf if time == -inf else self.panes.of_time(minus(time, self._late)) - 1
+        return time if time == -inf else self._open.last_ended(minus(time, self._late))
 
     def _end_of_sources(self, last: int, newest: Time) -> Time:
         """The time that is stored when the end of all sources has ended windows up to the pane
@@ -543,38 +482,29 @@ class Windows(Persist, Timed):
 
     def _take(
         self,
-        store: _StateOfBatch,
+        store: StateDraft,
         rows: Sequence[Any],
         times: list[Time],
-        before: float,
+        before: Time,
         attempt: Attempt,
     ) -> tuple[list[Any], int]:
         """Add rows to their panes. Returns what to emit for those that are late, and how many are.
         `before`: the last pane that had ended before this batch."""
         keys = group_keys(self.schema, self.by, rows)
         places = [*zip(keys, self.panes.of_times(times), strict=False)]
-        last = before - self.window.panes + 1  # no open window has panes up to here
-        on_time = [place[1] > last for place in places]
-        self.late_records.in_time |= any(on_time)
-        late: list[Any] = []
-        if not all(on_time):
-            first = min(place[1] for place in places) + self.window.panes
-            by = minus(self.panes.start(int(before) + 1), self.panes.start(first))
+        contents = self.contents.gather(places, rows, attempt)
+        late = self._open.take(store, contents, before)
+        self.late_records.in_time |= len(late) < len(contents)
+        made: list[Any] = []
+        if late:
+            by = minus(self.panes.start(int(before) + 1), lowest(late.values()))
             self.late_records.by = max(self.late_records.by, as_float(by))
-            gone = [not good for good in on_time]
-            contents = self.contents.gather(
-                [*compress(places, gone)], [*compress(rows, gone)], attempt
-            )
-            for (key, pane), content in contents.items():
-                end = self.panes.start(pane + self.window.panes)
-                late += self._results(key, end, content, attempt)
-            places, rows = [*compress(places, on_time)], [*compress(rows, on_time)]
-        self._open.add(store, self.contents.gather(places, rows, attempt))
-        self._open.note(places)
-        return late, on_time.count(False)
+        for (key, pane), end in late.items():
+            made += self._results(key, end, contents[key, pane], attempt)
+        return made, sum(place in late for place in places) if late else 0
 
     def _fire(
-        self, store: _StateOfBatch, before: float, ended: float, attempt: Attempt
+        self, store: StateDraft, before: Time, ended: Time, attempt: Attempt
     ) -> tuple[list[Any], list[PanePlace]]:
         """The rows of windows that end, and the panes that no other window needs. The order is the
         same in each attempt."""

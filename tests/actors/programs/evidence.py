@@ -16,6 +16,7 @@ from sunshower import Bolt, Context, Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.flight_recorder import folder_of
 from sunshower.actors.run import RayRun
+from sunshower.config import Internals
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.plan import Layout, Task
 from tests.guarantee.deaths import until
@@ -81,7 +82,12 @@ def stored(folder: Path) -> list[int]:
 def topology(folder: Path, source: Counter | None = None, **settings: Any) -> Topology:
     """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time, so that the
     topology is busy during a fault. `source`: by default `TOTAL` numbers."""
-    limits = {"ackers": 1, "spout_pending": 256, "peer_link_retry_s": 0.1, **settings}
+    limits = {
+        "ackers": 1,
+        "spout_pending": 256,
+        "internals": Internals(peer_link_retry_s=0.1),
+        **settings,
+    }
     topology = Topology("evident", **limits)
     numbers = topology.spout("numbers", source or Counter(TOTAL))
     worked = numbers.shuffle().bolt("work", work, parallelism=2)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from sunshower import Bolt, Context, KeyState, Spout, Topology
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.plan import ACKER
 from sunshower.simulation.cluster import SimRun
@@ -70,7 +71,11 @@ class Note(Bolt[Word, None]):
 
 def program(state: MemoryState, sink: Bolt[Word, None] | None = None, **settings: Any) -> Topology:
     """Counts words by key in a store that survives the processes. `sink` is the last bolt."""
-    settings = {"workers": 3, "attempts_max": 1_000, "peer_link_retry_s": 0.5} | settings
+    settings = {
+        "workers": 3,
+        "attempts_max": 1_000,
+        "internals": Internals(peer_link_retry_s=0.5),
+    } | settings
     topology = Topology("words", **settings)
     parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 2)
     found = parsed.group_by("text").process(counted, state=state, name="count", parallelism=2)

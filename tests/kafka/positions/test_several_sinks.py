@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Context, Retry, Topology
+from sunshower.config import Internals
 from sunshower.errors import ClusterError
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
@@ -59,7 +60,9 @@ def submit(seed: int, broker: Broker, forest: MemoryForest, kept: OffsetsWithRes
         store = lambda _: StoredOffsets(MemoryTree(forest), PlainLayout("g"))  # noqa: E731
     options = KafkaOptions(directory=lambda _: broker, store=store, commit_s=0.1)
     spout = KafkaSpout(SETTINGS, topics=["a"], fields=FIELDS, options=options)
-    topology = Topology("sinks", ackers=1 + seed % 2, peer_link_retry_s=0.5, spout_pending=32)
+    topology = Topology(
+        "sinks", ackers=1 + seed % 2, internals=Internals(peer_link_retry_s=0.5), spout_pending=32
+    )
     retry = Retry(attempts=1_000, initial_s=0.01)
     lines = topology.spout("in", spout, parallelism=2, retry=retry)
     if with_results:

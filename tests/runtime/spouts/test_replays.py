@@ -10,6 +10,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Context, Failure, Records, Retry, Spout, Topology
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.runtime.inline import run_inline
 from tests.runtime.rig import Number, Rig, records_of, sink
 
@@ -84,7 +85,7 @@ class Shaky(Bolt[Number, None]):
 def test_small_table_full_of_failed_messages_does_not_stop_the_run(
     spout_pending: int, share: float
 ) -> None:
-    topology = Topology("t", spout_pending=spout_pending, replay_share=share)
+    topology = Topology("t", spout_pending=spout_pending, internals=Internals(replay_share=share))
     topology.spout("numbers", numbers(40)).shuffle().bolt("shaky", Shaky)
     finished = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     counts = finished.snapshot.component("numbers")
@@ -96,7 +97,7 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_after_a_death_fresh_records_are_emitted_beside_the_replays(share: float) -> None:
-    here = rig(10_000, spout_pending=2_000, replay_share=share)
+    here = rig(10_000, spout_pending=2_000, internals=Internals(replay_share=share))
     spout = here.spout("numbers")
     spout.emit(0.0, 1_000)
     fail_all(here, DIED, 0.0)
@@ -109,7 +110,7 @@ def test_after_a_death_fresh_records_are_emitted_beside_the_replays(share: float
 
 
 def test_replays_use_all_the_room_if_the_source_has_nothing() -> None:
-    here = rig(1_000, replay_share=0.1)
+    here = rig(1_000, internals=Internals(replay_share=0.1))
     spout = here.spout("numbers")
     spout.emit(0.0, 2_000)
     fail_all(here, DIED, 0.0)
@@ -123,7 +124,7 @@ def test_pauses_of_the_source_do_not_hold_replays_back() -> None:
                 yield None
                 yield Number(n)
 
-    here = rig(0, Pauses(), replay_share=0.01)
+    here = rig(0, Pauses(), internals=Internals(replay_share=0.01))
     spout = here.spout("numbers")
     for _ in range(11):
         spout.emit(0.0, 100)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sunshower import Cause, Context, Failure, Spout, Topology
+from sunshower.config import Internals
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tasks.user_code import Raised
@@ -252,7 +253,7 @@ def test_postponed_tree_gets_a_full_timeout_again() -> None:
 
 
 def test_sweep_fails_trees_that_are_still_pending_after_its_grace_time() -> None:
-    here = rig(1, 2, 3, sweep_grace_s=1.0)
+    here = rig(1, 2, 3, internals=Internals(sweep_grace_s=1.0))
     spout = here.spout("numbers")
     spout.emit(0.0, 2)
     early, late = roots(here)[:1], roots(here)[1:]
@@ -267,7 +268,7 @@ def test_sweep_fails_trees_that_are_still_pending_after_its_grace_time() -> None
 
 
 def test_sweep_for_a_dead_shard_takes_the_slots_of_that_shard_alone() -> None:
-    here = rig(*range(6), sweep_grace_s=1.0)
+    here = rig(*range(6), internals=Internals(sweep_grace_s=1.0))
     spout = here.spout("numbers")
     spout.emit(0.0, 6)
     spout.sweep(0.0, DIED, {1}, 3)
@@ -276,7 +277,7 @@ def test_sweep_for_a_dead_shard_takes_the_slots_of_that_shard_alone() -> None:
 
 
 def test_sweep_does_not_fail_a_replay_that_began_before_it_was_due() -> None:
-    here = rig(1, sweep_grace_s=1.0)
+    here = rig(1, internals=Internals(sweep_grace_s=1.0))
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
     spout.sweep(0.0, DIED, None, 1)

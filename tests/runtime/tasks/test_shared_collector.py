@@ -380,7 +380,7 @@ def test_calls_after_the_task_was_closed_raise_and_those_that_wait_are_dropped()
 
 
 def test_an_emit_waits_for_room_and_goes_on_when_the_task_has_taken_what_waits() -> None:
-    here = BoltRig(frame_records_max=4, window_records_max=4)
+    here = BoltRig(window_records_max=4)
     here.run("a")
     done: SimpleQueue[int] = SimpleQueue()
 
@@ -410,7 +410,7 @@ def test_an_emit_that_execute_waits_for_never_waits_for_ever(
             elsewhere(lambda: [out.emit(Word("b"), tuple) for _ in range(5)])
         elsewhere(lambda: out.ack(tuple))  # acks need no room
 
-    here = BoltRig(Held(script), frame_records_max=4, window_records_max=4)
+    here = BoltRig(Held(script), window_records_max=4)
     batch = here.run("a")
     sent = here.sent("next")
     assert len(records_of(sent)) == 4
@@ -591,7 +591,7 @@ def test_a_spout_emits_no_more_than_there_is_room_for_and_the_thread_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_collector, "_ROOM_S", 0.0)
-    here = SpoutRig(spout_pending=2, frame_records_max=4, window_records_max=4)
+    here = SpoutRig(spout_pending=2, window_records_max=4)
     elsewhere(lambda: [here.out.emit(Word("a"), n) for n in range(4)])
     assert here.source.emit(0.0, 10) == 2
     assert len(here.source.source.collector.calls) <= 4
@@ -796,7 +796,7 @@ def collect(number: Number) -> Iterator[Part]:
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_every_emit_of_eight_threads_of_a_spout_is_acked_once(count: int) -> None:
-    limits = {"spout_pending": 50, "frame_records_max": 100, "window_records_max": 100}
+    limits = {"spout_pending": 50, "window_records_max": 100}
     topology = Topology("push", message_timeout_s=300, **limits)
     topology.spout("numbers", Push(count)).shuffle().bolt("collect", collect).shuffle().bolt(
         "parts", Parts

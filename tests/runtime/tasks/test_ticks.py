@@ -25,6 +25,7 @@ from sunshower import (
     Tuple,
 )
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.task_scheduler import Ticker
@@ -116,7 +117,7 @@ class Endless(Spout[Number]):
 def test_idle_worker_wakes_for_its_ticks() -> None:
     clock = ManualClock()
     NotesTicks.clock = clock
-    topology = Topology("t", ackers=1, idle_poll_s=100)
+    topology = Topology("t", ackers=1, internals=Internals(idle_poll_s=100))
     topology.spout("numbers", Endless).shuffle().bolt("ticks", NotesTicks, tick_s=0.25)
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
     while clock.now() < 1.1:

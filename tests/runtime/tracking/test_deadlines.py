@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sunshower import Cause, Failure, Number, Records, Topology
+from sunshower.config import Internals
 from tests.runtime.rig import Rig, sink
 
 TIMEOUT_S = 30.0
@@ -52,7 +53,7 @@ def test_repeated_messages_count_once() -> None:
 
 
 def test_trees_that_a_crash_affected_fail_although_deadlines_are_stopped() -> None:
-    one = spout(sweep_grace_s=1.0)
+    one = spout(internals=Internals(sweep_grace_s=1.0))
     one.deadlines.hold(True, 10.0)
     one.sweep(12.0, Failure(Cause.ACTOR_DIED, "next", 0), None, 1)
     assert one.next_look_s == 13.0

@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Collector, OnStream, Records, Spout, Topology, Tuple
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import TopologyError, TopologyFailed, Unserialisable
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
@@ -283,7 +284,7 @@ def growing(watch: Watch, layout: Layout, *words: str) -> Network:
         "t",
         workers=2,
         ackers=1,
-        packet_bytes_max=2_000,
+        internals=Internals(packet_bytes_max=2_000),
         record_bytes_max=50_000,
         attempts_max=2,
     )

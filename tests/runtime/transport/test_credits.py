@@ -8,14 +8,14 @@ import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.clock import ManualClock
-from sunshower.config import Config
+from sunshower.config import Config, Internals
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.channels import FIRST_CREDIT, Credit, ServiceTime
 from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 
-CONFIG = Config(slice_s=0.005, window_s=0.25)
+CONFIG = Config(internals=Internals(slice_s=0.005, window_s=0.25))
 FIRST = FIRST_CREDIT.window
 LEAST = 2  # for a task that needs many seconds for a record
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Collector, Context, Counter, Number, Topology, Tuple
+from sunshower.config import Internals
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.worker import Worker
@@ -38,7 +39,7 @@ def network(layout: Layout, longest_s: float | None) -> Network:
         message_timeout_max_s=longest_s,
         spout_pending=PENDING,
         window_records_max=WINDOW,
-        frame_records_max=BATCH,
+        internals=Internals(frame_records_max=BATCH),
         attempts_max=1_000,
     )
     topology.spout("numbers", Counter()).shuffle().bolt("forgets", Forgetful)
@@ -65,7 +66,7 @@ def check_bound(core: Worker) -> None:
             assert channel.queued + sum(f.records for f in channel.unsettled) == channel.load
     assert not wired.overload
     for peer_link in core._peer_links.values():
-        assert len(peer_link._in_flight) <= core.plan.graph.config.calls_in_flight_max
+        assert len(peer_link._in_flight) <= core.plan.graph.config.internals.calls_in_flight_max
         roots = [r for report in peer_link.content.reports.values() for r in report.roots()]
         assert sum(map(len, roots)) <= 4 * PENDING
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sunshower.config import Config
+from sunshower.config import Config, Internals
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
@@ -20,7 +20,9 @@ from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink
 from tests.runtime.batches import STREAMS
 
 ME, PEER, MY_LIFE, PEER_LIFE = 0, 1, 3, 4
-CONFIG = Config(calls_in_flight_max=3, frame_records_max=10, packet_bytes_max=2_000)
+CONFIG = Config(
+    internals=Internals(calls_in_flight_max=3, frame_records_max=10, packet_bytes_max=2_000)
+)
 FAILURE = Failure(Cause.FAILED, "split", 0)
 
 
@@ -89,7 +91,7 @@ def test_full_packet_does_not_wait_but_the_packets_in_flight_are_limited(
     for packet in range(5):
         link.push(*range(packet * 20_000, (packet + 1) * 20_000))
         link.packets()
-    assert len(link.peer_link._in_flight) == CONFIG.calls_in_flight_max
+    assert len(link.peer_link._in_flight) == CONFIG.internals.calls_in_flight_max
 
 
 def test_packet_names_sender_and_receiver_with_their_lives(link: LinkWithChannel) -> None:
@@ -208,7 +210,7 @@ def test_peer_link_waits_after_a_failed_call_and_tries_again(
     link.push(2)
     link.peer_link.answered(1, answer, 10.0)
     assert link.sent(now=10.0) == []
-    again_s = 10.0 + CONFIG.peer_link_retry_s
+    again_s = 10.0 + CONFIG.internals.peer_link_retry_s
     assert link.peer_link.next_look_s == again_s
     if answer is None:
         ((probe, packet),) = link.packets(now=again_s)

@@ -343,7 +343,7 @@ def test_a_frame_of_failed_trees_is_not_granted_before_the_one_that_came_before_
 
 def test_small_batches_with_many_outputs_are_all_processed_once() -> None:
     seen = list[int]()
-    topology = Topology("t", ackers=1, frame_records_max=8, window_records_max=8)
+    topology = Topology("t", ackers=1, window_records_max=8)
     source = topology.spout("numbers", Counter(200))
     relayed = source.shuffle().bolt("relay", passed_on, parallelism=5)
     made = relayed.shuffle().bolt("make", thrice)

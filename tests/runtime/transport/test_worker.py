@@ -191,7 +191,7 @@ def test_lost_report_of_a_failure_is_sent_again_with_its_reason() -> None:
 
 
 def test_lost_grant_is_given_again() -> None:
-    workers = SimEnvironment(*range(100), frame_records_max=4, window_records_max=4)
+    workers = SimEnvironment(*range(100), window_records_max=4)
     workers.carry(SPOUT)
     for to, seq, data in workers.packets(BOLT):
         if to == SPOUT:

@@ -37,6 +37,7 @@ from sunshower import (
     sum_,
     tumbling,
 )
+from sunshower.config import Internals
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
@@ -159,7 +160,7 @@ class Seen(Bolt[Any, None]):
 
 def ordinary(state: Any, facts: Callable[[int], Spout[Fact]] = Facts) -> Topology:
     """Each operator of an ordinary stream that keeps a state. `state` None: in memory."""
-    topology = Topology("facts", workers=2, peer_link_retry_s=0.5)
+    topology = Topology("facts", workers=2, internals=Internals(peer_link_retry_s=0.5))
     first = topology.spout("facts", facts(1), fields=Fact)
     second = topology.spout("others", facts(2), fields=Fact)
     by_key = first.group_by("key")
@@ -208,7 +209,7 @@ def _highest(number: int, fact: Fact) -> int:
 
 def in_batches(state: Callable[[str], SqliteState], progress: Any) -> Topology:
     """Each operator of a stream of batches that keeps a state; `state`: that of a name."""
-    topology = Topology("facts", workers=2, peer_link_retry_s=0.5)
+    topology = Topology("facts", workers=2, internals=Internals(peer_link_retry_s=0.5))
     spout = FixedBatchSpout(FACTS_MADE, 6, type=Fact)
     facts = batches(topology, "facts", spout, store=progress, interval_s=SECONDS / 20)
     by_key = facts.group_by("key")

@@ -21,6 +21,7 @@ from sunshower import (
     Topology,
     Tuple,
 )
+from sunshower.config import Internals
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
@@ -256,7 +257,9 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
             for piece in range(1_500):
                 yield Session(click.user, piece, len(seconds))
 
-    topology = Topology("clicks", window_records_max=400, frame_records_max=100)
+    topology = Topology(
+        "clicks", window_records_max=400, internals=Internals(frame_records_max=100)
+    )
     clicks = topology.spout("clicks", Records(CLICKS[:20], type=Click))
     clicks.fields("user").bolt("bolt", Many).shuffle().bolt("kept", Kept)
     done = run(topology)

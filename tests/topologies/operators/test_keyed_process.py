@@ -25,6 +25,7 @@ from sunshower import (
     run_inline,
 )
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import (
     RecordMismatch,
     TopologyError,
@@ -297,7 +298,7 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
         for piece in range(1_500):
             yield Session(click.user, piece, len(seen.value))
 
-    settings = {"window_records_max": 400, "frame_records_max": 100}
+    settings = {"window_records_max": 400, "internals": Internals(frame_records_max=100)}
     done = run(click_topology(lambda c: c.process(many), CLICKS[:20], **settings))
     (found,) = done.results["kept"]
     assert len(found) == 20 * 1_500

@@ -12,11 +12,12 @@ import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Records, Retry, Topology, Tuple, count
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
-from sunshower.topologies.operators.totals import TotalsSlot
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.trident import Attempt
 from tests.topologies.operators.kinds import Kept, Sale
 from tests.topologies.operators.test_operators import SALES, run, sales_topology, twice
@@ -294,7 +295,7 @@ def test_a_shared_batch_with_too_many_outputs_is_split() -> None:
                 s.group_by("amount").aggregate(count()).shuffle().bolt("many", many, fields=Sale)
             ),
             window_records_max=400,
-            frame_records_max=100,
+            internals=Internals(frame_records_max=100),
         )
     )
     sales = done.snapshot.component("sales")
@@ -352,7 +353,7 @@ def test_two_processes_that_write_one_state_overwrite_nothing(tmp_path: Path) ->
     for seconds in (1.0, 2.0):
         clock = ManualClock()
         clock.sleep(seconds)
-        slot = TotalsSlot(state, "totals", "here")
+        slot = StateSlot(state, "totals", "here")
         slot.open(Context("sales", "totals", 1, 0, 1, clock=clock))
         slots.append(slot)
     written = 0

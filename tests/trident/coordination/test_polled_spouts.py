@@ -12,6 +12,7 @@ import pytest
 
 from sunshower import Context, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import BadEmit, ClusterError, ProtocolError, StaleAttempt, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
@@ -270,7 +271,9 @@ def test_a_later_run_with_the_same_store_reads_all_that_is_in_the_queue_then(
 @seeds(6)
 @pytest.mark.parametrize("replay", [True, False])
 def test_no_message_is_lost_when_workers_are_killed(seed: int, replay: bool) -> None:
-    settings = {"sweep_grace_s": 0.2, "peer_link_retry_s": 0.1, "restart_backoff_s": 0.05}
+    settings = {
+        "internals": Internals(sweep_grace_s=0.2, peer_link_retry_s=0.1, restart_backoff_s=0.05)
+    }
     topology, queue = Topology("t", **settings, deaths_max=99), Queue("abcabcab", replay=replay)
     state = program(topology, queue, not_exactly_once=True)
     run = SimCluster(seed, check=True).submit(topology.graph())

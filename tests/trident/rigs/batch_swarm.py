@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, StoreUnreachable
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
@@ -22,13 +23,15 @@ from tests.trident.rigs.real_states import InState
 TOTAL = 40
 FAULT_COUNT = 6
 SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.2,
-    "restart_backoff_s": 0.05,
-    "task_backoff_s": 0.05,
+    "internals": Internals(
+        sweep_grace_s=0.2,
+        peer_link_retry_s=0.2,
+        restart_backoff_s=0.05,
+        task_backoff_s=0.05,
+        idle_poll_s=0.02,
+    ),
     "deaths_max": 1_000,
     "task_errors_max": 1_000,
-    "idle_poll_s": 0.02,
 }
 
 

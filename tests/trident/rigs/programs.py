@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.inline import run_inline
@@ -14,9 +15,7 @@ from sunshower.simulation.cluster import SimRun
 
 # Tasks restart soon, however often their processes die.
 SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
+    "internals": Internals(sweep_grace_s=0.2, peer_link_retry_s=0.1, restart_backoff_s=0.05),
     "deaths_max": 99,
 }
 

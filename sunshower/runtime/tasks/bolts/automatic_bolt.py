@@ -30,7 +30,7 @@ from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, n
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
-from sunshower.runtime.tracking.batch import Anchors, Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.output_streams import NotSent
@@ -152,22 +152,11 @@ class AutomaticBoltTask(BoltTask):
             most = self.service.records_max if batch.shared else self._piece_max
             made = run(call, records, most)
             begun = len(made.ends)
-        if batch.shared:
-            self._finish_shared(batch, made, begun)
-            return None
-        rest = None
-        if begun < len(batch):
-            batch, rest = batch.split(begun)
-        self._finish(batch, made, None)
-        return rest
+        return self._finish(batch, made, begun)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         self._begin_batch(batch)
-        made = self._outputs_of(outcomes, batch.records)
-        if batch.shared:
-            self._finish_shared(batch, made, len(batch))
-        else:
-            self._finish(batch, made, None)
+        self._finish(batch, self._outputs_of(outcomes, batch.records), len(batch))
 
     @property
     def _is_sink(self) -> bool:
@@ -192,7 +181,7 @@ class AutomaticBoltTask(BoltTask):
         if len(made.outputs) >= most:
             made.rest = current.rest
         made.ends.append(len(made.outputs))
-        self._finish(current.input, made, current.made)
+        self._finish(current.input, made, 1, current.made)
 
     def drop_unfinished(self) -> None:
         """Drop the unfinished input, because its tree has failed."""
@@ -204,11 +193,20 @@ class AutomaticBoltTask(BoltTask):
             self._call_flush()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
-    def _finish(self, batch: Batch, made: BatchOutputs, before: U64 | None) -> None:
-        """Send the outputs of `batch` and settle its inputs, except an unfinished one.
+    def _finish(
+        self, batch: Batch, made: BatchOutputs, begun: int, before: U64 | None = None
+    ) -> Batch | None:
+        """Send the outputs of the first `begun` inputs of a batch, and settle these, except an
+        unfinished one. Returns the other inputs.
 
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
         """
+        if batch.shared:
+            self._finish_shared(batch, made, begun)
+            return None
+        not_begun = None
+        if begun < len(batch):
+            batch, not_begun = batch.split(begun)
         outputs, failures = made.outputs, made.failures
         kinds = self._check_outputs(made, batch.records)
         flushed = self._flush(batch, failures)
@@ -225,6 +223,7 @@ class AutomaticBoltTask(BoltTask):
         if len(batch):
             self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
+        return not_begun
 
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self.output_streams.fits(DEFAULT, outputs, kinds)
@@ -237,8 +236,11 @@ class AutomaticBoltTask(BoltTask):
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         self._check_outputs(made, batch.records)
-        failures = self._flush(batch, failures)
-        made_edges = np.zeros(len(batch.roots), np.uint64)
+        if failures and isinstance(self.bolt, KeyedBolt | OperatorBolt):
+            self.bolt.discard()
+        else:
+            failures = self._flush(batch, failures)
+        made_edges = batch.nothing_made()
         if not failures:
             try:
                 for stream, records in self._by_stream(outputs).items():
@@ -262,9 +264,7 @@ class AutomaticBoltTask(BoltTask):
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
-        if batch.shared and failures and isinstance(self.bolt, KeyedBolt | OperatorBolt):
-            self.bolt.discard()
-        elif self._flushes:
+        if self._flushes:
             try:
                 self._call_flush()
             except user_errors() as error:
@@ -422,10 +422,7 @@ class AutomaticBoltTask(BoltTask):
         if anchors is not None:
             counts = ends.copy()  # np.diff(…, prepend=0) takes 15 µs
             counts[1:] -= ends[:-1]
-            if anchors.offsets is None:
-                anchors = Anchors(anchors.roots.repeat(counts))
-            else:
-                anchors = anchors.select(np.arange(len(batch)).repeat(counts))
+            anchors = anchors.repeat(counts)
         send = self._send_by_stream if mixed else partial(self.output_streams.send, self._stream)
         try:
             made = send(outputs, anchors)
@@ -482,7 +479,7 @@ class BatchBoltTask(BoltTask):
                 self._call_flush()
         except user_errors() as error:  # a table succeeds or fails as a whole
             failures = self._judge_all(error, batch)
-            self.settle(batch, np.zeros(len(batch), np.uint64), failures)
+            self.settle(batch, batch.nothing_made(), failures)
             return
         self._end_batch(len(batch))
         self._rows_in += len(batch)
@@ -541,23 +538,18 @@ class BatchBoltTask(BoltTask):
         self, derived: Derived | None, parents: Any, batch: Batch, failures: dict[int, Failure]
     ) -> U64 | None:
         if derived is None or not len(parents):
-            return np.zeros(len(batch.roots) if batch.shared else len(batch), np.uint64)
+            return batch.nothing_made()
         anchors = batch.anchors
         if batch.shared:
             try:
                 return self.output_streams.send_shared(DEFAULT, derived.rows, anchors)
             except NotSent as refused:
                 failures[0] = no_way(self.task, refused.errors[0])
-                return np.zeros(len(batch.roots), np.uint64)
-        if anchors is not None:
-            anchors = (
-                Anchors(anchors.roots.take(parents))
-                if anchors.offsets is None
-                else anchors.select(parents)
-            )
-        rows: pa.Table = derived.rows
+                return batch.nothing_made()
         try:
-            made = self.output_streams.send(DEFAULT, rows, anchors)
+            made = self.output_streams.send(
+                DEFAULT, derived.rows, anchors and anchors.select(parents)
+            )
         except NotSent as refused:
             made = refused.made
             for index, error in refused.errors.items():

@@ -96,10 +96,9 @@ class CallsInProgress:
         if not self._inputs:
             self._since_s = clock.now()
         batch = replace(batch, records=list(records))
-        alone = [batch] if batch.shared else [batch.only(index) for index in range(len(batch))]
-        for one in alone:
-            tasks = [self._calls.begin(call, record) for record in one.records]
-            self._inputs.append(_Input(one, tasks))
+        for part in batch.inputs():
+            tasks = [self._calls.begin(call, record) for record in part.records]
+            self._inputs.append(_Input(part, tasks))
 
     def ended(self, wait_s: float) -> Iterator[tuple[Batch, list[Outcome]]]:
         """Let the calls go on until one of them has ended, at most for `wait_s`. Yields inputs
@@ -279,12 +278,10 @@ class ExecutedInputs:
 
 def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
     """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
-    anchors = Anchors(batch.roots, batch.offsets)
     indices = count()
 
     def noted(record: Any) -> Any:
-        at = next(indices)
-        note(batch.roots if batch.shared else anchors.select(slice(at, at + 1)).roots)
+        note(batch.roots_of(next(indices)))
         return call(record)
 
     return noted
@@ -404,10 +401,9 @@ class BoltTask(Supervised):
         return first, rest
 
     def join(self, batches: Sequence[Batch]) -> Batch:
-        """Join batches; in the event log, the edges that a tree has in several shared ones are
-        passed on to this task as one."""
+        """Join batches, and note in the event log what `Instrument.joined` says."""
         joined = join(batches)
-        if joined.shared and len(batches) > 1:
+        if len(batches) > 1:
             self.instrument.joined(batches, joined)
         return joined
 
@@ -625,34 +621,19 @@ class BoltTask(Supervised):
         shared batch, whose inputs succeed or fail together, that of all of them."""
         if self.on_trial:
             failures = dict.fromkeys(range(len(batch)), self._tried) | failures
-        if batch.shared and failures:
-            failures = dict.fromkeys(range(len(batch)), next(iter(failures.values())))
+        if failures:
+            failures = batch.as_they_fail(failures)
         self._executed.add(batch.stream, len(batch))
         self._acked += len(batch) - len(failures)
         self._failed += len(failures)
-        anchors = batch.anchors
-        if anchors is None or made is None:
+        if made is None or not batch.tracked:
             for failure in failures.values():
                 self.note_untracked(failure)
             return
-        if batch.shared and failures:
-            self.instrument.refused(batch, failures[0].cause)
-            self._reports.fail(batch.roots, batch.blamed(failures[0]))
-            return
         self.instrument.settled(batch, failures)
-        if batch.shared:
-            self._reports.ack(batch.roots, batch.edges ^ made)
-            return
-        for index, failure in failures.items():
-            roots = anchors.select(np.array([index])).roots
+        for roots, failure in batch.failed(failures) if failures else ():
             if len(roots):
                 self._reports.fail(roots, failure)
             else:
                 self.note_untracked(failure)
-        if not failures:
-            roots, mades, _ = anchors.with_edges(made)
-            self._reports.ack(roots, batch.edges ^ mades)
-            return
-        good = np.delete(np.arange(len(batch)), list(failures))
-        roots, mades, _ = anchors.select(good).with_edges(made[good])
-        self._reports.ack(roots, Anchors(batch.edges, batch.offsets).select(good).roots ^ mades)
+        self._reports.ack(*batch.acked(made, failures))

@@ -199,8 +199,7 @@ class ManualBoltTask(BoltTask):
             batch = batch.spread()
             self.instrument.sent(batch, self.task.id)
             self.instrument.delivered(replace(batch, is_recorded=False))
-        offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
-        roots, edges = batch.roots.tolist(), batch.edges.tolist()
+        ids = batch.ids_of_each()
         execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
         most = self.output_streams.allowance
         begun, rest = len(batch), None
@@ -209,12 +208,11 @@ class ManualBoltTask(BoltTask):
             self.bolt.announce(origin, records)
         self._begin_batch(batch)
         for index, record in enumerate(records):
-            at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
-            tuple = InputTuple(record, *place, roots[at], edges[at])
+            tuple = InputTuple(record, *place, *next(ids))
             tuple.shared, tuple.bolt = batch.in_common, self.bolt
             if self.note is not None:
-                self.note(batch.roots[at])
+                self.note(batch.roots_of(index))
             self._emits_left = self._emits_max
             try:
                 execute(tuple, self.collector)

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from sunshower.errors import RequestFailed
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.spouts.next_tuple_source import Emission, NextTupleSource
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tracking.batch import Anchors, Batch
+from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
@@ -101,15 +99,12 @@ class AnswerTask(BoltTask):
     def process(self, batch: Batch) -> Batch | None:
         self._begin_batch(batch)
         failures: dict[int, Failure] = {}
-        anchors = Anchors(batch.roots, batch.offsets)
         schema = self._streams[batch.stream].spec.schema
         for index, row in enumerate(batch.rows(schema) if batch.tracked else ()):
-            roots = batch.roots if batch.shared else anchors.select(slice(index, index + 1)).roots
             try:
-                self.requests.add(roots, row)
+                self.requests.add(batch.roots_of(index), row)
             except RequestFailed as error:
                 failures[index] = self.failure(error)
-        made = np.zeros(len(batch.roots) if batch.shared else len(batch), np.uint64)
-        self.settle(batch, made, failures)
+        self.settle(batch, batch.nothing_made(), failures)
         self._end_batch(len(batch))
         return None

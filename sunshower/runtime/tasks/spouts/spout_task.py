@@ -192,7 +192,7 @@ class Replays:
         self.places: Counter[FailurePlace] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
-        self._budget = ReplayBudget(config.replay_share)
+        self._budget = ReplayBudget(config.internals.replay_share)
         self._letter_bytes = config.record_bytes_max - ROW_BYTES
         self._source, self._letters = source, letters
         self._recent = RecentFailures()
@@ -447,7 +447,7 @@ class SpoutTask(Supervised):
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
         self._first_replay_s = self._last_ack_s = cast("float | None", None)
-        self.rest = PollBackoff(config.idle_poll_s)  # of the source
+        self.rest = PollBackoff(config.internals.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
         self.tells = True  # whether the user's spout gets calls of `ack` and `fail`
         self._hears_ack = self._hears_fail = False

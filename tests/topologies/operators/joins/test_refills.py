@@ -27,6 +27,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.cli.health import problems
+from sunshower.config import Internals
 from sunshower.errors import ClusterError, TopologyError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
@@ -204,7 +205,9 @@ def enriched(
     source: Any, kind: int = 0, *, tasks: int = 2, beside: Any = Kept, **table: Any
 ) -> Topology:
     Processed.versions, Processed.newest, ChangeLog.done = {}, 0, {}
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     changes = topology.spout("changes", source, parallelism=tasks)
     changes.shuffle().bolt("beside", beside)
     users = between(changes, kind).group_by("user").table(parallelism=tasks, **table)
@@ -382,7 +385,7 @@ def test_status_says_what_is_filled_again_and_how_far_it_is() -> None:
 def test_a_table_of_joined_records_and_one_behind_dead_letters_are_filled_again() -> None:
     """The last click of each user, joined with a name; a bolt fails one user always."""
     Processed.versions, Processed.newest = {}, 0
-    topology = Topology("chain", workers=3, peer_link_retry_s=0.5)
+    topology = Topology("chain", workers=3, internals=Internals(peer_link_retry_s=0.5))
     changes = [User(user, 1, "name") for user in range(USERS)]
     users = topology.spout(
         "users", Records(changes, type=User), retry=Retry(attempts=2, dead_letters=True)

@@ -29,6 +29,7 @@ from sunshower import (
 )
 from sunshower.cli.statistics import fill_lines, status_fields
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK
@@ -199,7 +200,9 @@ def test_users_that_fail_are_waited_for_until_they_are_done_or_dead_letters(sour
 
 @seeds(60)
 def test_no_click_misses_its_user_under_faults(seed: int) -> None:
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     users = topology.spout("users", SOURCES["records"], parallelism=2)
     table = (
         users.shuffle()

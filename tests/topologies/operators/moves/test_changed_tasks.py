@@ -22,6 +22,7 @@ from sunshower import (
     sum_,
     tumbling,
 )
+from sunshower.config import Internals
 from sunshower.errors import ClusterError
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
@@ -114,7 +115,9 @@ class Program:
         return [self.left]
 
     def topology(self, **settings: Any) -> Topology:
-        topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+        topology = Topology(
+            "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+        )
         left = topology.spout("left", Resumed(self.left))
         made = self.declare(topology, left, settings)
         if made is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sunshower import Topology, count, sum_
+from sunshower.config import Internals
 from sunshower.runtime.events.event_log import What
 from sunshower.state import MemoryState
 from tests.seeds import seeds
@@ -26,7 +27,9 @@ def several(click: Click) -> Iterator[Click]:
 
 def totals_of(seed: int, state: MemoryState) -> Topology:
     """Counts and sums of each user, combined before they are sent. `Note` fails some rows."""
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2).flat_map(several)
     totals = clicks.group_by("user").aggregate(count(), sum_("at"), state=state, parallelism=2)
     totals.shuffle().bolt("note", Note)

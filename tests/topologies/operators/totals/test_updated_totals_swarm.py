@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from sunshower import Topology, count, max_, sum_
+from sunshower.config import Internals
 from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimRun
 from sunshower.state import MemoryState
@@ -58,7 +59,9 @@ def maxima(seed: int) -> list[Group]:
 
 def topology_of(seed: int, *states: Any) -> Topology:
     """Three aggregates, with functions and a shuffle between them. `Note` fails some rows."""
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     groups = topology.spout("clicks", Clicks(seed), parallelism=TASKS).map(placed)
     rows = groups.group_by("user", "place").aggregate(
         max_("at"), fields=Group, state=states[0], name="maxima", parallelism=2

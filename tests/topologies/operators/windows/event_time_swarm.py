@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sunshower import Bolt, Context, LogSpout, Polled, Topology, collect, tumbling
+from sunshower.config import Internals
 from sunshower.errors import ClusterError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
@@ -63,12 +64,11 @@ SETTINGS: dict[str, Any] = {
     "ackers": 1,
     "attempts_max": 10_000,
     "message_timeout_s": IDLE_S,
-    "peer_link_retry_s": 0.5,
-    "restart_backoff_s": 0.05,
-    "task_backoff_s": 0.05,
+    "internals": Internals(
+        peer_link_retry_s=0.5, restart_backoff_s=0.05, task_backoff_s=0.05, idle_poll_s=1.0
+    ),
     "deaths_max": 1_000,
     "task_errors_max": 1_000,
-    "idle_poll_s": 1.0,
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sunshower import KeyState, Topology
+from sunshower.config import Internals
 from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
@@ -45,7 +46,9 @@ def fires_one(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float,
 def timer_topology(
     seed: int, by: Sequence[str], event_time: str | None, state: Any = None
 ) -> Topology:
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
     fired = clicks.group_by(*by).process(
         gathers,

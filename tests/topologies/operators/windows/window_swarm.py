@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from sunshower import Context, Spout, Topology, count
+from sunshower.config import Internals
 from sunshower.errors import ClusterError
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
@@ -72,7 +73,9 @@ class Note(Bolt[Any, None]):
 
 
 def window_topology(seed: int, window: Any, tasks: int = 2, state: Any = None) -> Topology:
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
     found = clicks.group_by("user").window(
         window, count(), state=state or MemoryState(), parallelism=2
@@ -82,7 +85,9 @@ def window_topology(seed: int, window: Any, tasks: int = 2, state: Any = None) -
 
 
 def join_topology(seed: int, within: float, how: Any, state: Any = None) -> Topology:
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1))
     found = left.join(
@@ -102,7 +107,9 @@ def join_topology(seed: int, within: float, how: Any, state: Any = None) -> Topo
 
 def table_topology(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
     """Declare a join of the clicks with the last change of their user."""
-    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    topology = Topology(
+        "clicks", workers=3, attempts_max=1_000, internals=Internals(peer_link_retry_s=0.5)
+    )
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1)).map(change_of, fields=("user", "at", "name"))
     table = right.group_by("user").table(
