@@ -13,17 +13,17 @@ from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
+from sunshower.json_values import (
+    hashable,
+    listed,
+    texts_of_keys,
+)
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.keyed.stored_values import (
-    hashable,
-    listed,
-    texts_of_keys,
-)
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.state_slot import StateDraft, StateSlot
 from sunshower.topologies.operators.states import (

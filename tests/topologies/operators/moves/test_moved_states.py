@@ -13,11 +13,11 @@ import pytest
 from sunshower import Context
 from sunshower.clock import ManualClock
 from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.json_values import key_of, text_of_key
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state import MemoryState
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.stored_values import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import BEHIND, OWED, TIME, TIMER, Place, Spread
