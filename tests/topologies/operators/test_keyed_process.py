@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -13,6 +14,7 @@ import pytest
 
 from sunshower import (
     Bolt,
+    Cause,
     Context,
     KeyState,
     Records,
@@ -23,6 +25,7 @@ from sunshower import (
     run_inline,
 )
 from sunshower.clock import ManualClock
+from sunshower.config import Internals
 from sunshower.errors import (
     RecordMismatch,
     TopologyError,
@@ -122,6 +125,18 @@ def counted(click: Click, seen: KeyState[int]) -> None:
 # ---- results ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("stored", [False, True])
+def test_sessions_are_those_of_a_plain_program(
+    parallelism: int, stored: bool, tmp_path: Path
+) -> None:
+    state = SqliteState(tmp_path / "clicks.db") if stored else None
+    done = run(click_topology(lambda c: c.process(sessions, state=state, parallelism=parallelism)))
+    (found,) = done.results["kept"]
+    assert sorted(found) == sorted(sessions_of(CLICKS))
+    assert len(found) > 50
+
+
 def test_states_are_the_result_or_in_the_store(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "clicks.db")
     done = run(click_topology(lambda c: c.process(number, state=state, parallelism=2)))
@@ -216,6 +231,32 @@ def refuse(session: Session) -> Session:
     return session
 
 
+@pytest.mark.parametrize(
+    "process",
+    [
+        lambda c, state: c.process(raises, state=state, name="s"),
+        lambda c, state: c.process(misfit, state=state, name="s"),
+        lambda c, state: c.process(unserialisable, state=state, name="s"),
+        lambda c, state: c.process(correct, state=state, name="s").map(refuse),
+    ],
+    ids=["raises", "misfit", "unserialisable", "downstream"],
+)
+def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
+    process: Any, tmp_path: Path
+) -> None:
+    state = SqliteState(tmp_path / "clicks.db")
+    clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(click_topology(lambda c: process(c, state), clicks, retry))
+    letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
+    assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
+    assert done.snapshot.component("clicks").causes == {Cause.EXCEPTION.value: 3}
+    expected: dict[str, list[int]] = {}
+    for click in CLICKS:
+        expected.setdefault(click.user, []).append(click.second)
+    assert dict(state.items()) == expected
+
+
 def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "clicks.db")
     no_key: Any = 1j
@@ -249,6 +290,22 @@ def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> 
     done = run(click_topology(assemble, [*CLICKS[:150], POISON, *CLICKS[150:]], retry))
     assert done.snapshot.component("clicks").dead == 1
     assert dict(state.items()) == dict.fromkeys([click.second for click in CLICKS], 1)
+
+
+def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> None:
+    def many(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+        seen.value = [*(seen.value or []), click.second]
+        for piece in range(1_500):
+            yield Session(click.user, piece, len(seen.value))
+
+    settings = {"window_records_max": 400, "internals": Internals(frame_records_max=100)}
+    done = run(click_topology(lambda c: c.process(many), CLICKS[:20], **settings))
+    (found,) = done.results["kept"]
+    assert len(found) == 20 * 1_500
+    expected: dict[str, list[int]] = {}
+    for click in CLICKS[:20]:
+        expected.setdefault(click.user, []).append(click.second)
+    assert states(done, "many") == expected
 
 
 # ---- wrong declarations -------------------------------------------------------------------------

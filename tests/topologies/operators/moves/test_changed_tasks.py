@@ -1,5 +1,7 @@
-"""A contract of every state of ordinary streams: it continues in the next run, also with another
-number of tasks, and in another process, and no record is lost when workers die."""
+"""A contract of all states of ordinary streams, whatever number of tasks and process follows.
+
+A state continues in the next run and in another process, and no record is lost when workers die.
+"""
 
 from __future__ import annotations
 
