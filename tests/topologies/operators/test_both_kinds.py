@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 from sunshower import (
     Context,
+    Derived,
     Topology,
     average,
+    batch,
     collect,
     count,
     max_,
@@ -47,6 +50,62 @@ def is_negative(sale: Sale) -> bool:
 
 def doubled(sale: Sale) -> Sale:
     return Sale(sale.shop, sale.amount * 2)
+
+
+def twice(sale: Sale) -> Iterator[Sale]:
+    yield sale
+    yield sale
+
+
+def none_of(sale: Sale) -> list[Sale]:
+    return []
+
+
+def nothing(sale: Sale) -> None:
+    """Do nothing."""
+
+
+@batch
+def plus_one(table: pa.Table) -> Derived:
+    return Derived(plus_one_table(table), pa.array(range(len(table))))
+
+
+@batch
+def plus_one_table(table: pa.Table) -> pa.Table:
+    amounts = pa.array([amount + 1 for amount in table["amount"].to_pylist()])
+    return pa.table({"shop": table["shop"], "amount": amounts})
+
+
+# ---- functions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assemble", "expected"),
+    [
+        (lambda s: s.flat_map(twice), [*SALES, *SALES]),
+        (lambda s: s.flat_map(none_of), []),
+        (lambda s: s.map(doubled), [doubled(sale) for sale in SALES]),
+        (lambda s: s.filter(is_a), [sale for sale in SALES if is_a(sale)]),
+        (lambda s: s.project("amount"), [(sale.amount,) for sale in SALES]),
+        (lambda s: s.peek(nothing), SALES),
+        (
+            lambda s: s.flat_map(twice).map(doubled).filter(is_a).project("amount"),
+            [(sale.amount * 2,) for sale in SALES if is_a(sale) for _ in range(2)],
+        ),
+        (lambda s: s.flat_map(plus_one, fields=Sale), [Sale(s, n + 1) for s, n in SALES]),
+        (
+            lambda s: s.flat_map(plus_one_table, fields=Sale).project("amount").filter(any),
+            [(sale.amount + 1,) for sale in SALES],
+        ),
+        (
+            lambda s: s.filter(is_a).merge(s.map(doubled)),
+            [*filter(is_a, SALES), *map(doubled, SALES)],
+        ),
+    ],
+)
+def test_each_operator_does_what_python_does(run: Run, assemble: Any, expected: Any) -> None:
+    (found,) = run(lambda sales: [assemble(sales)])
+    assert sorted(found) == sorted(map(tuple, expected))
 
 
 # ---- branch -------------------------------------------------------------------------------------

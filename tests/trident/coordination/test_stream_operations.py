@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from sunshower import Derived, batch
 from sunshower.topologies.operators.aggregators import (
     Aggregator,
     CombinerAggregator,
@@ -92,19 +90,6 @@ def test_a_function_may_be_an_object_with_prepare() -> None:
     tagged = collected(words.flat_map(Tagging(), fields=("word", "task")))
     Runner(topology).batch([Word("a"), Word("b")])
     assert sorted(tagged) == [("a", 0), ("b", 1)]
-
-
-@pytest.mark.parametrize("derived", [True, False])
-def test_a_batch_function_sees_columns(derived: bool) -> None:
-    @batch
-    def double(table: pa.Table) -> Any:
-        rows = pa.table({"twice": [value * 2 for value in table["price"].to_pylist()]})
-        return Derived(rows, list(range(len(rows)))) if derived else rows
-
-    topology, stream = stub_stream(Sale)
-    twice = collected(stream.flat_map(double, fields=("twice",)))
-    Runner(topology).batch(SALES)
-    assert twice == [(sale.price * 2,) for sale in SALES]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

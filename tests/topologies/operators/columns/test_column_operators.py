@@ -54,10 +54,6 @@ def unchanged(table: pa.Table) -> Derived:
     return Derived(table, pa.array(range(len(table))))
 
 
-def any_of(row: tuple[Any, ...]) -> bool:
-    return True
-
-
 def large(sale: Sale) -> bool:
     return sale.amount > 60
 
@@ -78,12 +74,6 @@ def results(assemble: Assembly, spout: Any) -> list[Any]:
         (lambda s: s.filter(pc.field("amount") > 60), [*filter(large, SALES)]),
         (lambda s: s.filter(pc.field("amount") > 60).filter(large), [*filter(large, SALES)]),
         (lambda s: s.filter(pc.field("amount") < 0), []),
-        (lambda s: s.project("amount"), [(sale.amount,) for sale in SALES]),
-        (lambda s: s.flat_map(plus_one, fields=Sale), [(s, n + 1) for s, n in SALES]),
-        (
-            lambda s: s.flat_map(plus_one, fields=Sale).project("amount").filter(any_of),
-            [(sale.amount + 1,) for sale in SALES],
-        ),
         (
             lambda s: s.filter(pc.field("amount") > 60).merge(s.filter(pc.field("amount") > 60)),
             [*filter(large, SALES), *filter(large, SALES)],
