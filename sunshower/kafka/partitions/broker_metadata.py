@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 WITHIN_S = 8.0  # the time limit of a request
+# More than a request takes. A client that is closed meanwhile never answers: a thread that waits for
+# it would keep its process from ending.
+_MARGIN_S = 2.0
 _STEP_S = 0.5  # how often a request checks whether the client was refused meanwhile
 # Brokers that all refuse connections, or cannot be resolved, for this long count as down.
 _REFUSED_S = 2.0
@@ -87,13 +90,14 @@ class KafkaDirectory:
 
         if not topics:
             return {}
+        within_s = self.answer_within_s
         asked = self._client.describe_topics(
-            TopicCollection(sorted(topics)), request_timeout=self.answer_within_s
+            TopicCollection(sorted(topics)), request_timeout=within_s
         )
         ids = {}
         for topic, answer in asked.items():
             with suppress(UnknownTopic), client_errors(f"topic {topic!r}", self._address):
-                id = str(answer.result().topic_id)
+                id = str(answer.result(within_s + _MARGIN_S).topic_id)
                 ids[topic] = "" if id == _NO_ID else id.translate(_AS_KAFKA_PRINTS)
         return ids
 
@@ -134,13 +138,12 @@ class KafkaDirectory:
         """The error for an unlisted topic: unknown, or hidden by missing authorisation."""
         from confluent_kafka import TopicCollection
 
-        asked = self._client.describe_topics(
-            TopicCollection([topic]), request_timeout=self.answer_within_s
-        )
+        within_s = self.answer_within_s
+        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=within_s)
         what = f"topic {topic!r}"
         try:
             with client_errors(what, self._address):
-                asked[topic].result()
+                asked[topic].result(within_s + _MARGIN_S)
         except KafkaError as error:
             return error
         return as_ours(None, what, self._address)  # created after it was listed
@@ -186,11 +189,13 @@ def _reported(reports: Collection[Any], late: object) -> tuple[object, object, b
 
 @contextmanager
 def client_errors(what: str, address: str) -> Iterator[None]:
-    """Convert the exceptions of a client's call; see `as_ours`."""
+    """Convert the exceptions of a client's call, and TimeoutError; see `as_ours`."""
     from confluent_kafka import KafkaException
 
     try:
         yield
+    except TimeoutError as error:
+        raise as_ours(error, what, address) from error
     except KafkaException as error:
         raise as_ours(error.args[0], what, address) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ConfigError, KafkaUnreachable, UnknownTopic
+from sunshower.kafka.partitions import broker_metadata
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.ports import Directory, Partition
 from sunshower.kafka.zookeeper.options import ZooKeeperDirectory
@@ -145,6 +147,22 @@ def test_an_address_without_a_broker_is_an_error_within_the_time_out() -> None:
     with pytest.raises(KafkaUnreachable, match=f"the Kafka at {address} does not answer"):
         directory.partitions("t")
     ports.release()
+
+
+def test_a_client_that_is_closed_while_it_is_asked_keeps_no_thread_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_metadata, "_MARGIN_S", 0.0)
+    directory = KafkaDirectory({"bootstrap.servers": "localhost:1"}, answer_within_s=0.01)
+    unanswered: Future[object] = Future()  # as librdkafka leaves it when its client is closed
+
+    class Closed:
+        def describe_topics(self, _: object, request_timeout: float) -> dict[str, Future[object]]:
+            return {"events": unanswered}
+
+    monkeypatch.setattr(directory, "_client", Closed())
+    with pytest.raises(KafkaUnreachable, match="does not answer for topic 'events'"):
+        directory.topic_ids(["events"])
 
 
 def test_unknown_settings_are_an_error() -> None:
