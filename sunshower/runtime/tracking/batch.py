@@ -134,12 +134,13 @@ class Batch:
     def where_all(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which records have anchors, all of them with a flag; `flags` has one for each root."""
         if self.shared:
-            return np.full(len(self), flags.all())
+            return np.full(len(self), bool(flags.all()))
         if self.offsets is None:
             return flags
         counts = np.diff(self.offsets)
         ends = np.concatenate(([0], np.cumsum(flags)))[self.offsets]
-        return (counts > 0) & (np.diff(ends) == counts)
+        has_all: NDArray[np.bool_] = (counts > 0) & (np.diff(ends) == counts)
+        return has_all
 
     def nothing_made(self) -> U64:
         """The XORs of the edges made from the inputs, if there are none: see `acked`."""

@@ -50,7 +50,7 @@ from sunshower.topologies.operators.generated_stages import (
 )
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import entries_of
-from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
+from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,

@@ -27,7 +27,6 @@ from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, noting
-from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
@@ -37,7 +36,6 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, Context, Derived, OnStream
-from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.steps import FunctionOperator
 
 if TYPE_CHECKING:
@@ -103,6 +101,8 @@ class _Unfinished:
 class AutomaticBoltTask(BoltTask):
     """Calls a function of a record, or `Bolt.process`, for each input."""
 
+    _has_operators = False  # whether the bolt is an OperatorBolt
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._unfinished: _Unfinished | None = None
@@ -114,16 +114,21 @@ class AutomaticBoltTask(BoltTask):
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
-        if isinstance(bolt, AsyncBolt | OperatorBolt) and bolt.calls is not None:
+        if isinstance(bolt, AsyncBolt):
+            self._use_calls(bolt)
+        self._yields = is_generator(self._call)
+        self._schema = self.output_streams.default_schema
+        self._stream = DEFAULT
+        if self.is_keyed:
+            bolt.schema, bolt.check = self._schema, self._check_one
+
+    def _use_calls(self, bolt: Any) -> None:
+        """Call the async functions of an AsyncBolt or OperatorBolt, if it has any."""
+        if bolt.calls is not None:
             self._calls, self.at_once = bolt.calls, bolt.concurrency
             self.service.at_once = self.at_once
             self.joins = True
             self.in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
-        self._yields = is_generator(self._call)
-        self._schema = self.output_streams.default_schema
-        self._stream = DEFAULT
-        if isinstance(bolt, KeyedBolt):
-            bolt.schema, bolt.check = self._schema, self._check_one
 
     @property
     def unfinished(self) -> Batch | None:
@@ -132,7 +137,7 @@ class AutomaticBoltTask(BoltTask):
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
         records = batch.rows(schema, keep_table=self.takes_tables)
-        if isinstance(self.bolt, KeyedBolt):
+        if self.is_keyed:
             self.bolt.announce(self._streams[batch.stream], records)
         call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
@@ -236,7 +241,7 @@ class AutomaticBoltTask(BoltTask):
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         self._check_outputs(made, batch.records)
-        if failures and isinstance(self.bolt, KeyedBolt | OperatorBolt):
+        if failures and (self.is_keyed or self._has_operators):
             self.bolt.discard()
         else:
             failures = self._flush(batch, failures)

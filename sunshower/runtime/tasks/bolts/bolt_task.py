@@ -39,8 +39,7 @@ from sunshower.runtime.transport.channels import Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
-from sunshower.topologies.operators.windows.watermarks import WATERMARKS
-from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS, LateRecords, sum_of
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
@@ -295,6 +294,7 @@ def _record_at(records: Any, index: int) -> Any:
 class BoltTask(Supervised):
     """The base of all bolt tasks; subclasses differ in how they process a batch."""
 
+    is_keyed = False  # whether the bolt is a KeyedBolt
     keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
     tells_source = False  # whether the bolt's code can read which task has sent an input

@@ -22,7 +22,6 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import no_way
@@ -204,7 +203,7 @@ class ManualBoltTask(BoltTask):
         most = self.output_streams.allowance
         begun, rest = len(batch), None
         records = batch.rows(origin.spec.schema)
-        if isinstance(self.bolt, KeyedBolt):
+        if self.is_keyed:
             self.bolt.announce(origin, records)
         self._begin_batch(batch)
         for index, record in enumerate(records):

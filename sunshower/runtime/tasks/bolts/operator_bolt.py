@@ -42,6 +42,8 @@ _SLICES, _MANY_INPUTS = 4, 256
 class OperatorBoltTask(AutomaticBoltTask):
     """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
 
+    _has_operators = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
@@ -83,6 +85,7 @@ class OperatorBoltTask(AutomaticBoltTask):
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
+        self._use_calls(bolt)
         self._call, self._schema = bolt.expand, bolt.schema
         self._yields = True  # as a generator function does, `expand` returns what can be iterated
         self.joins_shared = bolt.writes

@@ -26,8 +26,7 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
-from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource, apart
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
@@ -107,8 +106,8 @@ class LogSource(SpoutSource):
         if isinstance(payload, Unreadable):
             return dict(payload.record)
         if type(payload) is list:
-            return {"records": [self._host.output.values(*apart(one)) for one in payload]}
-        return self._host.output.values(*apart(payload))
+            return {"records": [self._host.values(*apart(one)) for one in payload]}
+        return self._host.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
 
@@ -251,7 +250,7 @@ class LogSource(SpoutSource):
         if self._mixed or not len(polled.numbers):
             return
         faults = self._host.instrument.faults
-        hit = faults.first_hit(polled.records, self._host.output.schema(DEFAULT))
+        hit = faults.first_hit(polled.records, self._host.schema(DEFAULT))
         if hit is not None:
             self._keep_from(polled, hit)
             self.error = as_raised(self._task, "poll", faults.error)
@@ -295,7 +294,7 @@ class LogSource(SpoutSource):
             self._send_mixed(drawn.payloads, drawn.numbers, attempts, now)
             return
         payloads = drawn.payloads if self._keeps_records else [ABSENT] * len(drawn.payloads)
-        self._host.output.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
+        self._host.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
         self._ack_untracked(drawn.numbers)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
@@ -311,7 +310,7 @@ class LogSource(SpoutSource):
                 stream, record = apart(each)
                 records[stream].add(index, record)
         payloads = messages if self._keeps_records else list(map(_without_record, messages))
-        self._host.output.send_messages(records, payloads, numbers, attempts, now)
+        self._host.send_messages(records, payloads, numbers, attempts, now)
         self._ack_untracked(numbers)
 
     def _ack_untracked(self, numbers: I64) -> None:

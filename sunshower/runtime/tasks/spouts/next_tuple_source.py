@@ -14,8 +14,7 @@ from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
-from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
@@ -134,7 +133,7 @@ class NextTupleSource(SpoutSource):
         next_tuple = self._host.instrument.faults.around_next_tuple(
             partial(self._host.spout.next_tuple, collector),
             emitted,
-            self._host.output.schema,
+            self._host.schema,
         )
         collector.enter()
         try:
@@ -166,8 +165,8 @@ class NextTupleSource(SpoutSource):
         records: dict[str, MessageRecords] = defaultdict(MessageRecords)
         for index, emission in enumerate(tracked):
             records[emission.stream].add(index, emission.record)
-        times = task.output.lowest_times(records, len(tracked))
-        roots = task.output.take(tracked, numbers, attempts, now, ids, times)
+        times = task.lowest_times(records, len(tracked))
+        roots = task.open_trees(tracked, numbers, attempts, now, ids, times)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:
@@ -176,7 +175,7 @@ class NextTupleSource(SpoutSource):
         unsent = self._sender.flush()
         made = np.array([anchor.made for anchor in anchors], np.uint64)
         errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
-        task.output.start(roots, made, errors, now)
+        task.start_trees(roots, made, errors, now)
         for one in unsent:
             if not one.anchors:
                 task.note_untracked(no_way(task.task, one.error))
@@ -191,7 +190,7 @@ class NextTupleSource(SpoutSource):
         return [emission.message_id for emission in released.payloads]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.output.values(replay.payload.stream, replay.payload.record)
+        return self._host.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)

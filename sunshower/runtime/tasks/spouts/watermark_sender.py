@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,15 +21,11 @@ from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
 from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import EventTime
-from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
-from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
-from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
+from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
     Time,
@@ -51,6 +47,9 @@ from sunshower.topologies.operators.windows.watermarks import (
     passed_over,
 )
 
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+
 _LOG = logging.getLogger("sunshower")
 
 WATERMARK = 1 << 62  # the message number of a watermark
@@ -58,22 +57,6 @@ _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
-
-
-class WatermarkHost(Protocol):
-    """The spout task, with what sends watermarks."""
-
-    task: Task
-    deadlines: Deadlines
-    output_streams: OutputStreams
-    source: SpoutSource
-    supervision: Supervision
-    exhausted: bool
-    is_open: bool
-    active: bool
-
-    @property
-    def is_held(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -105,7 +88,7 @@ class WatermarkSender:
 
     def __init__(
         self,
-        owner: WatermarkHost,
+        owner: SpoutTask,
         pending: Pending,
         reports: Reports,
         retries: RetryQueue,
