@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, RequestRefused, user_errors
@@ -29,7 +29,9 @@ from sunshower.topologies.requests import Reply, Request, RequestProgress, Reque
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
 
 if TYPE_CHECKING:
-    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+    from sunshower.runtime.plan import Task
+    from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
+    from sunshower.runtime.transport.output_streams import OutputStreams
 
 _NEEDED = {*DeadLetter._fields} - {*DeadLetter._field_defaults}  # older clients have no others
 Tell = Callable[[Reply | RequestProgress, float], None]
@@ -52,10 +54,30 @@ class _Sender:
     ends_s: float
 
 
+class _LetterHost(Protocol):
+    """The spout task, with what replays letters."""
+
+    task: Task
+    output_streams: OutputStreams
+    is_tracked: bool
+    watermarks: WatermarkSender
+
+    def send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int],
+        attempts: Any,
+        now: float,
+    ) -> None: ...
+    def values(self, stream: str, record: Any) -> dict[str, Any]: ...
+
+
 class LetterReplays(SpoutSource):
     """The letters of one spout task that are not settled: a second source beside the user's."""
 
-    def __init__(self, owner: SpoutTask, pending: Pending, retries: RetryQueue) -> None:
+    def __init__(self, owner: _LetterHost, pending: Pending, retries: RetryQueue) -> None:
         self.clock: Clock = SystemClock()  # the worker's, once the task is open
         self._owner, self._pending, self._retries = owner, pending, retries
         self._senders: dict[str, _Sender] = {}  # by request

@@ -317,8 +317,8 @@ class TaskOpening:
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
-        own = self.transfer_left.get(task.task.id)
-        begin = partial(task.unpack, own) if own else task.resume
+        transfer = self.transfer_left.get(task.task.id)
+        begin = partial(task.unpack, transfer) if transfer else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
@@ -470,7 +470,10 @@ class TaskScheduler:
         """Move the task behind the other tasks of its component."""
         order, start, end = self._order, *self._places[bolt.task.component]
         if end - start > 1:
-            order[start:end] = [*(one for one in order[start:end] if one is not bolt), bolt]
+            order[start:end] = [
+                *(sibling for sibling in order[start:end] if sibling is not bolt),
+                bolt,
+            ]
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether it may emit: it is active, receivers have credit, all peers have said hello."""

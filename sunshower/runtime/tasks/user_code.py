@@ -83,8 +83,8 @@ def failure_of(
 
 def no_way(task: Task, error: BaseException) -> Failure:
     """The failure of a tuple for whose output a grouping raised `error`."""
-    found = failure_of(task, error)
-    return replace(found, reason=f"a grouping of its output raised {found.reason}")
+    failure = failure_of(task, error)
+    return replace(failure, reason=f"a grouping of its output raised {failure.reason}")
 
 
 def untracked(failure: Failure) -> str:

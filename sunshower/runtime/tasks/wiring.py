@@ -132,8 +132,8 @@ def wire(
         place = (task, config, first_try_s + wait_s, why)
         supervision = Supervision(*place, plan.graph.unavailable, generator.random)
         if component.level.is_spout:
-            own = (plan.incarnation(task, life), config.spout_slots)
-            pending = Pending(*own, recorder.tables(task.id, *own))
+            slots = (plan.incarnation(task, life), config.spout_slots)
+            pending = Pending(*slots, recorder.tables(task.id, *slots))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
             make_task = partial(SpoutTask, supervision, instrument, component.instance)
@@ -177,7 +177,7 @@ def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
 
 def _join_answers(plan: Plan, wired: Wired) -> None:
     """Lead the rows of answers to their requests, in the same worker."""
-    sources = {one.task.component: one.source for one in wired.spouts.values()}
+    sources = {spout.task.component: spout.source for spout in wired.spouts.values()}
     for bolt in wired.bolts.values():
         if isinstance(bolt, AnswerTask):
             requests = sources[str(plan.component(bolt.task).beside)]
@@ -224,11 +224,11 @@ def _output_streams(
             router.piece = lambda target: channels[target].piece
         return Route(router, channels)
 
-    found = {}
+    streams = {}
     for stream in (s for s in plan.streams if s.component == task.component):
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
-        found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes, stream.classes)
-    return found
+        streams[stream.spec.id] = OutputStream(stream.index, stream.spec, routes, stream.classes)
+    return streams
 
 
 def _has_progress_deadlines(plan: Plan) -> bool:

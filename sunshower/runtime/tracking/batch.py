@@ -210,9 +210,9 @@ class Batch:
         edges = np.array([_mixed(self.edges, index) for index in range(count)])
         edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges
         offsets = np.arange(0, count * trees + 1, max(1, trees)) if trees else None
-        made = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
-        made.offsets, made.in_common = offsets, trees > 1
-        return made
+        spread = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
+        spread.offsets, spread.in_common = offsets, trees > 1
+        return spread
 
     def select(self, which: I64) -> Batch:
         """Return the records at the positions `which`, ascending."""

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 
 class Emission(NamedTuple):
@@ -68,7 +70,9 @@ class NextTupleSource(SpoutSource):
         while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
             room -= self._is_tracked(self._emissions[0])
             fresh.append(self._emissions.popleft())
-        numbers = np.array([one.number for one in fresh if self._is_tracked(one)], np.int64)
+        numbers = np.array(
+            [emission.number for emission in fresh if self._is_tracked(emission)], np.int64
+        )
         return Drawn(numbers, fresh, fresh, len(fresh), has_more=not self.is_empty)
 
     def put(self, stream: str, record: Any, message_id: Any, task: int | None = None) -> None:
@@ -170,15 +174,15 @@ class NextTupleSource(SpoutSource):
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:
-            own = [next(unused)] if self._is_tracked(emission) else []
-            self._sender.add(emission.stream, emission.record, own, emission.task)
+            parents = [next(unused)] if self._is_tracked(emission) else []
+            self._sender.add(emission.stream, emission.record, parents, emission.task)
         unsent = self._sender.flush()
-        made = np.array([anchor.made for anchor in anchors], np.uint64)
-        errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
-        task.start_trees(roots, made, errors, now)
-        for one in unsent:
-            if not one.anchors:
-                task.note_untracked(no_way(task.task, one.error))
+        edges = np.array([anchor.made for anchor in anchors], np.uint64)
+        errors = {anchors.index(a): record.error for record in unsent for a in record.anchors}
+        task.start_trees(roots, edges, errors, now)
+        for record in unsent:
+            if not record.anchors:
+                task.note_untracked(no_way(task.task, record.error))
         if not task.is_tracked:  # as in Storm without ackers: acked once sent
             ids = [emission.message_id for emission in emissions]
             task.tell_acked([id for id in ids if id is not None])

@@ -20,7 +20,6 @@ from sunshower.runtime.tasks.spouts.source import (
     apart,
     by_stream,
 )
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
@@ -28,6 +27,8 @@ from sunshower.topologies.components import DEFAULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 
 class RecordsSource(SpoutSource):
@@ -141,9 +142,9 @@ class RecordsSource(SpoutSource):
         self._host.send(*records, drawn.numbers, attempts, now)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
-        for stream, own in by_stream(replays).items():
-            numbers, payloads, attempts = zip(*own, strict=True)
-            self._host.send(stream, self._records_of(own), payloads, numbers, attempts, now)
+        for stream, of_stream in by_stream(replays).items():
+            numbers, payloads, attempts = zip(*of_stream, strict=True)
+            self._host.send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
 
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         return [apart(replay.payload)[1] for replay in replays]

@@ -78,10 +78,10 @@ def apart(payload: Any) -> tuple[str, Any]:
 
 def by_stream(replays: Iterable[Replay]) -> dict[str, list[Replay]]:
     """Group messages by the stream of their payload."""
-    found: defaultdict[str, list[Replay]] = defaultdict(list)
+    groups: defaultdict[str, list[Replay]] = defaultdict(list)
     for replay in replays:
-        found[apart(replay.payload)[0]].append(replay)
-    return found
+        groups[apart(replay.payload)[0]].append(replay)
+    return groups
 
 
 class SpoutSource:

@@ -83,14 +83,14 @@ class RecentFailures:
 
     def take(self, roots: U64) -> list[int]:
         """Return the messages of those of `roots` that are kept here, and remove them."""
-        found: list[int] = []
+        messages: list[int] = []
         for place, (at_s, here, numbers) in enumerate(self._groups):
             hit = np.isin(here, roots)
             if hit.any():
-                found += numbers[hit].tolist()
+                messages += numbers[hit].tolist()
                 self._groups[place] = (at_s, here[~hit], numbers[~hit])
                 self._count -= int(hit.sum())
-        return found
+        return messages
 
 
 # ---- replay budget -------------------------------------------------------------------------------
@@ -329,8 +329,8 @@ class Replays:
             streams.alone = False
         others = [replay for replay in replays if not self.line.is_apart(replay)]
         for source in (self._source, self._letters):
-            if own := [replay for replay in others if self._source_of(replay) is source]:
-                source.send_again(own, now)
+            if of_source := [replay for replay in others if self._source_of(replay) is source]:
+                source.send_again(of_source, now)
 
     def _source_of(self, replay: Replay) -> SpoutSource:
         return self._letters if replay.number < LETTERS_END else self._source
@@ -638,11 +638,11 @@ class SpoutTask(Supervised):
         roots = self.open_trees(payloads, numbers, attempts, now, times=times)
         errors: dict[int, BaseException] = {}
         try:
-            made = self.output_streams.send(stream, records, Anchors(roots))
+            edges = self.output_streams.send(stream, records, Anchors(roots))
         except NotSent as refused:
-            made, errors = refused.made, refused.errors
-        assert made is not None
-        self.start_trees(roots, made, errors, now)
+            edges, errors = refused.made, refused.errors
+        assert edges is not None
+        self.start_trees(roots, edges, errors, now)
 
     def send_messages(
         self,
@@ -654,26 +654,26 @@ class SpoutTask(Supervised):
     ) -> None:
         """Emit messages of any number of records, each message as one tree; `streams`: the records
         by stream. Otherwise as `send`."""
-        roots, made = None, np.zeros(len(payloads), np.uint64)
+        roots, made_edges = None, np.zeros(len(payloads), np.uint64)
         if self.is_tracked:
             times = self.lowest_times(streams, len(payloads))
             roots = self.open_trees(payloads, numbers, attempts, now, times=times)
         errors: dict[int, BaseException] = {}
-        for stream, own in streams.items():
-            messages = np.array(own.messages, np.int64)
+        for stream, of_stream in streams.items():
+            messages = np.array(of_stream.messages, np.int64)
             anchors = None if roots is None else Anchors(roots[messages])
             try:
-                edges = self.output_streams.send(stream, own.records, anchors)
+                edges = self.output_streams.send(stream, of_stream.records, anchors)
             except NotSent as refused:
                 edges = refused.made
-                errors |= {own.messages[at]: error for at, error in refused.errors.items()}
+                errors |= {of_stream.messages[at]: error for at, error in refused.errors.items()}
                 if roots is None:
                     for error in refused.errors.values():
                         self.note_untracked(no_way(self.task, error))
             if edges is not None:
-                np.bitwise_xor.at(made, messages, edges)
+                np.bitwise_xor.at(made_edges, messages, edges)
         if roots is not None:
-            self.start_trees(roots, made, errors, now)
+            self.start_trees(roots, made_edges, errors, now)
 
     def lowest_times(
         self, streams: Mapping[str, MessageRecords], count: int
@@ -683,9 +683,9 @@ class SpoutTask(Supervised):
         if not marks.on:
             return None
         message_times = MessageTimes([math.inf] * count)
-        for stream, own in streams.items():
-            times = marks.times(stream, own.records, self.schema(stream))
-            message_times.add(own.messages, times)
+        for stream, of_stream in streams.items():
+            times = marks.times(stream, of_stream.records, self.schema(stream))
+            message_times.add(of_stream.messages, times)
         return message_times
 
     def open_trees(

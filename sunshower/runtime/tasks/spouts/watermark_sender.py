@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from sunshower.failures import Failure
 from sunshower.records import Schema, is_table
 from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import EventTime
+from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
+from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
-from sunshower.runtime.tracking.pending import Pending, Released
+from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
+from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
     Time,
@@ -47,9 +51,6 @@ from sunshower.topologies.operators.windows.watermarks import (
     passed_over,
 )
 
-if TYPE_CHECKING:
-    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-
 _LOG = logging.getLogger("sunshower")
 
 WATERMARK = 1 << 62  # the message number of a watermark
@@ -57,6 +58,22 @@ _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
+
+
+class WatermarkHost(Protocol):
+    """The spout task, with what sends watermarks."""
+
+    task: Task
+    deadlines: Deadlines
+    output_streams: OutputStreams
+    source: SpoutSource
+    supervision: Supervision
+    exhausted: bool
+    is_open: bool
+    active: bool
+
+    @property
+    def is_held(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -70,12 +87,12 @@ class MessageTimes:
 
     def add(self, messages: Sequence[int], records: MessageTimes) -> None:
         """Add the times of records. `messages`: the message of each."""
-        for index, (message, own) in enumerate(zip(messages, records.lowest, strict=True)):
+        for index, (message, lowest_time) in enumerate(zip(messages, records.lowest, strict=True)):
             is_ahead = index in records.ahead
             if is_ahead:
                 self.ahead[message] = self.ahead.get(message, 0) + 1
-            if is_before(own, self.lowest[message]):
-                self.lowest[message] = own
+            if is_before(lowest_time, self.lowest[message]):
+                self.lowest[message] = lowest_time
                 if is_ahead:
                     self.are_ahead.add(message)
                 else:
@@ -88,7 +105,7 @@ class WatermarkSender:
 
     def __init__(
         self,
-        owner: SpoutTask,
+        owner: WatermarkHost,
         pending: Pending,
         reports: Reports,
         retries: RetryQueue,
@@ -221,10 +238,10 @@ class WatermarkSender:
                 groups.setdefault(part, []).append(time)
         else:
             groups[0] = times
-        for part, own in groups.items():
-            top = highest(own)
+        for part, part_times in groups.items():
+            top = highest(part_times)
             if top == inf:
-                top = highest(one for one in own if one != inf)
+                top = highest(one for one in part_times if one != inf)
             if top != -inf:
                 self._partitions.emitted(part, top, now)
 
@@ -240,7 +257,7 @@ class WatermarkSender:
         """The indices of messages whose time is too far ahead of the clock."""
         if not self.queued_ahead:
             return set()
-        return {at for at, one in enumerate(numbers.tolist()) if one in self.queued_ahead}
+        return {at for at, number in enumerate(numbers.tolist()) if number in self.queued_ahead}
 
     def dropped(self, released: Released, first: int, end: int, now: float) -> None:
         """Note messages that are dropped, because another task reads their partition: `released`,
@@ -313,10 +330,10 @@ class WatermarkSender:
         self._failure = None
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
         self.emitted(roots, [WATERMARK], MessageTimes([inf]), now)
-        made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
-        assert made is not None
+        edges = streams.send(WATERMARKS, [self._mark], Anchors(roots))
+        assert edges is not None
         owner.deadlines.extend(roots)
-        self._reports.start(roots, made)
+        self._reports.start(roots, edges)
         self._complete, self._sent_s = False, now
 
     def _time_by_method(self, record: Any) -> Any:
