@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli import main
 from sunshower.config import Config
@@ -60,6 +61,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Exclude the collected tests, which exist until the end, from garbage collections."""
     gc.freeze()
+
+
+@pytest.fixture
+def approved(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    """Equal to what was approved for this test, in the folder __snapshots__ beside it. After a
+    wanted change, `pytest --snapshot-update` writes it; the diff shows what has changed."""
+    return snapshot
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
 def written() -> Path | None:
     """The folder of the run that began its table last; each repetition has its own."""
     begun = Path(FOLDER.name).glob("*/heavy/sales/_sunshower/table.json")
-    newest = max(begun, key=lambda one: one.stat().st_mtime, default=None)
+    newest = max(begun, key=lambda item: item.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[2]
 
 

@@ -74,7 +74,7 @@ def topology(on: str, into: str, reads: str) -> Topology:
 def newest() -> Path | None:
     """The folder of the newest run."""
     begun = FOLDER.glob("*/batches.db")
-    return max((one.parent for one in begun), key=lambda one: one.stat().st_ctime, default=None)
+    return max((one.parent for one in begun), key=lambda item: item.stat().st_ctime, default=None)
 
 
 def batches() -> tuple[Path | None, int]:
@@ -122,8 +122,8 @@ def of_spark(command: str) -> list[psutil.Process]:
 def executors() -> list[psutil.Process]:
     """Java of the executors; if the driver's Java runs them, its PySpark daemons instead."""
     pythons = [one for one in of_spark("pyspark.daemon") if one.parent().name() == "java"]
-    javas = [one.parent() for one in pythons]
-    apart = [one for one in javas if "DefaultWorker" in " ".join(one.cmdline())]
+    javas = [python.parent() for python in pythons]
+    apart = [java for java in javas if "DefaultWorker" in " ".join(java.cmdline())]
     return apart or pythons
 
 

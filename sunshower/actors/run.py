@@ -57,6 +57,7 @@ from sunshower.errors import (
 )
 from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.lifecycle import NOT_STARTED
+from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind, Measure
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
@@ -64,7 +65,7 @@ from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import MEASURES, Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan, Task
@@ -178,12 +179,15 @@ def _check(plan: Plan, view: NodeView) -> None:
 EXPORT_S = 5.0  # how often: as often as Ray collects, and no call for each tuple
 _WINDOW = "1m"  # of the capacity
 _TAGS = ("topology", "component")
-_COUNTERS = ("emitted", "executed", "acked", "failed")  # of each component
 
 
-def _name_in_ray(field: str) -> str:
-    """The name of a metric for Ray, which adds `_total` itself."""
-    return f"sunshower_{MEASURES[field].name.removesuffix('_total')}"
+def _in_ray(kind: Kind) -> dict[str, Measure]:
+    """The measures that Ray has, by their fields. Ray adds `_total` to a name itself."""
+    return {one.field: one for one in MEASURES if one.in_ray and one.kind is kind}
+
+
+def _name_in_ray(name: str) -> str:
+    return f"sunshower_{name.removesuffix('_total')}"
 
 
 class RayMetrics:
@@ -193,12 +197,12 @@ class RayMetrics:
     def __init__(self, topology: str) -> None:
         self._topology = topology
         self._counters = {
-            name: Counter(_name_in_ray(name), MEASURES[name].help, _TAGS) for name in _COUNTERS
+            field: Counter(_name_in_ray(measure.name), measure.help, _TAGS)
+            for field, measure in _in_ray(Kind.COUNTER).items()
         }
-        self._pending = Gauge(_name_in_ray("pending"), MEASURES["pending"].help, _TAGS)
-        self._capacity = Gauge(
-            "sunshower_capacity", "the busy share of the tasks in the last minute, 0 to 1", _TAGS
-        )
+        pending = _in_ray(Kind.GAUGE)["pending"]
+        self._pending = Gauge(_name_in_ray(pending.name), pending.help, _TAGS)
+        self._capacity = Gauge(_name_in_ray(CAPACITY[0]), CAPACITY[1], _TAGS)
         self._exported: dict[tuple[str, str], int] = {}
         self._components: set[str] = set()  # of the last export
 

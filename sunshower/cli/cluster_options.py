@@ -31,7 +31,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", show_default=False, help="The topology, as in `list`."),
+    typer.Argument(metavar="NAME", help="The topology, as in `list`."),
 ]
 Address = Annotated[
     str,
@@ -71,7 +71,6 @@ Wait = Annotated[
         "--wait",
         min=0,
         metavar="SECONDS",
-        show_default=False,
         help="The longest wait for pending tuples. By default the message timeout.",
     ),
 ]
@@ -106,14 +105,14 @@ def exit_as_job(
 
 def without_option(name: str, arguments: Sequence[str]) -> list[str]:
     """The arguments of a command without the option of that name and its value."""
-    kept: list[str] = []
+    others: list[str] = []
     rest = iter(arguments)
-    for one in rest:
-        if one == name:
+    for argument in rest:
+        if argument == name:
             next(rest, None)
-        elif not one.startswith(f"{name}="):
-            kept.append(one)
-    return kept
+        elif not argument.startswith(f"{name}="):
+            others.append(argument)
+    return others
 
 
 def ask_all(
@@ -135,11 +134,11 @@ def ask_all(
 
 def known_component(graph: Graph, name: str) -> Component:
     """Return a component. Raises ClusterError, which names those that are there."""
-    if (found := graph.components.get(name)) is None:
+    if (component := graph.components.get(name)) is None:
         raise ClusterError(
             f"topology {graph.id!r} has no component {name!r}; it has {', '.join(graph.components)}"
         )
-    return found
+    return component
 
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
@@ -157,7 +156,7 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
             unsettled = sum(task.unsettled for task in snapshot.tasks())
             print_lines(console, [f"{doing}: {unsettled:,} pending …"], "dim")
             waits = [*wait_lines(snapshot.waiting()), *snapshot.unplaced]
-            print_lines(console, (f"  {one}" for one in waits), "red")
+            print_lines(console, (f"  {wait}" for wait in waits), "red")
 
     return look
 
@@ -214,8 +213,8 @@ def _check_port(address: str, otherwise: str = "leave --address away") -> None:
 def moment_of(text: str, now_s: float, hint: str) -> float:
     """The Unix time that `2026-01-31T12:00`, in local time unless it has an offset, or `15m`, so
     long before now, stands for. Raises typer.BadParameter."""
-    if found := _AGO.fullmatch(text):
-        return now_s - float(found[1]) * _UNITS_S[found[2]]
+    if ago := _AGO.fullmatch(text):
+        return now_s - float(ago[1]) * _UNITS_S[ago[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
@@ -31,33 +32,28 @@ if TYPE_CHECKING:
     from sunshower.runtime.control.lifecycle import KillReport
     from sunshower.runtime.control.savepoint import Savepoint
     from sunshower.state.sqlite import NewFile
+    from sunshower.topologies.graph import Graph
 
 NewWorkers = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        show_default=False,
-        help="The new number of worker processes.",
-    ),
+    typer.Option(min=1, metavar="N", help="The new number of worker processes."),
 ]
 NewLayout = Annotated[
     Literal["pack", "isolate"] | None,
-    typer.Option(help="How tasks share worker processes.", show_default=False),
+    typer.Option(help="How tasks share worker processes."),
 ]
 NewTasks = Annotated[
     list[str] | None,
     typer.Option(
         "--tasks",
         metavar="NAME=N",
-        show_default=False,
         help="The new number of tasks of component NAME, which must have no state, or be an "
         "operator with a state in a store. May be repeated.",
     ),
 ]
 NewAckers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", show_default=False, help="The new number of acker tasks."),
+    typer.Option(min=1, metavar="N", help="The new number of acker tasks."),
 ]
 Timeout = Annotated[
     float,
@@ -68,8 +64,7 @@ Timeout = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run",
-        help="Print the changes, or why they are refused, without making them.",
+        "--dry-run", help="Print the changes, or why they are refused, without making them."
     ),
 ]
 Resume = Annotated[
@@ -78,7 +73,6 @@ Resume = Annotated[
         metavar="SAVEPOINT",
         exists=True,
         dir_okay=False,
-        show_default=False,
         help="Continue from a file that `kill --keep` has written.",
     ),
 ]
@@ -92,7 +86,6 @@ WorkingDir = Annotated[
         metavar="DIR",
         exists=True,
         file_okay=False,
-        show_default=False,
         help="A folder with modules and files that the topology needs when it runs; it becomes "
         "the working directory of all workers. With http://… by default the folder of FILE.",
     ),
@@ -104,7 +97,6 @@ NewCodeDir = Annotated[
         metavar="DIR",
         exists=True,
         file_okay=False,
-        show_default=False,
         help="A folder from which FILE imports modules, which are sent with its code. Other files "
         "of the workers do not change. With http://… by default the folder of FILE.",
     ),
@@ -131,15 +123,13 @@ _LOOK_EVERY_S = 0.1
 Now = Annotated[
     bool,
     typer.Option(
-        "--now",
-        help="End every process at once, without finishing tuples or closing tasks.",
+        "--now", help="End every process at once, without finishing tuples or closing tasks."
     ),
 ]
 Keep = Annotated[
     Path | None,
     typer.Option(
         metavar="SAVEPOINT",
-        show_default=False,
         help="Write positions and states in memory to this new file, for `submit --resume`.",
     ),
 ]
@@ -311,10 +301,7 @@ def submit(
     if is_dashboard(address):
         refuse_savepoint("--resume", resume)
         _send_as_job(target, working_dir, address)
-    folder = working_dir.resolve() if working_dir else None
-    if folder is not None:
-        sys.path.insert(0, str(folder))
-    graph, modules = load_graph(target, settings, workers, folder)
+    graph, modules = _loaded(target, settings, workers, working_dir)
     from sunshower.actors.shipping import ship
     from sunshower.actors.starting import without_news
     from sunshower.runtime.control.savepoint import Savepoint
@@ -340,6 +327,16 @@ def submit(
             _wait_until_it_works(run, active=not inactive)
 
 
+def _loaded(
+    target: str, settings: list[str] | None, workers: int | None, working_dir: Path | None
+) -> tuple[Graph, tuple[ModuleType, ...]]:
+    """The graph, and the modules to ship; those of `working_dir` can be imported."""
+    folder = working_dir.resolve() if working_dir else None
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    return load_graph(target, settings, workers, folder)
+
+
 def _send_as_job(
     target: str, working_dir: Path | None, address: str, options: Sequence[str] = ()
 ) -> NoReturn:
@@ -353,9 +350,9 @@ def _send_as_job(
     folder = (working_dir or file.parent).resolve()
     if not file.resolve().is_relative_to(folder):
         raise LoadError(f"{file} is not in {folder}, the folder of --working-dir that is sent")
-    there = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
+    sent = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
     given = without_option("--working-dir", sys.argv[1:])
-    given = [there if one == target else one for one in given]
+    given = [sent if argument == target else argument for argument in given]
     exit_as_job(address, [*given, *options], folder)
 
 
@@ -399,25 +396,25 @@ def rebalance(
         new_layout = Layout(layout) if layout else None
         run.rebalance(workers, new_layout, wait_s, tasks=numbers, look=look)
         after = run.plan
-    there = {task.id: task.worker for task in before.tasks}
-    moved = sum(there.get(task.id, task.worker) != task.worker for task in after.tasks)
+    worker_of = {task.id: task.worker for task in before.tasks}
+    moved = sum(worker_of.get(task.id, task.worker) != task.worker for task in after.tasks)
     echo(
         f"{name} has {len(after.workers)} workers (before: {len(before.workers)}) and "
-        f"{len(after.tasks)} tasks (before: {len(there)}); {moved} tasks have moved."
+        f"{len(after.tasks)} tasks (before: {len(worker_of)}); {moved} tasks have moved."
     )
 
 
 def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
     """Component → its number of tasks. Raises typer.BadParameter."""
-    found: dict[str, int] = {}
-    for one in given:
-        name, equals, number = one.rpartition("=")
+    numbers: dict[str, int] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
         if not equals or not name or not number.isdecimal():
             raise typer.BadParameter(
-                f"{one!r} is not NAME=N, such as count=8", param_hint="--tasks"
+                f"{text!r} is not NAME=N, such as count=8", param_hint="--tasks"
             )
-        found[name] = int(number)
-    return found
+        numbers[name] = int(number)
+    return numbers
 
 
 def upgrade(
@@ -442,10 +439,7 @@ def upgrade(
 
     if is_dashboard(address):  # the job runs in the folder that is sent
         _send_as_job(target, working_dir, address, ["--working-dir", "."] if working_dir else ())
-    folder = working_dir.resolve() if working_dir else None
-    if folder is not None:
-        sys.path.insert(0, str(folder))
-    graph, modules = load_graph(target, settings, workers, folder)
+    graph, modules = _loaded(target, settings, workers, working_dir)
     from sunshower.actors.shipping import ship
 
     with connect(address) as cluster:

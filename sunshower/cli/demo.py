@@ -26,7 +26,6 @@ Files = Annotated[
     typer.Option(
         "--files",
         metavar="GLOB",
-        show_default=False,
         help="Text to count instead of the standard library. May be repeated.",
     ),
 ]

@@ -27,19 +27,13 @@ What = Annotated[
 ]
 Brokers = Annotated[
     int,
-    typer.Option(
-        min=1,
-        max=9,
-        metavar="N",
-        help="The number of Kafka brokers.",
-    ),
+    typer.Option(min=1, max=9, metavar="N", help="The number of Kafka brokers."),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        show_default=False,
         help="Keep the data here, for the next `up`. By default `down` deletes it.",
     ),
 ]
@@ -49,7 +43,6 @@ Port = Annotated[
         min=0,
         max=65_000,
         metavar="N",
-        show_default=False,
         help="The port; further brokers use the ports after it. 0: any free ports. "
         "By default 9092 for Kafka and 2181 for ZooKeeper.",
     ),
@@ -105,8 +98,10 @@ def up(
     console = Terminal(stderr=True)
     with units.locked():
         if on_zookeeper or what != "kafka":
-            own = options if what == "zookeeper" or not port else replace(options, port=None)
-            connect = _bring_up("zookeeper", own, console).address
+            of_zookeeper = (
+                options if what == "zookeeper" or not port else replace(options, port=None)
+            )
+            connect = _bring_up("zookeeper", of_zookeeper, console).address
             options = replace(options, zookeeper=connect if on_zookeeper else None)
         if what != "zookeeper":
             _bring_up("kafka", options, console)
@@ -122,12 +117,12 @@ def down(what: What = "all") -> None:
 
     with units.locked():
         names = list(reversed(PORTS)) if what == "all" else [what]
-        found = [unit for name in names if (unit := units.find(name))]
-        for unit in found:
+        ended = [unit for name in names if (unit := units.find(name))]
+        for unit in ended:
             units.end(unit)
-            kept = f" Its data is in {unit.folder}." if unit.kept else ""
-            echo(f"{unit.release} is down.{kept}")
-    if not found:
+            place = f" Its data is in {unit.folder}." if unit.kept else ""
+            echo(f"{unit.release} is down.{place}")
+    if not ended:
         echo("Nothing is up." if what == "all" else f"{what} is not up.")
 
 
@@ -140,13 +135,13 @@ def status(as_json: AsJson = False) -> None:
     from sunshower.dev import units
 
     with units.locked():
-        found = [unit for name in PORTS if (unit := units.find(name))]
+        running = [unit for name in PORTS if (unit := units.find(name))]
     if as_json:
-        rows = [asdict(unit) | {"answers": not unit.silent()} for unit in found]
+        rows = [asdict(unit) | {"answers": not unit.silent()} for unit in running]
         echo_json({row["name"]: row for row in rows})
-    elif not found:
+    elif not running:
         echo("Nothing is up. Start it with: sunshower dev up kafka")
-    for unit in [] if as_json else found:
+    for unit in [] if as_json else running:
         gone = unit.silent()
         state = f"does not answer at {', '.join(gone)}" if gone else "answers"
         echo(f"{unit.release} {state}")

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from sunshower.cli.formatting import duration, new_table, number_of
+from sunshower.cli.formatting import duration, number_of
 from sunshower.cli.health import (
     WaitNews,
     dead_letter_lines,
@@ -20,12 +20,12 @@ from sunshower.cli.health import (
     problems,
     quarantine_line,
 )
-from sunshower.cli.statistics import batch_line
-from sunshower.runtime.events.metrics import Counts, Snapshot
+from sunshower.cli.statistics import Row, add_row, batch_line, done_by, numbers_table
+from sunshower.runtime.events.metrics import Counts, LatencyKind, Snapshot
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of
 
-_HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
+_COLUMNS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time
 
 
@@ -64,37 +64,38 @@ class Display:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._spouts = {spout.id for spout in graph.spouts}
-        self._tracked = graph.config.tracked
         self._rates = Rates()
         self._waits = WaitNews()
         self._quarantined: set[int] = set()  # tasks whose quarantine was reported
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Use a snapshot for the rates."""
-        done = {id: self._done(id, snapshot.component(id)) for id in self._graph.components}
-        self._rates.see(now, done)
+        self._rates.see(
+            now,
+            {
+                id: done_by(component, snapshot.component(id), self._graph)
+                for id, component in self._graph.components.items()
+            },
+        )
 
     def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
         """Return one row for each component, with current rates or averages over `average_s`."""
-        table = new_table("component", numbers=_HEADINGS, title=title)
-        table.padding = (0, 0, 0, 0)
+        table = numbers_table("component", _COLUMNS, title)
         for component in self._graph.components.values():
             counts = snapshot.component(component.id)
-            done = self._done(component.id, counts)
+            done = done_by(component, counts, self._graph)
             rate = done / max(average_s, 1e-9) if average_s else self._rates.of(component.id)
-            table.add_row(
-                f"{component.id} × {component.parallelism}",
-                *self._cells(component.id, counts, rate, snapshot),
-                style="bold" if counts.failed else None,
-            )
+            latencies = {LatencyKind.COMPLETE: snapshot.latencies(component.id)}
+            row = Row(component.level.is_spout, counts, latencies, rate)
+            style = "bold" if counts.failed else None
+            add_row(table, f"{component.id} × {component.parallelism}", _COLUMNS, row, style)
         return table
 
     def lines(self, snapshot: Snapshot) -> Iterator[str]:
         """Yield one line for each spout, for output without a terminal."""
         for spout in self._graph.spouts:
             counts, rate = snapshot.component(spout.id), self._rates.of(spout.id)
-            if not self._tracked:
+            if not self._graph.config.tracked:
                 yield f"{spout.id}: {counts.emitted:,} emitted, {rate:,.0f}/s, untracked"
                 continue
             line = f"{spout.id}: {counts.acked:,} acked, {counts.failed:,} failed"
@@ -110,11 +111,11 @@ class Display:
         """Yield a line for each component with figures of its own: the first one, and the others
         that are not 0; for a batch group, the state of its batches."""
         for id in self._graph.components:
-            found = snapshot.figures(id)
-            if found and (group := batch_group_of(id)) is not None:
-                yield batch_line(group, found, snapshot)
+            of_component = snapshot.figures(id)
+            if of_component and (group := batch_group_of(id)) is not None:
+                yield batch_line(group, of_component, snapshot)
                 continue
-            sums = [(name, n) for name, n in found.items() if "/" not in name]
+            sums = [(name, n) for name, n in of_component.items() if "/" not in name]
             shown = [f"{name} {_figure(n)}" for at, (name, n) in enumerate(sums) if n or not at]
             if shown:
                 yield f"{id}: {', '.join(shown)}"
@@ -128,26 +129,6 @@ class Display:
             if task not in self._quarantined:
                 self._quarantined.add(task)
                 yield quarantine_line(error)
-
-    def _cells(
-        self, component: str, counts: Counts, rate: float, snapshot: Snapshot
-    ) -> Iterator[str]:
-        is_spout = component in self._spouts
-        yield f" {counts.emitted:,}"
-        yield f"{counts.acked:,}"
-        yield f"{counts.failed:,}"
-        yield f"{counts.replayed:,}" if is_spout else ""
-        yield f"{counts.pending:,}" if is_spout else ""
-        yield f"{rate:,.0f}"
-        latencies = snapshot.latencies(component)
-        for percent in (50, 99):
-            seconds = latencies.percentile(percent)
-            yield "" if seconds is None else duration(seconds)
-
-    def _done(self, component: str, counts: Counts) -> int:
-        if component not in self._spouts:
-            return counts.executed
-        return counts.acked if self._tracked else counts.emitted
 
 
 def summary(graph: Graph, result: RunResult) -> Group:

@@ -53,14 +53,14 @@ def packages() -> list[Package]:
     pins = _pins()
     return [
         Package(
-            one.name,
+            requirement.name,
             extra,
-            str(one.specifier),
-            _installed(one.name),
-            pins.get(canonicalize_name(one.name)),
+            str(requirement.specifier),
+            _installed(requirement.name),
+            pins.get(canonicalize_name(requirement.name)),
         )
-        for one, extra in requirements()
-        if one.name != "sunshower" and extra not in {"test", "dev", "all"}
+        for requirement, extra in requirements()
+        if requirement.name != "sunshower" and extra not in {"test", "dev", "all"}
     ]
 
 
@@ -151,14 +151,14 @@ def all_checks(*, start: bool = False) -> list[Check]:
 
 def python_checks(version: tuple[int, ...]) -> list[Check]:
     """Check for 3.11 or newer, and that each extra has packages for it."""
-    found = ".".join(map(str, version))
+    this = ".".join(map(str, version))
     if version[:2] < _PYTHONS[0]:
         remedy = "install Python 3.11 or newer, then: make setup PYTHON=python3.12"
-        return [Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11 or newer", remedy)]
+        return [Check("core", "Python", Severity.BROKEN, f"{this}, not 3.11 or newer", remedy)]
     newer = ", tested with 3.11 to 3.13" if version[:2] > _PYTHONS[1] else ""
-    checks = [Check("core", "Python", Severity.FINE, found + newer)]
+    checks = [Check("core", "Python", Severity.FINE, this + newer)]
     if not runs_on(version, "spark"):
-        text, remedy = f"{found}, not 3.11 or 3.12", install_command("spark")
+        text, remedy = f"{this}, not 3.11 or 3.12", install_command("spark")
         checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
     return checks
 
@@ -213,10 +213,10 @@ def _check_memory(
 ) -> Check:
     if total is None or free is None:
         return Check("machine", name, Severity.DOUBTFUL, "unknown on this system")
-    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    sizes = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
     if free >= wanted:
-        return Check("machine", name, Severity.FINE, found)
-    return Check("machine", name, Severity.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+        return Check("machine", name, Severity.FINE, sizes)
+    return Check("machine", name, Severity.DOUBTFUL, f"{sizes}, {wanted / GIB:g} wanted", remedy)
 
 
 def machine_facts() -> Machine:

@@ -35,8 +35,8 @@ from sunshower.experiments.report.drawing import (
     outcome_summary,
     span,
 )
+from sunshower.experiments.runner.experiment_runner import Variant
 from sunshower.experiments.runner.run_folders import RunFolder, figures_of_all, points_of
-from sunshower.experiments.runner.run_request import Variant
 from sunshower.secret import Secret
 
 app = typer.Typer(
@@ -49,7 +49,6 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py[:NAME]",
-        show_default=False,
         help="A Python file, and the name of the Experiment in it: by default the only "
         "Experiment, or `experiment`.",
     ),
@@ -69,7 +68,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="Override a parameter of the experiment. May be repeated.",
     ),
 ]
@@ -78,29 +76,25 @@ Sweeps = Annotated[
     typer.Option(
         "--sweep",
         metavar="NAME=A,B,C",
-        show_default=False,
         help="Run with each of these values. With several --sweep, in every combination.",
     ),
 ]
 Repeat = Annotated[
     int,
     typer.Option(
-        min=1,
-        metavar="K",
-        help="Run each combination with K seeds, one after the other.",
+        min=1, metavar="K", help="Run each combination with K seeds, one after the other."
     ),
 ]
 Run = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        show_default=False,
         help="A folder, NAME/TIME, or NAME for its latest run. By default the latest run.",
     ),
 ]
 Remake = Annotated[bool, typer.Option("--report", help="Write the report again.")]
-One = Annotated[str, typer.Argument(metavar="A", show_default=False, help="A run, as in `show`.")]
-Other = Annotated[str, typer.Argument(metavar="B", show_default=False, help="A run, as in `show`.")]
+One = Annotated[str, typer.Argument(metavar="A", help="A run, as in `show`.")]
+Other = Annotated[str, typer.Argument(metavar="B", help="A run, as in `show`.")]
 
 
 @app.command(no_args_is_help=True)
@@ -128,9 +122,8 @@ def run(
     from sunshower.cli.screen import Screen
     from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
-    from sunshower.experiments.runner.experiment_runner import ExperimentRunner
+    from sunshower.experiments.runner.experiment_runner import ExperimentRunner, RunRequest
     from sunshower.experiments.runner.loading import load_experiment
-    from sunshower.experiments.runner.run_request import RunRequest
 
     check_installed()
     screen = Screen()
@@ -151,12 +144,12 @@ def run(
     if cluster == "ray" and address:
         check_address(address)
     with screen:
-        found = runner.run(folder, modules, shlex.join(["sunshower", *sys.argv[1:]]))
+        made_run = runner.run(folder, modules, shlex.join(["sunshower", *sys.argv[1:]]))
     if as_json:
-        echo_json({**found.results, "folder": str(found.path)})
+        echo_json({**made_run.results, "folder": str(made_run.path)})
     else:
-        _print(found)
-    raise typer.Exit(found.verdict is not Verdict.HOLDS)
+        _print(made_run)
+    raise typer.Exit(made_run.verdict is not Verdict.HOLDS)
 
 
 @app.command("list")
@@ -180,14 +173,14 @@ def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLD
     """
     from sunshower.experiments.runner.run_folders import find, remake, remake_all
 
-    found = find(folder, run)
+    folder_of_run = find(folder, run)
     if not report:
-        _print(found)
-    elif found.is_group:
-        remake_all(found)
-        _print(found)
+        _print(folder_of_run)
+    elif folder_of_run.is_group:
+        remake_all(folder_of_run)
+        _print(folder_of_run)
     else:
-        _print(found, remake(found))
+        _print(folder_of_run, remake(folder_of_run))
 
 
 @app.command(no_args_is_help=True)
@@ -201,16 +194,16 @@ def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
     Terminal().print(comparison_table(*find_both(folder, one, other)))
 
 
-def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
+def _print(shown: RunFolder, outcome: Outcome | None = None) -> None:
     """Print the outcome of a run or a group, and the path of the report."""
     from sunshower.experiments.runner.run_folders import REPORT
 
     console = Terminal()
-    if found.is_group:
-        console.print(group_table(found))
+    if shown.is_group:
+        console.print(group_table(shown))
     else:
-        console.print(outcome_table(outcome or found.outcome))
-    console.print(f"The report: {found.path / REPORT}", soft_wrap=True, highlight=False)
+        console.print(outcome_table(outcome or shown.outcome))
+    console.print(f"The report: {shown.path / REPORT}", soft_wrap=True, highlight=False)
 
 
 # ---- parameters ----------------------------------------------------------------------------------
@@ -241,12 +234,12 @@ def variants(
     wanted |= dict(_sweeps(sweeps, defaults))
     if twice := sorted(wanted.keys() & chosen.keys()):
         raise typer.BadParameter(f"{', '.join(twice)}: it is set already", param_hint="--sweep")
-    found = [
+    all_variants = [
         Variant({**defaults, **chosen, **combination}, seed + number)
         for combination in combinations(wanted)
         for number in range(repeat)
     ]
-    return found, list(wanted)
+    return all_variants, list(wanted)
 
 
 def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -257,12 +250,13 @@ def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[
 
 
 def _sweeps(sweeps: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    for one in sweeps:
-        name, value = _parted(one, defaults, "--sweep", "NAME=VALUE,VALUE,…")
+    for sweep in sweeps:
+        name, value = _parted(sweep, defaults, "--sweep", "NAME=VALUE,VALUE,…")
         parts = [part.strip() for part in value.split(",") if part.strip()]
         if not parts:
             raise typer.BadParameter(
-                f"{one!r} has no values; write them with commas: {name}=1,2,5", param_hint="--sweep"
+                f"{sweep!r} has no values; write them with commas: {name}=1,2,5",
+                param_hint="--sweep",
             )
         yield name, [value_of(name, part, defaults[name], "--sweep") for part in parts]
 
@@ -332,7 +326,7 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     parts: list[RenderableType] = [findings, _figures(outcome)]
     if outcome.recoveries:
         parts.append(_recoveries(outcome))
-    parts += [Text(f"not done: {one}", style="yellow") for one in outcome.undone]
+    parts += [Text(f"not done: {step}", style="yellow") for step in outcome.undone]
     parts.append(Text.assemble(signed(outcome.verdict), f"  {outcome_summary(outcome)}"))
     return Group(*parts)
 
@@ -342,24 +336,27 @@ def group_table(group: RunFolder) -> RenderableType:
     points = points_of(group)
     names = list(points[0][1].values) if points else []
     title = f"{group.name}  ·  {group.plan['cluster']}"
-    seeds = {one.values["seed"] for _, one in points}
+    seeds = {member.values["seed"] for _, member in points}
     if len(seeds) == 1:  # a column less, to fit into 80 columns
         names.remove("seed")
         title += f"  ·  seed {seeds.pop()}"
     measured = ("recovery", "throughput", "replays", "duplicates")
     table = new_table("run", *names, "verdict", *measured, title=title)
-    for folder, one in points:
-        recovery = "" if one.recovery_s is None else span(one.recovery_s)
+    for folder, member in points:
+        recovery = "" if member.recovery_s is None else span(member.recovery_s)
         table.add_row(
             folder,
-            *(figure(one.values[name]) for name in names),
-            signed(one.verdict),
-            recovery if one.recovers else "never",
-            "" if one.throughput is None else f"{figure(one.throughput)}/s",
-            *("" if value is None else figure(value) for value in (one.replays, one.duplicates)),
+            *(figure(member.values[name]) for name in names),
+            signed(member.verdict),
+            recovery if member.recovers else "never",
+            "" if member.throughput is None else f"{figure(member.throughput)}/s",
+            *(
+                "" if value is None else figure(value)
+                for value in (member.replays, member.duplicates)
+            ),
         )
-    counts = counted([one.verdict for _, one in points], "run")
-    errors = [(folder, one.error) for folder, one in points if one.error]
+    counts = counted([member.verdict for _, member in points], "run")
+    errors = [(folder, member.error) for folder, member in points if member.error]
     unfinished = [Text(f"{run}: {error}", style="yellow") for run, error in errors]
     return Group(table, *unfinished, Text.assemble(_verdict(group), f"  {counts}"))
 
@@ -367,13 +364,13 @@ def group_table(group: RunFolder) -> RenderableType:
 def runs_table(runs: Sequence[RunFolder]) -> Table:
     """Return one row for each run or group."""
     table = new_table("experiment", "run", "cluster", "seed", "verdict")
-    for one in runs:
-        plan, verdict = one.plan, one.verdict
+    for folder in runs:
+        plan, verdict = folder.plan, folder.verdict
         unfinished = Text(f"did not end ({plan.get('stopped') or 'or runs still'})", style="dim")
-        members = len(one.runs) if one.is_group else 0
+        members = len(folder.runs) if folder.is_group else 0
         table.add_row(
-            one.name,
-            one.path.name + (f" ({members} runs)" if one.is_group else ""),
+            folder.name,
+            folder.path.name + (f" ({members} runs)" if folder.is_group else ""),
             str(plan["cluster"]),
             str(plan["seed"]),
             unfinished if verdict is None else signed(verdict),
@@ -381,9 +378,9 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
     return table
 
 
-def comparison_table(one: RunFolder, other: RunFolder) -> Table:
+def comparison_table(first: RunFolder, other: RunFolder) -> Table:
     """Return two runs side by side; a group has medians."""
-    both = (one, other)
+    both = (first, other)
     table = new_table("", *(f"{folder.name} {folder.path.name}" for folder in both), "B / A")
     table.add_row("verdict", *map(_verdict, both))
     for key in ("cluster", "seed"):
@@ -412,10 +409,10 @@ def _all_names(sides: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for side in sides for name in side))
 
 
-def _compared(one: float | None, other: float | None) -> Iterator[str]:
-    for value in (one, other):
+def _compared(first: float | None, other: float | None) -> Iterator[str]:
+    for value in (first, other):
         yield "–" if value is None else figure(value)
-    yield f"{other / one:.2f}×" if one and other is not None else ""
+    yield f"{other / first:.2f}×" if first and other is not None else ""
 
 
 def _figures(outcome: Outcome) -> Table:

@@ -41,7 +41,7 @@ def format_error(error: SunshowerError) -> str:
 def user_frames(trace: str) -> list[str]:
     """Return the lines of a formatted traceback whose frames are outside of sunshower, or none if
     they are all in Python's standard library."""
-    kept: list[str] = []
+    shown: list[str] = []
     keeping = has_user_code = False
     for line in trace.splitlines():
         if frame := _FRAME.match(line):
@@ -50,8 +50,8 @@ def user_frames(trace: str) -> list[str]:
         elif not line.startswith("    "):
             keeping = False  # the exception itself, which is in the message
         if keeping:
-            kept.append(line)
-    return kept if has_user_code else []
+            shown.append(line)
+    return shown if has_user_code else []
 
 
 def duration(seconds: float) -> str:
@@ -167,11 +167,11 @@ def _plain(value: Any) -> Any:
         case None | str() | int() | float():
             return value
         case dict():
-            return {name: _plain(one) for name, one in value.items()}
+            return {name: _plain(part) for name, part in value.items()}
         case tuple() if hasattr(value, "_fields"):
-            return {name: _plain(one) for name, one in zip(value._fields, value, strict=True)}
+            return {name: _plain(part) for name, part in zip(value._fields, value, strict=True)}
         case list() | tuple() | set() | frozenset():
-            return [_plain(one) for one in value]
+            return [_plain(part) for part in value]
     try:
         return _plain(for_json(value))
     except TypeError:

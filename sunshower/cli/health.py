@@ -26,18 +26,25 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         if (wait := task.health.wait) is not None:
             key = (task.component, wait.kind, task_error_text(wait.error))
             groups.setdefault(key, []).append(task)
-    for (component, kind, text), found in groups.items():
-        waits = [task.health.wait for task in found if task.health.wait is not None]
-        tries, one = sum(wait.tries for wait in waits), len(waits) == 1
+    for (component, kind, text), alike in groups.items():
+        waits = [task.health.wait for task in alike if task.health.wait is not None]
+        tries, is_single = sum(wait.tries for wait in waits), len(waits) == 1
         who = (
-            f"{component}[{waits[0].error.index}]" if one else f"{len(waits)} tasks of {component}"
+            f"{component}[{waits[0].error.index}]"
+            if is_single
+            else f"{len(waits)} tasks of {component}"
         )
-        what = f"wait{'s' * one} for a dependency"
+        what = f"wait{'s' * is_single} for a dependency"
         if kind is WaitKind.DOUBT:
-            what = f"keep{'s' * one} failing after {'it' if one else 'they'} had succeeded (doubt)"
+            what = (
+                f"keep{'s' * is_single} failing after {'it' if is_single else 'they'} had "
+                "succeeded (doubt)"
+            )
         elif kind is WaitKind.FILLING:
-            filled = "is filled again after its process has" if one else "are filled again after"
-            what = f"{filled} {'died' if one else 'the deaths of their processes'}"
+            filled = (
+                "is filled again after its process has" if is_single else "are filled again after"
+            )
+            what = f"{filled} {'died' if is_single else 'the deaths of their processes'}"
             for_s = max(wait.for_s for wait in waits)
             yield f"{who} {what}: {elapsed(for_s)}, {text}"
             continue
@@ -107,12 +114,12 @@ def _opening_problems(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     stats = {task.task: task for task in snapshot.tasks()}
     silent: list[str] = []
     for task in _unopened(snapshot, plan):
-        found = stats.get(task.id)
+        reported = stats.get(task.id)
         if task.id in waiting or task.id in snapshot.stuck:
             continue
-        if found is not None and found.health.last:
-            last = found.health.last[-1]
-            tries = number_of(found.health.errors, "try", "tries")
+        if reported is not None and reported.health.last:
+            last = reported.health.last[-1]
+            tries = number_of(reported.health.errors, "try", "tries")
             yield f"{task.name} cannot be opened: {tries}, the last error: {last.line}"
         elif task.worker not in snapshot.silent:
             silent.append(task.name)
@@ -129,7 +136,9 @@ def _failing_spouts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if counts.failed and not counts.acked:
             group = batch_group_of(spout.id)
             what = f"tuple of spout {spout.id}" if group is None else f"batch of {group}"
-            failures = [one for task in snapshot.tasks_of(spout.id) for one in task.failures]
+            failures = [
+                failure for task in snapshot.tasks_of(spout.id) for failure in task.failures
+            ]
             why = f", the last: {failures[-1]}" if failures else ""
             times = number_of(counts.failed, "failure")
             yield f"no {what} was processed yet: {times}{why}"

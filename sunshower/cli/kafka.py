@@ -29,7 +29,7 @@ def _group() -> None:
     """Show the progress of the consumer groups of a Kafka."""
 
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Bootstrap = Annotated[
     str, typer.Option(metavar="HOST:PORT,…", help="The addresses of some brokers.")
 ]
@@ -38,7 +38,6 @@ Topics = Annotated[
     typer.Option(
         "--topic",
         metavar="NAME",
-        show_default=False,
         help="Only this topic, including partitions without a commit. May be repeated.",
     ),
 ]
@@ -47,7 +46,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="A setting of librdkafka, such as security.protocol=SSL. May be repeated.",
     ),
 ]
@@ -73,12 +71,12 @@ def lag(
     from sunshower.kafka.partitions.ports import total
 
     given = client_settings(bootstrap, settings, from_files, from_environment)
-    found = lags(given, group, topic or ())
+    partitions = lags(given, group, topic or ())
     if as_json:
-        rows = [_row(one) for one in found]
-        echo_json({"group": group, "lag": total(found), "partitions": rows})
+        rows = [_row(partition) for partition in partitions]
+        echo_json({"group": group, "lag": total(partitions), "partitions": rows})
         return
-    Terminal().print(_table(group, found))
+    Terminal().print(_table(group, partitions))
 
 
 def client_settings(
@@ -89,34 +87,41 @@ def client_settings(
 ) -> dict[str, Any]:
     """The settings of a client of Kafka, from options; `bootstrap`: the address of the brokers,
     unless it is among them. Raises ConfigError and BadParameter."""
-    found: dict[str, Any] = {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    of_client: dict[str, Any] = {} if bootstrap is None else {"bootstrap.servers": bootstrap}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {name}: a value is missing, as in --set {name}=…")
         refuse_secret(name)
-        found[name] = value
-    return {**found, **read_secrets(from_files, from_environment)}
+        of_client[name] = value
+    return {**of_client, **read_secrets(from_files, from_environment)}
 
 
-def _row(one: Lag) -> dict[str, object]:
-    topic, number = one.partition
-    figures = asdict(one) | {"lag": one.lag, "removed": one.removed}
-    return {"topic": topic, "number": number, **figures, "partition": str(one.partition)}
+def _row(of_partition: Lag) -> dict[str, object]:
+    topic, number = of_partition.partition
+    figures = asdict(of_partition) | {"lag": of_partition.lag, "removed": of_partition.removed}
+    return {"topic": topic, "number": number, **figures, "partition": str(of_partition.partition)}
 
 
-def _table(group: str, found: list[Lag]) -> Table:
+def _table(group: str, partitions: list[Lag]) -> Table:
     from sunshower.kafka.partitions.ports import total
 
     table = new_table(
         "partition",
         numbers=("begin", "committed", "last stable", "end", "lag", "removed"),
-        title=f"group {group}  ·  lag {total(found):,}",
+        title=f"group {group}  ·  lag {total(partitions):,}",
     )
-    for one in found:
-        at = "–" if one.committed is None else f"{one.committed:,}"
-        removed = f"{one.removed:,}" if one.removed else ""
-        stable = "–" if one.last_stable is None else f"{one.last_stable:,}"
-        cells = (f"{one.begin:,}", at, stable, f"{one.end:,}", f"{one.lag:,}", removed)
-        table.add_row(str(one.partition), *cells, style="bold" if one.lag else None)
+    for partition in partitions:
+        at = "–" if partition.committed is None else f"{partition.committed:,}"
+        removed = f"{partition.removed:,}" if partition.removed else ""
+        stable = "–" if partition.last_stable is None else f"{partition.last_stable:,}"
+        cells = (
+            f"{partition.begin:,}",
+            at,
+            stable,
+            f"{partition.end:,}",
+            f"{partition.lag:,}",
+            removed,
+        )
+        table.add_row(str(partition.partition), *cells, style="bold" if partition.lag else None)
     return table

@@ -21,10 +21,7 @@ _EVERY_S = 0.5
 Components = Annotated[
     list[str] | None,
     typer.Option(
-        "--component",
-        metavar="ID",
-        show_default=False,
-        help="Only lines of this component. May be repeated.",
+        "--component", metavar="ID", help="Only lines of this component. May be repeated."
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines, until Ctrl-C.")]
@@ -44,18 +41,18 @@ def logs(
     """
     with connect(address) as cluster:
         run, after = cluster.find(name), 0
-        for one in component or ():
-            known_component(run.plan.graph, one)
+        for name_of_component in component or ():
+            known_component(run.plan.graph, name_of_component)
         while True:
-            found = run.log_lines(after)
-            for line in selected(found, component or ()):
+            lines = run.log_lines(after)
+            for line in selected(lines, component or ()):
                 if as_json:
                     echo_json(asdict(line))
                 else:
                     echo(line_text(line))
             if not follow:
                 return
-            after = found[-1].number if found else after
+            after = lines[-1].number if lines else after
             time.sleep(_EVERY_S)
 
 

@@ -26,7 +26,6 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py[:NAME]",
-        show_default=False,
         help="A Python file, and the name of the Topology in it: by default the "
         "only Topology, or `topology`.",
     ),
@@ -43,7 +42,6 @@ Workers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        show_default=False,
         help="The number of worker processes of `pack`; short for --set workers=N.",
     ),
 ]
@@ -51,7 +49,6 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        show_default=False,
         help="The Ray cluster. By default a local Ray is started, and ends with the run.",
     ),
 ]
@@ -60,7 +57,6 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        show_default=False,
         help="Override a setting of the topology's Config, also one of `sunshower.toml` and of a "
         "variable such as SUNSHOWER_WORKERS. May be repeated: "
         "--set spout_pending=1000 --set message_timeout_s=5",
@@ -71,7 +67,6 @@ FromFile = Annotated[
     typer.Option(
         "--set-from-file",
         metavar="NAME=FILE",
-        show_default=False,
         help="Like --set, with the text of a file: for passwords, because every user of a machine "
         "can see the arguments of its processes. May be repeated.",
     ),
@@ -81,7 +76,6 @@ FromEnvironment = Annotated[
     typer.Option(
         "--set-from-env",
         metavar="NAME=VARIABLE",
-        show_default=False,
         help="Like --set-from-file, with the value of an environment variable.",
     ),
 ]
@@ -97,7 +91,6 @@ Stays = Annotated[
     bool | None,
     typer.Option(
         "--stay/--no-stay",
-        show_default=False,
         help="Whether the page of --ui outlives the run. By default only if the standard error "
         "is a terminal.",
     ),
@@ -128,16 +121,16 @@ class Setting:
 def settings_of(folder: Path, given: Sequence[str]) -> dict[str, Setting]:
     """The settings for a program in `folder`: of the file and the environment, and those `given` as
     NAME=VALUE. Raises ConfigError for the first two, typer.BadParameter for `given`."""
-    found = {**_of_file(folder), **_of_environment(os.environ)}
+    settings = {**_of_file(folder), **_of_environment(os.environ)}
     return {
-        **found,
+        **settings,
         **{name: Setting(value, "--set") for name, value in parse_settings(given).items()},
     }
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Parse `name=value` into arguments of Config. Raises a usage error for unknown names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name in FORMER_SETTINGS:
@@ -149,14 +142,14 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
                 param_hint="--set",
             )
         try:
-            found[name] = _setting_value(name, value)
+            values[name] = _setting_value(name, value)
         except ConfigError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
     try:
-        Config(**found)
+        Config(**values)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from None
-    return found
+    return values
 
 
 def _setting_value(name: str, text: str) -> Any:
@@ -177,27 +170,27 @@ def _of_file(folder: Path) -> dict[str, Setting]:
         table = tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    found = {}
+    settings = {}
     for name, value in table.items():
         place = f"{path}{_line_of(name, text)}"
         if not _is_setting(name, place):
             continue
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{place}: {name} is {LIMITS[name].typed}, not {json_text(value)}")
-        found[name] = Setting(_checked(place, name, json_text(value)), place)
-    return found
+        settings[name] = Setting(_checked(place, name, json_text(value)), place)
+    return settings
 
 
 def _of_environment(variables: Mapping[str, str]) -> dict[str, Setting]:
-    found = {}
+    settings = {}
     for variable, text in sorted(variables.items()):
         rest = variable.removeprefix(_PREFIX)
         if rest == variable or _OF_KUBERNETES.match(rest):
             continue
         name = rest.lower()
         if _is_setting(name, variable):
-            found[name] = Setting(_checked(variable, name, text), variable)
-    return found
+            settings[name] = Setting(_checked(variable, name, text), variable)
+    return settings
 
 
 def json_text(value: Any) -> str:
@@ -238,14 +231,14 @@ def load_graph(
     from sunshower.experiments.runner.loading import load, split_target
 
     given = [*(settings or ()), *([f"workers={workers}"] if workers else ())]
-    found = settings_of(split_target(target)[0].parent, given)
+    chosen = settings_of(split_target(target)[0].parent, given)
     loaded = load(target, folder=folder)
     graph = loaded.topology.graph()
-    changes = {name: setting.value for name, setting in found.items()}
+    changes = {name: setting.value for name, setting in chosen.items()}
     try:
         config = replace(graph.config, **changes)
     except ConfigError as error:  # of two settings that contradict each other
-        places = sorted({setting.place for setting in found.values()})
+        places = sorted({setting.place for setting in chosen.values()})
         raise ConfigError(f"{', '.join(places)}: {error}") from None
     return replace(graph, config=config), loaded.modules
 
@@ -253,18 +246,18 @@ def load_graph(
 def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:
     """The values of `--set-from-file` and `--set-from-env`. Raises ConfigError for a file or a
     variable that is missing, typer.BadParameter for anything but NAME=WHERE."""
-    found: dict[str, Secret] = {}
+    secrets: dict[str, Secret] = {}
     sources = (
         ("--set-from-file", files, Secret.from_file),
         ("--set-from-env", variables, Secret.from_environment),
     )
     for option, given, read in sources:
-        for one in given or ():
-            name, equals, where = one.partition("=")
+        for text in given or ():
+            name, equals, where = text.partition("=")
             if not equals or not name or not where:
-                raise typer.BadParameter(f"{one!r} is not NAME=WHERE", param_hint=option)
-            found[name] = read(where)
-    return found
+                raise typer.BadParameter(f"{text!r} is not NAME=WHERE", param_hint=option)
+            secrets[name] = read(where)
+    return secrets
 
 
 def refuse_secret(name: str) -> None:

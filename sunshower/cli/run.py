@@ -135,14 +135,13 @@ def describe(
 
 
 def _print_settings(target: str, given: Sequence[str], config: Config) -> None:
-    """Print each setting with its value, and where it comes from."""
     from sunshower.cli.formatting import Terminal, new_table
     from sunshower.experiments.runner.loading import split_target
 
-    found = settings_of(split_target(target)[0].parent, given)
+    settings = settings_of(split_target(target)[0].parent, given)
     usual, table = Config(), new_table("setting", "value", "from")
     for name in LIMITS:
         value = getattr(config, name)
-        own = "the default" if value == getattr(usual, name) else "the program"
-        table.add_row(name, str(value), found[name].place if name in found else own)
+        otherwise = "the default" if value == getattr(usual, name) else "the program"
+        table.add_row(name, str(value), settings[name].place if name in settings else otherwise)
     Terminal().print(table)

@@ -204,7 +204,9 @@ class TopologySession:
                 reported.add(task)
                 self._screen.say(red(f"{stuck}. Interrupt again to stop at once."))
         spouts = {spout.id for spout in run.plan.graph.spouts}
-        if for_s >= _BLOCKED_S and any(one.component in spouts for one in snapshot.stuck.values()):
+        if for_s >= _BLOCKED_S and any(
+            call.component in spouts for call in snapshot.stuck.values()
+        ):
             raise KeyboardInterrupt
 
 
@@ -227,8 +229,8 @@ def _all_of(
     looks = [*([look] if look else ()), *([page.look] if page else ())]
 
     def call_all(run: RayRun, snapshot: Snapshot) -> None:
-        for one in looks:
-            one(run, snapshot)
+        for each in looks:
+            each(run, snapshot)
 
     return call_all
 

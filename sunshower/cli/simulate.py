@@ -18,12 +18,7 @@ Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="The number of seed
 First = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        show_default=False,
-        help="Run only this seed, to repeat a failure.",
-    ),
+    typer.Option(min=0, metavar="N", help="Run only this seed, to repeat a failure."),
 ]
 JobCount = Annotated[
     int | None,
@@ -31,7 +26,6 @@ JobCount = Annotated[
         "--jobs",
         min=1,
         metavar="J",
-        show_default=False,
         help="The number of processes to use. By default one per processor.",
     ),
 ]
@@ -61,24 +55,23 @@ def simulate(
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     task, console = SwarmTask(target, messages), Terminal(stderr=True)
-    found = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
+    searched = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
     if as_json:
-        echo_json(found.tally.to_fields())
+        echo_json(searched.tally.to_fields())
     else:
-        echo(f"{found.tally}.")
-    lines = [*found.tally.unknown_reasons()]
-    lines += _shrunk_lines(found.shrunk, task) if found.shrunk else ()
+        echo(f"{searched.tally}.")
+    lines = [*searched.tally.unknown_reasons()]
+    lines += _shrunk_lines(searched.shrunk, task) if searched.shrunk else ()
     for line in lines:
         echo(line, err=as_json)
-    if found.busy is not None:
-        busy = ", ".join(map(str, found.busy)) or "none"
+    if searched.busy is not None:
+        busy = ", ".join(map(str, searched.busy)) or "none"
         echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(not found.tally.holds)
+    raise typer.Exit(not searched.tally.holds)
 
 
 def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
-    """Describe the shortest failing run."""
     command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
     yield ""
     yield f"Seed {shrunk.seed} is BROKEN. Repeat it with:"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
@@ -28,9 +28,6 @@ from sunshower.topologies.graph import Component, Graph
 from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.batch_scheduler import Status
 
-_NOW = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
-_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
-_TASKS = ("worker", "standing", "done", "failed", "open", "wait p99", "run p99", "p99")
 _PLACES_MAX = 8
 
 
@@ -43,57 +40,134 @@ def activities(
     return {id: known[id] if id in known else snapshot.activity(id, up_s) for id in components}
 
 
-def window_title(window: str, found: Mapping[str, Activity]) -> str:
+def window_title(window: str, activity_of: Mapping[str, Activity]) -> str:
     """The name of a window, with its length."""
-    for_s = max((one.for_s for one in found.values()), default=0.0)
+    for_s = max((activity.for_s for activity in activity_of.values()), default=0.0)
     return f"{'since the beginning' if window == ALL else 'the last'} {elapsed(for_s)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the numbers of a row are made from: a component in a time, or one of its tasks."""
+
+    is_spout: bool
+    counts: Counts
+    latencies: Mapping[LatencyKind, Latencies]
+    rate: float = 0.0  # per second
+    capacity: float = 0.0  # 0 to 1; so is `blocked`
+    blocked: float = 0.0
+    queued: int = 0
+    entries: int | None = None
+    kind: LatencyKind = LatencyKind.COMPLETE  # of p50, p90, p99 and max
+
+    def percentile(self, percent: float, kind: LatencyKind | None = None) -> str:
+        """A latency as text; empty if nothing was measured."""
+        latencies = self.latencies.get(kind or self.kind)
+        seconds = None if latencies is None else latencies.percentile(percent)
+        return "" if seconds is None else duration(seconds)
+
+
+COLUMNS: Mapping[str, Callable[[Row], str]] = {
+    "emitted": lambda row: f"{row.counts.emitted:,}",
+    "acked": lambda row: f"{row.counts.acked:,}",
+    "failed": lambda row: f"{row.counts.failed:,}",
+    "replayed": lambda row: f"{row.counts.replayed:,}" if row.is_spout else "",
+    "pending": lambda row: f"{row.counts.pending:,}" if row.is_spout else "",
+    "per s": lambda row: f"{row.rate:,.0f}",
+    "capacity": lambda row: f"{row.capacity:.0%}",
+    "blocked": lambda row: f"{row.blocked:.0%}",
+    "queued": lambda row: "" if row.is_spout else f"{row.queued:,}",
+    "wait p99": lambda row: row.percentile(99, LatencyKind.QUEUE),
+    "run p99": lambda row: row.percentile(99, LatencyKind.EXECUTE),
+    "p50": lambda row: row.percentile(50),
+    "p90": lambda row: row.percentile(90),
+    "p99": lambda row: row.percentile(99),
+    "max": lambda row: row.percentile(100),
+    "done": lambda row: f"{row.counts.acked if row.is_spout else row.counts.executed:,}",
+    "open": lambda row: f"{row.counts.pending if row.is_spout else row.queued:,}",
+    "entries": lambda row: "" if row.entries is None else f"{row.entries:,}",
+}
+OF_TOP = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
+_OF_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
+_OF_TASKS = ("done", "failed", "open", "wait p99", "run p99", "p99")
+
+
+def numbers_table(first: str, columns: Sequence[str], title: str | None = None) -> Table:
+    """An empty table of names, and of numbers close to each other."""
+    table = new_table(first, numbers=columns, title=title)
+    table.padding = (0, 0, 0, 0)
+    return table
+
+
+def add_row(
+    table: Table, name: str, columns: Sequence[str], row: Row, style: str | None = None
+) -> None:
+    """Add these columns of a row, after its name."""
+    first, *others = (COLUMNS[column](row) for column in columns)
+    table.add_row(name, f" {first}", *others, style=style)
+
+
+def done_by(component: Component, counts: Counts, graph: Graph) -> int:
+    """What the rate of a component counts: executed inputs; of spouts, complete trees or, without
+    trees, emits."""
+    if not component.level.is_spout:
+        return counts.executed
+    return counts.acked if graph.config.tracked else counts.emitted
+
+
+def _row_of(
+    component: Component,
+    activity: Activity,
+    graph: Graph,
+    queued: int = 0,
+    kind: LatencyKind = LatencyKind.COMPLETE,
+) -> Row:
+    tasks, done = component.parallelism, done_by(component, activity.counts, graph)
+    return Row(
+        component.level.is_spout,
+        activity.counts,
+        activity.latencies,
+        rate=done / max(activity.for_s, 1e-9),
+        capacity=activity.capacity(tasks),
+        blocked=activity.blocked(tasks),
+        queued=queued,
+        kind=kind,
+    )
 
 
 def load_table(
     graph: Graph,
     snapshot: Snapshot,
-    found: Mapping[str, Activity],
+    activity_of: Mapping[str, Activity],
     title: str,
     *,
     by_load: bool = False,
 ) -> Table:
     """One row for each component: what it did in a window, and what waits for it now; `by_load`:
     the busiest one first."""
-    table = new_table("component", numbers=_NOW, title=title)
-    table.padding = (0, 0, 0, 0)
+    table = numbers_table("component", OF_TOP, title)
     components = list(graph.components.values())
     if by_load:
-        components.sort(key=lambda one: -found[one.id].capacity(one.parallelism))
+        components.sort(key=lambda each: -activity_of[each.id].capacity(each.parallelism))
     for component in components:
-        activity = found[component.id]
-        is_spout = component.level.is_spout
+        activity = activity_of[component.id]
         queued = sum(task.queued for task in snapshot.tasks_of(component.id))
-        table.add_row(
-            f"{component.id} × {component.parallelism}",
-            *_shares(activity, component, graph),
-            "" if is_spout else f"{queued:,}",
-            _percentile(activity.latencies, LatencyKind.QUEUE, 99),
-            _percentile(activity.latencies, LatencyKind.EXECUTE, 99),
-            _percentile(activity.latencies, LatencyKind.COMPLETE, 99),
-            style="bold" if activity.counts.failed else None,
-        )
+        row = _row_of(component, activity, graph, queued)
+        style = "bold" if activity.counts.failed else None
+        add_row(table, f"{component.id} × {component.parallelism}", OF_TOP, row, style)
     return table
 
 
 def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: float) -> Table:
     """One row for each window of a component. Latencies: of spouts until trees are complete, of
     bolts the time in their code."""
-    table = new_table("window", numbers=_WINDOWS, title=f"{component.id} × {component.parallelism}")
-    table.padding = (0, 0, 0, 0)
+    title = f"{component.id} × {component.parallelism}"
+    table = numbers_table("window", _OF_WINDOWS, title)
     kind = LatencyKind.COMPLETE if component.level.is_spout else LatencyKind.EXECUTE
     for window in NAMES:
-        found = activities(snapshot, [component.id], window, up_s)
-        activity = found[component.id]
-        percentiles = (
-            _percentile(activity.latencies, kind, percent) for percent in (50, 90, 99, 100)
-        )
-        shares = _shares(activity, component, graph)
-        table.add_row(f"{window}: {elapsed(activity.for_s)}", *shares, *percentiles)
+        activity = activities(snapshot, [component.id], window, up_s)[component.id]
+        row = _row_of(component, activity, graph, kind=kind)
+        add_row(table, f"{window}: {elapsed(activity.for_s)}", _OF_WINDOWS, row)
     return table
 
 
@@ -103,31 +177,31 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
     places = {task.id: task for task in plan.tasks_of(component.id)}
     tasks = snapshot.tasks_of(component.id)
     has_state = any(task.entries is not None for task in tasks)
-    table = new_table("task", numbers=(*_TASKS, *["entries"] * has_state))
-    table.padding = (0, 0, 0, 0)
+    columns = (*_OF_TASKS, *["entries"] * has_state)
+    table = numbers_table("task", ("worker", "standing", *columns))
     for task in tasks:
         if (place := places.get(task.task)) is None:
             continue
-        counts, is_spout = task.counts, component.level.is_spout
+        row = Row(
+            component.level.is_spout,
+            task.counts,
+            task.latencies,
+            queued=task.queued,
+            entries=task.entries,
+        )
         table.add_row(
             f"{component.id}[{place.index}]",
             f" {place.worker}",
             task.health.standing.value,
-            f"{counts.acked if is_spout else counts.executed:,}",
-            f"{counts.failed:,}",
-            f"{counts.pending if is_spout else task.queued:,}",
-            _percentile(task.latencies, LatencyKind.QUEUE, 99),
-            _percentile(task.latencies, LatencyKind.EXECUTE, 99),
-            _percentile(task.latencies, LatencyKind.COMPLETE, 99),
-            *(["" if task.entries is None else f"{task.entries:,}"] if has_state else ()),
+            *(COLUMNS[column](row) for column in columns),
         )
     return table
 
 
-def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Iterator[str]:
+def place_lines(graph: Graph, activity_of: Mapping[str, Activity], when: str) -> Iterator[str]:
     """Yield a line for each cause and place of failures, the most frequent first."""
-    counts = Counts.sum_of(found[spout.id].counts for spout in graph.spouts)
-    ordered = sorted(counts.places.items(), key=lambda one: -one[1])
+    counts = Counts.sum_of(activity_of[spout.id].counts for spout in graph.spouts)
+    ordered = sorted(counts.places.items(), key=lambda pair: -pair[1])
     for place, count in ordered[:_PLACES_MAX]:
         where = f" in {place.component}" if place.component else ""
         where += f"[{place.task}]" if place.task >= 0 else ""
@@ -151,9 +225,9 @@ def stream_lines(counts: Counts) -> Iterator[str]:
 def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     """Yield a line for each component with a watermark: how far it is behind, in event time."""
     for id in graph.components:
-        found = snapshot.watermark(id)
-        if found is not None and found[1] is not None:
-            yield f"{id}: its watermark is {found[1]:,.6g} behind the newest event time"
+        watermark = snapshot.watermark(id)
+        if watermark is not None and watermark[1] is not None:
+            yield f"{id}: its watermark is {watermark[1]:,.6g} behind the newest event time"
         yield from (f"{id}: windows wait: {why}" for why in snapshot.watermark_holds(id))
 
 
@@ -171,24 +245,6 @@ def fill_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
             )
 
 
-def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[str]:
-    counts, tasks = activity.counts, component.parallelism
-    done = counts.executed
-    if component.level.is_spout:
-        done = counts.acked if graph.config.tracked else counts.emitted
-    yield f" {done / max(activity.for_s, 1e-9):,.0f}"
-    yield f"{counts.failed:,}"
-    yield f"{activity.capacity(tasks):.0%}"
-    yield f"{activity.blocked(tasks):.0%}"
-
-
-def _percentile(
-    latencies: Mapping[LatencyKind, Latencies], kind: LatencyKind, percent: float
-) -> str:
-    seconds = latencies[kind].percentile(percent) if kind in latencies else None
-    return "" if seconds is None else duration(seconds)
-
-
 # ---- batches -------------------------------------------------------------------------------------
 
 _PHASES = [status.value for status in Status]
@@ -203,7 +259,7 @@ def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict
         figures = snapshot.figures(id)
         if (group := batch_group_of(id)) is None or "txid" not in figures:
             continue
-        batches = sorted(_open_batches(figures, "batch ").items(), key=lambda one: int(one[0]))
+        batches = sorted(_open_batches(figures, "batch ").items(), key=lambda pair: int(pair[0]))
         yield {
             "group": group,
             "txid": int(figures["txid"]),
@@ -233,7 +289,7 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
     if batch is None:
         now = f"{txid} is the next"
     else:
-        rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
+        rows = sum(spout.get(f"batch {txid}/rows", 0) for spout in spouts)
         now = (
             f"{txid} {_PHASES[int(batch['phase'])]} (attempt {batch['attempt']:.0f}, "
             f"{rows:,.0f} rows, {batch['age seconds']:.1f} s)"
@@ -249,7 +305,7 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
         parts.append(
             f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
         )
-    parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
+    parts.append(f"{sum(spout.get('rows emitted', 0) for spout in spouts):,.0f} rows emitted")
     if (behind := _behind(names, figures, snapshot)) is not None:
         parts[-1] += f", {behind} behind"
     return f"batches of {group}: {'; '.join(parts)}"
@@ -269,11 +325,11 @@ def _behind(names: list[str], figures: Mapping[str, float], snapshot: Snapshot) 
     return f"{sum(lags):,.0f}" if are_all and isfinite(sum(lags)) else "unknown"
 
 
-def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
+def spark_fields(overview: Overview) -> Iterator[dict[str, Any]]:
     """Of each task that hands batches to Spark: what has ended, in sums, the seconds of the last
     batch (None: there is none), and the open ones, the oldest first."""
-    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
-    for stats in found.snapshot.tasks():
+    places = {task.id: (task.index, task.worker) for task in overview.plan.tasks}
+    for stats in overview.snapshot.tasks():
         figures = stats.figures
         if "spark failed" not in figures or stats.task not in places:
             continue
@@ -289,7 +345,9 @@ def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
             "rows_in": int(figures["spark rows in"]),
             "rows_out": int(figures["spark rows out"]),
             **{key: figures.get(f"spark {name}") for key, name in _LAST.items()},
-            "open": sorted((_open_fields(*one) for one in batches), key=lambda one: -one["age_s"]),
+            "open": sorted(
+                (_open_fields(*batch) for batch in batches), key=lambda item: -item["age_s"]
+            ),
         }
 
 
@@ -305,12 +363,12 @@ def _open_fields(id: str, facts: Mapping[str, float]) -> dict[str, Any]:
 
 def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str, float]]:
     """The facts of each open batch, by its id: of the figures `<kind><id>/<fact>`."""
-    found: dict[str, dict[str, float]] = {}
+    facts_of: dict[str, dict[str, float]] = {}
     for name, value in figures.items():
         id, slash, fact = name.removeprefix(kind).rpartition("/")
         if slash and name.startswith(kind):
-            found.setdefault(id, {})[fact] = value
-    return found
+            facts_of.setdefault(id, {})[fact] = value
+    return facts_of
 
 
 # ---- json status ---------------------------------------------------------------------------------
@@ -322,24 +380,24 @@ def _open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str
 _PERCENTS = (50, 90, 99)
 
 
-def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
+def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
     """All fields, or those without single `tasks`; `up_s`: since the topology was submitted."""
-    snapshot = found.snapshot
-    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
+    snapshot = overview.snapshot
+    places = {task.id: (task.index, task.worker) for task in overview.plan.tasks}
     return {
         "topology": snapshot.topology,
         "state": snapshot.state,
         "up_s": up_s,
         "restarts": snapshot.restarts,
-        "error": found.error,
+        "error": overview.error,
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "unplaced": list(snapshot.unplaced),
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "batches": list(batch_fields(snapshot, found.plan.graph.components)),
-        "spark": list(spark_fields(found)),
+        "batches": list(batch_fields(snapshot, overview.plan.graph.components)),
+        "spark": list(spark_fields(overview)),
         "components": {
             component.id: {
                 "parallelism": component.parallelism,
@@ -351,21 +409,21 @@ def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[s
                     if task.task in places
                 ],
             }
-            for component in found.plan.graph.components.values()
+            for component in overview.plan.graph.components.values()
         },
-        "workers": worker_fields(found),
+        "workers": worker_fields(overview),
     }
 
 
-def worker_fields(found: Overview) -> list[dict[str, Any]]:
+def worker_fields(overview: Overview) -> list[dict[str, Any]]:
     """The workers: where they run, and what."""
     facts = []
     names: dict[int, list[str]] = {}
-    for task in found.plan.tasks:
+    for task in overview.plan.tasks:
         names.setdefault(task.worker, []).append(task.name)
-    for worker in found.plan.workers:
-        node, process = found.processes.get(worker, (None, None))
-        stats = found.snapshot.workers.get(worker)
+    for worker in overview.plan.workers:
+        node, process = overview.processes.get(worker, (None, None))
+        stats = overview.snapshot.workers.get(worker)
         facts.append(
             {
                 "worker": worker,
@@ -398,7 +456,9 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "awaits": sorted({spout for task in snapshot.tasks_of(id) for spout in task.awaits}),
         "figures": _figures(snapshot.figures(id)),
         "windows": {
-            name: _activity(one, parallelism) for name, one in windows.items() if one is not None
+            name: _activity(activity, parallelism)
+            for name, activity in windows.items()
+            if activity is not None
         },
     }
 
@@ -436,7 +496,7 @@ def _counts(counts: Counts) -> dict[str, Any]:
             "worker": None if place.worker < 0 else place.worker,
             "count": count,
         }
-        for place, count in sorted(counts.places.items(), key=lambda one: -one[1])
+        for place, count in sorted(counts.places.items(), key=lambda pair: -pair[1])
     ]
     return fields
 
@@ -444,18 +504,18 @@ def _counts(counts: Counts) -> dict[str, Any]:
 def _latencies(latencies: Mapping[LatencyKind, Latencies]) -> dict[str, Any]:
     return {
         kind.value: {
-            "count": one.total,
-            "mean_s": one.sum_s / one.total,
-            **_percentiles(one),
+            "count": histogram.total,
+            "mean_s": histogram.sum_s / histogram.total,
+            **_percentiles(histogram),
         }
-        for kind, one in latencies.items()
-        if one.total
+        for kind, histogram in latencies.items()
+        if histogram.total
     }
 
 
 def _percentiles(latencies: Latencies) -> dict[str, float | None]:
-    found = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
-    return {**found, "max_s": latencies.percentile(100)}
+    fields = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
+    return {**fields, "max_s": latencies.percentile(100)}
 
 
 def task_numbers(task: TaskStats) -> dict[str, Any]:

@@ -47,18 +47,13 @@ if TYPE_CHECKING:
 
 Component = Annotated[
     str,
-    typer.Argument(
-        metavar="COMPONENT",
-        show_default=False,
-        help="The component that has the state.",
-    ),
+    typer.Argument(metavar="COMPONENT", help="The component that has the state."),
 ]
 Only = Annotated[
     str | None,
     typer.Option(
         "--component",
         metavar="COMPONENT",
-        show_default=False,
         help="Show the tasks of this component, and all time windows.",
     ),
 ]
@@ -66,19 +61,15 @@ Key = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY]...",
-        show_default=False,
         help="The key: one value for each field. `5` is the text or the number that exists. "
         "Write `--` before a negative number.",
     ),
 ]
-Requests = Annotated[
-    str, typer.Argument(metavar="REQUESTS", show_default=False, help="The stream of requests.")
-]
+Requests = Annotated[str, typer.Argument(metavar="REQUESTS", help="The stream of requests.")]
 Value = Annotated[
     str,
     typer.Argument(
         metavar="VALUE",
-        show_default=False,
         help="""The fields as JSON, '{"word": "the"}', or the value of the only field. Write `--`
         before a negative number.""",
     ),
@@ -86,19 +77,12 @@ Value = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="The longest wait for the answer.",
+        "--timeout", min=0.001, metavar="SECONDS", help="The longest wait for the answer."
     ),
 ]
 Limit = Annotated[
     int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="The most keys to print, without KEY.",
-    ),
+    typer.Option(min=1, metavar="N", help="The most keys to print, without KEY."),
 ]
 
 
@@ -114,12 +98,12 @@ def list_(address: Address = "auto") -> None:
     waits: list[str] = []
     with connect(address) as cluster:
         answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview())
-    for name, found in answers:
-        if isinstance(found, SunshowerError):
-            table.add_row(name, why_silent(found))
+    for name, answer in answers:
+        if isinstance(answer, SunshowerError):
+            table.add_row(name, why_silent(answer))
         else:
-            table.add_row(*_row(name, found))
-            waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
+            table.add_row(*_row(name, answer))
+            waits += [f"{name}: {line}" for line in wait_lines(answer.snapshot.waiting())]
     if answers:
         console = Terminal()
         console.print(table)
@@ -146,19 +130,19 @@ def status(
     from sunshower.cli.statistics import status_fields
 
     with connect(address) as cluster:
-        found = cluster.find(name).overview()
-    up_s = time.time() - found.since_s
+        overview = cluster.find(name).overview()
+    up_s = time.time() - overview.since_s
     if as_json:
-        echo_json(status_fields(found, up_s))
+        echo_json(status_fields(overview, up_s))
         return
     if component is not None:
-        _print_component(found, component, up_s)
+        _print_component(overview, component, up_s)
         return
-    console, snapshot = Terminal(), found.snapshot
+    console, snapshot = Terminal(), overview.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
-    display = Display(found.plan.graph)
+    display = Display(overview.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
-    graph = found.plan.graph
+    graph = overview.plan.graph
     acts = statistics.activities(snapshot, [*graph.components], window, up_s)
     when = statistics.window_title(window, acts)
     console.print(statistics.load_table(graph, snapshot, acts, when))
@@ -168,9 +152,9 @@ def status(
     print_lines(console, statistics.fill_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
-    console.print(_workers(found))
+    console.print(_workers(overview))
     print_lines(console, problems(snapshot), "red")
-    for error in filter(None, (found.error, snapshot.untracked)):
+    for error in filter(None, (overview.error, snapshot.untracked)):
         print_lines(console, [format_error(TopologyFailed(error))], "bold red")
 
 
@@ -188,8 +172,8 @@ def query(
     with connect(address) as cluster:
         run = cluster.find(name)
         if not key:
-            for found, value in run.entries(component, limit):
-                echo_value({"key": found, "value": value})
+            for stored_key, value in run.entries(component, limit):
+                echo_value({"key": stored_key, "value": value})
             return
         for meant in product(*map(_meanings, key)):
             value = run.query(component, meant[0] if len(meant) == 1 else meant)
@@ -228,35 +212,35 @@ def _meanings(text: str) -> list[Any]:
     return [text] if isinstance(value, list | dict) else [text, value]
 
 
-def _row(name: str, found: Overview) -> list[str]:
+def _row(name: str, overview: Overview) -> list[str]:
     from sunshower.cli.ui.source import summary_facts
 
-    facts = summary_facts(name, found, time.time())
-    numbers = (facts[one] for one in ("workers", "tasks", "acked", "failed", "restarts"))
+    facts = summary_facts(name, overview, time.time())
+    numbers = (facts[field] for field in ("workers", "tasks", "acked", "failed", "restarts"))
     state = ", ".join([facts["state"], *facts["marks"]])
     return [name, state, elapsed(facts["up_s"]), *(f"{number:,}" for number in numbers)]
 
 
-def _workers(found: Overview) -> Table:
+def _workers(overview: Overview) -> Table:
     table = new_table("worker", "life", "node", "process", "tasks")
     from sunshower.cli.statistics import worker_fields
 
-    for worker in worker_fields(found):
+    for worker in worker_fields(overview):
         tasks = ", ".join(worker["tasks"])
         cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
         table.add_row(*("" if cell is None else str(cell) for cell in cells), tasks)
     return table
 
 
-def _print_component(found: Overview, name: str, up_s: float) -> None:
+def _print_component(overview: Overview, name: str, up_s: float) -> None:
     """Print the tables of one component. Raises ClusterError if there is none of this name."""
     from sunshower.cli import statistics
 
-    graph, console = found.plan.graph, Terminal()
+    graph, console = overview.plan.graph, Terminal()
     component = known_component(graph, name)
-    console.print(statistics.windows_table(graph, found.snapshot, component, up_s))
-    console.print(statistics.tasks_table(found.plan, found.snapshot, component))
-    print_lines(console, statistics.stream_lines(found.snapshot.component(name)))
+    console.print(statistics.windows_table(graph, overview.snapshot, component, up_s))
+    console.print(statistics.tasks_table(overview.plan, overview.snapshot, component))
+    print_lines(console, statistics.stream_lines(overview.snapshot.component(name)))
 
 
 # ---- top -----------------------------------------------------------------------------------------
@@ -266,11 +250,7 @@ _HELP = "q or Ctrl-C ends"
 
 Topology = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        show_default=False,
-        help="The topology. By default all topologies.",
-    ),
+    typer.Argument(metavar="[NAME]", help="The topology. By default all topologies."),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Print the display once.")]
 
@@ -334,17 +314,19 @@ def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
     """What `top` shows of one topology, or (None) of all."""
     names = cluster.runs() if name is None else [name]
     parts: list[RenderableType] = []
-    for one, found in ask_all(names, lambda one: cluster.find(one).overview(ANSWER_WITHIN_S)):
-        if isinstance(found, SunshowerError):
-            parts.append(Text(f"{one} does not answer: {found}", style="red"))
+    for topology, answer in ask_all(
+        names, lambda topology: cluster.find(topology).overview(ANSWER_WITHIN_S)
+    ):
+        if isinstance(answer, SunshowerError):
+            parts.append(Text(f"{topology} does not answer: {answer}", style="red"))
         else:
-            parts.append(topology_frame(found, time.time() - found.since_s, window))
+            parts.append(topology_frame(answer, time.time() - answer.since_s, window))
     if not parts:
         parts.append(Text("There is no topology. Start one with: sunshower submit FILE.py"))
     return Group(*parts)
 
 
-def topology_frame(found: Overview, up_s: float, window: str) -> Group:
+def topology_frame(overview: Overview, up_s: float, window: str) -> Group:
     """One topology: its state, the table by capacity, failures by place, problems. `up_s`: since it
     was submitted."""
     from sunshower.cli.health import current_problems
@@ -357,11 +339,11 @@ def topology_frame(found: Overview, up_s: float, window: str) -> Group:
         window_title,
     )
 
-    snapshot, graph = found.snapshot, found.plan.graph
+    snapshot, graph = overview.snapshot, overview.plan.graph
     acts = activities(snapshot, [*graph.components], window, up_s)
     when = window_title(window, acts)
     title = f"{snapshot.topology}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  {when}"
-    red = [*current_problems(snapshot), *filter(None, (found.error, snapshot.untracked))]
+    red = [*current_problems(snapshot), *filter(None, (overview.error, snapshot.untracked))]
     return Group(
         load_table(graph, snapshot, acts, title, by_load=True),
         *map(Text, watermark_lines(graph, snapshot)),

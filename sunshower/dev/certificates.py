@@ -66,7 +66,7 @@ def issue(folder: Path, *holders: str) -> Certificates:
             draft = draft.add_extension(extension, critical=limits)
         return draft.sign(ca_key, hashes.SHA256()).public_bytes(pem)
 
-    made = Certificates(folder)
+    certificates = Certificates(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     # Python verifies these since 3.13 (VERIFY_X509_STRICT), and the identifiers of both keys.
@@ -81,7 +81,7 @@ def issue(folder: Path, *holders: str) -> Certificates:
         x509.BasicConstraints(ca=True, path_length=0),
         x509.KeyUsage(key_cert_sign=True, crl_sign=True, **signs),
     )
-    made.authority.write_bytes(sign(_AUTHORITY, ca_key, *ca_only))
+    certificates.authority.write_bytes(sign(_AUTHORITY, ca_key, *ca_only))
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     here = x509.SubjectAlternativeName(
         [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
@@ -91,7 +91,7 @@ def issue(folder: Path, *holders: str) -> Certificates:
         as_pem = key.private_bytes(
             pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        file = made.holder(holder)
+        file = certificates.holder(holder)
         file.touch(mode=0o600)
         file.write_bytes(as_pem + sign(holder, key, issuer, here))
-    return made
+    return certificates

@@ -167,12 +167,12 @@ class Kafka(Servers):
 
     def _format(self) -> None:
         """Format the brokers' folders with a cluster id, unless they are formatted."""
-        there = {file.parent.name for file in self.folder.glob("kafka-*/meta.properties")}
-        if there == {broker.name for broker in self.brokers}:
+        formatted = {file.parent.name for file in self.folder.glob("kafka-*/meta.properties")}
+        if formatted == {broker.name for broker in self.brokers}:
             return
-        if there:
+        if formatted:
             raise ServerError(
-                f"{self.folder} holds the data of {len(there)} brokers, and {self._count} are "
+                f"{self.folder} holds the data of {len(formatted)} brokers, and {self._count} are "
                 "wanted: their number is fixed. Take as many as before, or another folder."
             )
         cluster = new_cluster_id()

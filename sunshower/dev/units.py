@@ -39,7 +39,9 @@ class Unit:
 
     def silent(self) -> list[str]:
         """The addresses where no server listens."""
-        return [one for one in self.address.split(",") if not answers(int(one.split(":")[1]))]
+        return [
+            server for server in self.address.split(",") if not answers(int(server.split(":")[1]))
+        ]
 
 
 def state() -> Path:
@@ -64,11 +66,11 @@ def record(unit: Unit) -> None:
 def find(name: str) -> Unit | None:
     """The unit of that name. If its keeper has ended, removes the note and returns None."""
     try:
-        found = json.loads(_note(name).read_text(encoding="utf-8"))
-        if "born" in found:  # of an earlier version
-            found["started"] = found.pop("born")
-        found = {"processes": (), **found}
-        unit = Unit(**(found | {key: tuple(found[key]) for key in ("logs", "processes")}))
+        note = json.loads(_note(name).read_text(encoding="utf-8"))
+        if "born" in note:  # of an earlier version
+            note["started"] = note.pop("born")
+        note = {"processes": (), **note}
+        unit = Unit(**(note | {key: tuple(note[key]) for key in ("logs", "processes")}))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

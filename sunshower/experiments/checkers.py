@@ -51,6 +51,14 @@ class Checker(Protocol):
         """Check the history. An exception becomes UNKNOWN, with the error as reason."""
 
 
+class _Settings:
+    """The base of checkers with settings, which have the types of their annotations."""
+
+    def __post_init__(self) -> None:
+        rules = {"within_s": SECONDS} if hasattr(self, "within_s") else {}
+        check_all(self, rules, f"{type(self).__name__}: ", ExperimentError)
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """The reasons for BROKEN and for UNKNOWN, and the reason to give if there are none."""
@@ -63,8 +71,10 @@ class CheckResult:
 
     def finding(self, name: str) -> Finding:
         """Return the finding: BROKEN before UNKNOWN before HOLDS."""
-        found = ((Verdict.BROKEN, self.broken), (Verdict.UNKNOWN, self.unknown))
-        verdict, reasons = next((pair for pair in found if pair[1]), (Verdict.HOLDS, [self.holds]))
+        verdicts = ((Verdict.BROKEN, self.broken), (Verdict.UNKNOWN, self.unknown))
+        verdict, reasons = next(
+            (pair for pair in verdicts if pair[1]), (Verdict.HOLDS, [self.holds])
+        )
         return Finding(name, verdict, tuple(reasons), tuple(self.evidence), self.figures)
 
 
@@ -77,10 +87,10 @@ def judge(checkers: Iterable[Checker], history: History, facts: Facts) -> tuple[
     doubt = _doubt(history, facts)
     findings = (_ask(checker, history, facts) for checker in checkers)
     return tuple(
-        replace(one, verdict=Verdict.UNKNOWN, reasons=(doubt, *one.reasons))
-        if doubt and one.verdict is Verdict.HOLDS
-        else one
-        for one in findings
+        replace(finding, verdict=Verdict.UNKNOWN, reasons=(doubt, *finding.reasons))
+        if doubt and finding.verdict is Verdict.HOLDS
+        else finding
+        for finding in findings
     )
 
 
@@ -111,7 +121,7 @@ def _doubt(history: History, facts: Facts) -> str | None:
 
 
 @dataclass(frozen=True)
-class AtLeastOnce:
+class AtLeastOnce(_Settings):
     """Every message of the source was completed.
 
     Each emitted message is completed at the end, possibly as a dead letter, and no number is left
@@ -121,9 +131,6 @@ class AtLeastOnce:
 
     written: bool | None = None
     name: ClassVar[str] = "at-least-once"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "AtLeastOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         lost, left = unaccounted(history, facts)
@@ -184,7 +191,7 @@ class AtMostOnce:
 
 
 @dataclass(frozen=True)
-class ExactlyOnce:
+class ExactlyOnce(_Settings):
     """The sink has written what a model says.
 
     `model`: key → the last written value. Without a model, each item of the numbered source must
@@ -193,9 +200,6 @@ class ExactlyOnce:
 
     model: Mapping[Any, Any] | None = None
     name: ClassVar[str] = "exactly-once"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "ExactlyOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         details = history.rows(What.WROTE).details
@@ -324,16 +328,17 @@ def _not_elsewhere(lost: I64, history: History, facts: Facts) -> I64:
 def _same_id(history: History) -> I64:
     """Return the messages with an id that another message of the same task has, too."""
     emitted = history.rows(What.EMITTED)
-    found: dict[tuple[int, str], set[int]] = {}
+    messages_of_id: dict[tuple[int, str], set[int]] = {}
     for message, id in zip(emitted.messages.tolist(), emitted.details, strict=True):
         if id is not None:
-            found.setdefault((task_and_number(message)[0], repr(id)), set()).add(message)
-    same = [message for messages in found.values() if len(messages) > 1 for message in messages]
+            messages_of_id.setdefault((task_and_number(message)[0], repr(id)), set()).add(message)
+    same = [
+        message for messages in messages_of_id.values() if len(messages) > 1 for message in messages
+    ]
     return np.array(same, np.int64)
 
 
 def _unfinished(history: History, facts: Facts) -> str | None:
-    """Return why the history may be incomplete, or None."""
     if history.cut is not None:
         return history.cut
     if facts.ending is not Ending.FINISHED:
@@ -350,17 +355,17 @@ def _latest_life(history: History, task: int) -> int:
 def _never_emitted(history: History, facts: Facts) -> list[str]:
     """Return what is wrong with the message numbers of a finished run."""
     messages = history.accounts.messages
-    found = []
+    reasons = []
     for task in sorted(facts.counted):
         numbers = numbers_of(messages[tasks_of(messages) == task])
         if len(numbers) and numbers[-1] != len(numbers) - 1:
             missing = np.setdiff1d(np.arange(int(numbers[-1])), numbers)
-            found.append(
+            reasons.append(
                 f"{history.name(task)} has left out {len(missing):,} messages, such as {missing[0]}"
             )
     if facts.total is not None and not facts.drained and len(messages) < facts.total:
-        found.append(f"of {facts.total:,} messages of the source {len(messages):,} were emitted")
-    return found
+        reasons.append(f"of {facts.total:,} messages of the source {len(messages):,} were emitted")
+    return reasons
 
 
 def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
@@ -383,21 +388,22 @@ def _wanted(history: History, facts: Facts, model: Model) -> set[int]:
 
 
 def _messages_of(items: list[int], model: Model, facts: Facts) -> list[int]:
-    """Return the message keys of items of the numbered source."""
     spouts = {facts.places[task][0]: task for task in facts.spouts}
     tasks = [spouts[item % model.tasks] for item in items]
     numbers = [item // model.tasks for item in items]
-    found: list[int] = message_keys(np.array(tasks), np.array(numbers)).tolist()
-    return found
+    messages: list[int] = message_keys(np.array(tasks), np.array(numbers)).tolist()
+    return messages
 
 
-def _differences(wanted: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[str]:
+def _differences(wanted: Mapping[Any, Any], written: Mapping[Any, Any]) -> list[str]:
     wrong = [
-        f"{key!r} is {found.get(key)!r}, not {value!r}"
+        f"{key!r} is {written.get(key)!r}, not {value!r}"
         for key, value in wanted.items()
-        if found.get(key) != value
+        if written.get(key) != value
     ]
-    return wrong + [f"{key!r} is there, and not in the model" for key in found if key not in wanted]
+    return wrong + [
+        f"{key!r} is there, and not in the model" for key in written if key not in wanted
+    ]
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -434,7 +440,7 @@ class NoneTimedOut:
 
 
 @dataclass(frozen=True)
-class NothingCharged:
+class NothingCharged(_Settings):
     """No message but those in `poison` used up an attempt or became a dead letter, and the
     topology did not give up.
 
@@ -445,9 +451,6 @@ class NothingCharged:
     poison: frozenset[int] = frozenset()  # message numbers
     letters_only: bool = False  # for unclassified errors: the history does not record doubt
     name: ClassVar[str] = "nothing-charged"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "NothingCharged: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         failed = history.rows(What.FAILED)
@@ -460,7 +463,7 @@ class NothingCharged:
         dead = history.rows(What.DEAD)
         letters = int(np.count_nonzero(~np.isin(dead.values.view(np.int64), [*self.poison])))
         if letters:
-            broken.append(f"{letters:,} dead letters of messages that are no poison")
+            broken.append(f"{letters:,} dead letters of messages that are not poison")
         if facts.ending is Ending.HALTED:
             broken.append(f"the topology gave up: {facts.error}")
         unknown = [] if facts.tracked else [UNTRACKED]
@@ -483,14 +486,11 @@ _OF_THE_MACHINERY = {Cause.ACTOR_DIED, Cause.BAD_FRAME, Cause.REBALANCED}
 
 
 @dataclass(frozen=True)
-class Liveness:
+class Liveness(_Settings):
     """Everything is completed within `within_s` after the last fault."""
 
     within_s: float = 60.0
     name: ClassVar[str] = "liveness"
-
-    def __post_init__(self) -> None:
-        check_all(self, {"within_s": SECONDS}, "Liveness: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         if not history.faults or any(band.ended_s is None for band in history.faults):
@@ -521,7 +521,7 @@ class Liveness:
 
 
 @dataclass(frozen=True)
-class Recovers:
+class Recovers(_Settings):
     """After each fault, the messages it affected are completed within `within_s`: see `recoveries`.
 
     Excused messages do not count: see `delivery.excused`.
@@ -530,26 +530,35 @@ class Recovers:
     within_s: float = 30.0
     name: ClassVar[str] = "recovery"
 
-    def __post_init__(self) -> None:
-        check_all(self, {"within_s": SECONDS}, "Recovers: ", ExperimentError)
-
     def check(self, history: History, facts: Facts) -> CheckResult:
-        found = recoveries(history, excused(history, facts))
-        times = [(one.fault, one.seconds) for one in found if one.seconds is not None]
+        all_recoveries = recoveries(history, excused(history, facts))
+        times = [
+            (recovery.fault, recovery.seconds)
+            for recovery in all_recoveries
+            if recovery.seconds is not None
+        ]
         broken = [
             f"after {fault} it took {seconds:.3f} s, and not {self.within_s:g} s"
             for fault, seconds in times
             if seconds > self.within_s
         ]
-        unknown = [] if found else ["there was no fault to recover from"]
+        unknown = [] if all_recoveries else ["there was no fault to recover from"]
         unknown += [] if facts.tracked else [UNTRACKED]
-        reason = [f"after {one.fault} it never recovered" for one in found if one.seconds is None]
+        reason = [
+            f"after {recovery.fault} it never recovered"
+            for recovery in all_recoveries
+            if recovery.seconds is None
+        ]
         if history.cut is None and facts.ending in (Ending.FINISHED, Ending.STUCK):
             broken += reason
         else:
             unknown += reason
         worst_s = max((seconds for _, seconds in times), default=0.0)
-        which = "the only fault" if len(found) == 1 else f"each of {len(found):,} faults"
+        which = (
+            "the only fault"
+            if len(all_recoveries) == 1
+            else f"each of {len(all_recoveries):,} faults"
+        )
         return CheckResult(
             f"after {which}, within {worst_s:.3f} s",
             broken,
@@ -571,7 +580,7 @@ def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:
     failed_s, messages = failed.at_s[causes], failed.messages[causes]
     begun_s = np.array([band.begun_s for band in history.faults])
     started_s = history.rows(What.STARTED).at_s
-    found = []
+    all_recoveries = []
     for band in history.faults:
         if band.ended_s is None:
             continue
@@ -583,8 +592,8 @@ def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:
         touched = history.accounts.touched(band.ended_s, back_s, lost, but)
         last_s = float(touched.max(initial=band.ended_s))
         whole_s = None if math.isinf(last_s) else last_s
-        found.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
-    return tuple(found)
+        all_recoveries.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
+    return tuple(all_recoveries)
 
 
 def _first(times_s: F64, after_s: float, otherwise: float) -> float:
@@ -659,14 +668,11 @@ class EachEdgeOnce:
 
 
 @dataclass(frozen=True)
-class BoundedPending:
+class BoundedPending(_Settings):
     """At most `limit` trees are open for each spout task; None: its `spout_pending`."""
 
     limit: int | None = None
     name: ClassVar[str] = "bounded-pending"
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "BoundedPending: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         limit = facts.pending_max if self.limit is None else self.limit
@@ -686,9 +692,9 @@ class BoundedPending:
 def completions(history: History, sample: int) -> tuple[U64, I64]:
     """The roots in the sample that were complete, ascending, and when (as `order`), first."""
     completed = history.rows(What.COMPLETED)
-    kept = slots_of(completed.roots) % sample == 0
-    roots, at = np.unique(completed.roots[kept], return_index=True)
-    return roots, completed.order[kept][at]
+    sampled = slots_of(completed.roots) % sample == 0
+    roots, at = np.unique(completed.roots[sampled], return_index=True)
+    return roots, completed.order[sampled][at]
 
 
 def edge_keys(rows: EventRows) -> U64:

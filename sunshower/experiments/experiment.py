@@ -47,7 +47,7 @@ from sunshower.experiments.evidence.outcome import (
     batch_figures,
     facts_of,
 )
-from sunshower.experiments.faults.fault_kinds import Kill, harmless
+from sunshower.experiments.faults.fault_kinds import ProcessFault, harmless
 from sunshower.experiments.faults.fault_plan import Drain, Nemesis, Step, settle
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.events.event_log import Entry, What
@@ -85,7 +85,7 @@ def figures_of(history: History) -> dict[str, float]:
     emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
     accounts = history.accounts
     done = accounts.completed_s[np.isfinite(accounts.completed_s)]
-    found: dict[str, float] = {
+    figures: dict[str, float] = {
         "emitted": len(emitted),
         "messages": len(accounts.messages),
         "completed": len(done),
@@ -96,22 +96,22 @@ def figures_of(history: History) -> dict[str, float]:
         "duplicates": duplicates(history),
     }
     for cause, count in sorted(Counter(map(str, failed.details)).items()):
-        found[f"failed: {cause}"] = count
+        figures[f"failed: {cause}"] = count
     if len(done):
         took_s = float(done.max() - emitted.at_s[0])
-        found["throughput"] = round(len(done) / took_s, 3) if took_s else 0.0
+        figures["throughput"] = round(len(done) / took_s, 3) if took_s else 0.0
     latencies_s = latencies(history)
     if len(latencies_s):
         median, tail = np.percentile(latencies_s, (50, 99)).tolist()
-        found |= {"latency_p50_s": round(median, 6), "latency_p99_s": round(tail, 6)}
-    return found | batch_figures(history)
+        figures |= {"latency_p50_s": round(median, 6), "latency_p99_s": round(tail, 6)}
+    return figures | batch_figures(history)
 
 
 def latencies(history: History) -> F64:
     """Return the latency in seconds of each completion, in their order: shape (n,)."""
     emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
-    found = completed.at_s - lookup(emitted.roots, emitted.at_s, completed.roots, np.nan)
-    return found[np.isfinite(found)]
+    seconds = completed.at_s - lookup(emitted.roots, emitted.at_s, completed.roots, np.nan)
+    return seconds[np.isfinite(seconds)]
 
 
 # ---- workload ------------------------------------------------------------------------------------
@@ -283,8 +283,8 @@ class Experiment:
         """Return the defaults with `parameters` over them. Raises ExperimentError for others."""
         for name in parameters or {}:
             if name not in self.parameters:
-                there = ", ".join(self.parameters) or "none"
-                raise ExperimentError(f"{self} has no parameter {name!r}; there are: {there}")
+                known = ", ".join(self.parameters) or "none"
+                raise ExperimentError(f"{self} has no parameter {name!r}; there are: {known}")
         return {**self.parameters, **(parameters or {})}
 
 
@@ -359,16 +359,17 @@ def prepare(
 
 
 def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Checker, ...]:
-    found = experiment.checkers
-    if callable(found):
-        found = _call(experiment, "checkers", found, parameters)
-        _CHECKERS.check(f"{experiment}: what its checkers return", found, ExperimentError)
-    for one in found:
-        if isinstance(one, type) or not hasattr(one, "check"):
+    declared = experiment.checkers
+    if callable(declared):
+        declared = _call(experiment, "checkers", declared, parameters)
+        _CHECKERS.check(f"{experiment}: what its checkers return", declared, ExperimentError)
+    for checker in declared:
+        if isinstance(checker, type) or not hasattr(checker, "check"):
             raise ExperimentError(
-                f"{experiment}: {one!r} is no checker; give an instance, such as AtLeastOnce()"
+                f"{experiment}: {checker!r} is not a valid checker; give an instance, such as "
+                "AtLeastOnce()"
             )
-    return tuple(found)
+    return tuple(declared)
 
 
 def _check_time(
@@ -397,13 +398,15 @@ def _call(
     given = {**parameters, **(others or {})}
     wanted = _arguments(function)
     if not _takes_all(wanted):
-        for one in wanted:
-            if one.name not in given and one.default is one.empty:
+        for argument in wanted:
+            if argument.name not in given and argument.default is argument.empty:
                 raise ExperimentError(
-                    f"{experiment}: its {role} wants {one.name!r}, which is no parameter; there "
-                    f"are: {', '.join(given) or 'none'}"
+                    f"{experiment}: its {role} wants {argument.name!r}, which is not one of its "
+                    f"parameters: {', '.join(given) or 'none'}"
                 )
-        given = {one.name: given[one.name] for one in wanted if one.name in given}
+        given = {
+            argument.name: given[argument.name] for argument in wanted if argument.name in given
+        }
     with _user_code(experiment, role):
         return function(**given)
 
@@ -412,8 +415,8 @@ def _check_used(experiment: Experiment, parameters: Mapping[str, Any]) -> None:
     """Raise ExperimentError for a parameter that is not at its default, and that no function of
     the experiment takes: the run would not be the one that was asked for."""
     roles = ("topology", "plan", "checkers", "messages")
-    functions = {role: one for role in roles if callable(one := getattr(experiment, role))}
-    wanted = [argument for one in functions.values() for argument in _arguments(one)]
+    functions = {role: code for role in roles if callable(code := getattr(experiment, role))}
+    wanted = [argument for function in functions.values() for argument in _arguments(function)]
     if _takes_all(wanted):
         return
     unused = parameters.keys() - {argument.name for argument in wanted}
@@ -433,7 +436,7 @@ def _arguments(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
 
 def _takes_all(arguments: Iterable[inspect.Parameter]) -> bool:
     """Whether there is a `**` argument among them."""
-    return any(one.kind is one.VAR_KEYWORD for one in arguments)
+    return any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
 
 
 @contextmanager
@@ -497,7 +500,9 @@ def carry_out(
         harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
         drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
-    kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
+    kills = sum(
+        isinstance(step.fault, ProcessFault) and step.fault.verb == "kill" for step in nemesis.done
+    )
     counts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
         experiment=experiment.name,

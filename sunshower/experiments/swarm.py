@@ -108,7 +108,7 @@ def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -
     undisturbed = Experiment(
         name=f"{graph.id}-unhurt",
         topology=make,
-        plan=lambda: [Step(0, throttle(one, _EACH_S, _SECONDS_MAX / 2)) for one in tasks],
+        plan=lambda: [Step(0, throttle(item, _EACH_S, _SECONDS_MAX / 2)) for item in tasks],
         checkers=(),
         seconds_max=_SECONDS_MAX,
         messages_max=messages_max,
@@ -117,8 +117,8 @@ def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -
     _, history = carry_out(prepared, cluster)
     accounts = history.accounts
     first = np.argsort(accounts.emitted_s, kind="stable")[:messages_max]
-    components = {one.id: one.component for one in prepared.plan.spouts}
-    counts = Counter(components[one] for one in tasks_of(accounts.messages[first]).tolist())
+    components = {item.id: item.component for item in prepared.plan.spouts}
+    counts = Counter(components[item] for item in tasks_of(accounts.messages[first]).tolist())
     messages = {spout.id: counts[spout.id] for spout in graph.spouts}
     return Pace(messages, float(accounts.emitted_s[first].max(initial=0.0)))
 

@@ -36,16 +36,14 @@ _DIRECTORY_S = 5.0  # the time limit of metadata requests
 # cooperative sticky), sends heartbeats, and calls back on changes while it is polled.
 
 
-class BrokerGroup:
-    """Implements the port `PartitionSharing`; it calls `owner` also while the consumer is polled.
+class BrokerGroup(PartitionSharing):
+    """A member of a group of the brokers; it calls `owner` also while the consumer is polled.
 
     An exception within the client's poll would lose the polled messages. So an error of `owner`
     is kept, and the next `look` raises it and joins the group again.
     For a pattern, this looks up the matching topics every `refresh_s` and subscribes to their
     names: the client's own patterns have another syntax, and match Kafka's internal topics.
     """
-
-    later_is_new = False
 
     def __init__(
         self,
@@ -138,8 +136,8 @@ class BrokerGroup:
 _LOG = logging.getLogger("sunshower.kafka")
 
 
-class ByIndex:
-    """The port `PartitionSharing` with Storm's rule: task i of n takes each n-th, from i on.
+class ByIndex(PartitionSharing):
+    """Shares by Storm's rule: task i of n takes each n-th partition, from i on.
 
     Tasks find new topics and partitions every `refresh_s`. They refresh at different times, so two
     tasks may read a partition for up to that time.
@@ -147,7 +145,7 @@ class ByIndex:
     """
 
     later_is_new = True
-    is_settled = True
+    is_settled = True  # each task finds its partitions by itself
 
     def __init__(
         self,

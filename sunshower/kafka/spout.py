@@ -208,7 +208,7 @@ class KafkaSpout(LogSpout[Any]):
         odd = {
             "skipped": float(self.skipped_count),
             "unreadable": float(self.unreadable),
-            "recreated": float(self._reader.recreated),
+            "recreated": float(self._reader.starts.recreated),
         }
         return figures(self.standing(), is_known=not self._consumer.is_cut) | odd
 
@@ -219,7 +219,7 @@ class KafkaSpout(LogSpout[Any]):
             "standing": self.standing(),
             "skipped": list(self.skipped),
             "unreadable": self.unreadable,
-            "recreated": self._reader.recreated,
+            "recreated": self._reader.starts.recreated,
             "commits": committer.commits,
             "stale commits": committer.stale,
             "failed commits": committer.failed,
@@ -407,11 +407,14 @@ class KafkaSpout(LogSpout[Any]):
         """Up to `limit` available records; messages stay in `ahead` until they are translated."""
         reader = self._reader
         room = limit - min(limit, len(reader.skipped))
+        has_arrived = False
         if not reader.ahead and room:
-            reader.receive(room if reader.held < _HELD_MAX else 1)
+            has_arrived = reader.receive(room if reader.held < _HELD_MAX else 1)
+        reader.loop.raise_refusal()
         taken, reader.ahead = reader.ahead[:room], reader.ahead[room:]
         if not taken and not reader.skipped:
-            if not reader.gone:  # `poll` returns that first
+            reader.apply_events()
+            if not has_arrived and not reader.gone:  # `poll` returns that first
                 self._consumer.check()
             return None
         before = reader.emitted()
@@ -477,13 +480,13 @@ class KafkaSpout(LogSpout[Any]):
             for _, skipped in reported
         ]
 
-    def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
+    def _lost(self, skipped: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
         """Count and report offsets without a record: `where` and `what` describe them."""
-        self.skipped = [*self.skipped, one][-100:]
-        self.skipped_count += one.end - one.first
-        record = {"topic": one.partition.topic, "partition": one.partition.number, **where}
-        number = self._reader.places[one.partition].number(one.first)
-        return Unreadable(number, record, f"{what}: {one.why}", halts=False)
+        self.skipped = [*self.skipped, skipped][-100:]
+        self.skipped_count += skipped.end - skipped.first
+        record = {"topic": skipped.partition.topic, "partition": skipped.partition.number, **where}
+        number = self._reader.places[skipped.partition].number(skipped.first)
+        return Unreadable(number, record, f"{what}: {skipped.why}", halts=False)
 
     def _of_former_topic(self, number: int) -> Unreadable:
         """A failed message that cannot be read again."""

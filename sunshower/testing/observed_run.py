@@ -21,7 +21,7 @@ from sunshower.arguments import (
 )
 from sunshower.clock import VIRTUAL_DATE, ManualClock
 from sunshower.errors import ClusterError, ExperimentError, TopologyError
-from sunshower.experiments.faults.fault_kinds import ActiveFault, Errors, Fault
+from sunshower.experiments.faults.fault_kinds import ActiveFault, Fault, WorkerFault
 from sunshower.experiments.faults.fault_plan import Nemesis, Step, settle
 from sunshower.failures import Failure
 from sunshower.records import key_of
@@ -288,7 +288,8 @@ class SimulatedRun(ObservedRun):
         steps = [one if isinstance(one, Step) else Step(0.0, one) for one in faults]
         for step in steps:
             step.fault.check(self.run.plan)
-        first = [step.fault for step in steps if not step.at_s and isinstance(step.fault, Errors)]
+        begun = [step.fault for step in steps if not step.at_s]
+        first = [f for f in begun if isinstance(f, WorkerFault) and f.injected.raises]
         if first and not self._is_active:
             # Workers learn of the fault and of the activation in messages, which take their time.
             delay_s = min(_SOON_S, *(fault.for_s / 2 for fault in first))

@@ -51,7 +51,7 @@ from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
 from sunshower.topologies.operators.stages import (
     Declarations,
-    StageDraft,
+    RecordStage,
     StageRows,
     TotalsSettings,
     totals_of,
@@ -90,11 +90,13 @@ class StreamHandle(RecordOperators[R_co]):
 
     def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
-        self._rows: StageRows | None = None  # of an operator
+        self._rows: StageRows[RecordStage] | None = None  # of an operator
         self._lineage: Lineage | None = None  # of the records of a component
 
     @classmethod
-    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
+    def of_rows(
+        cls, topology: Declarations, rows: StageRows[RecordStage], word: str = "records"
+    ) -> Self:
         """The rows of an operator. Their stream is declared when something outside reads it."""
         stream = cls(topology, rows.stage.id, word)
         stream._rows = rows
@@ -135,7 +137,9 @@ class StreamHandle(RecordOperators[R_co]):
     ) -> Self:
         return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
 
-    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
+    def _then(
+        self, word: str, operator: Operator, schema: Schema, code: Any
+    ) -> StageRows[RecordStage]:
         rows = self._rows
         if rows is None:
             name = word if code is None else code_name(code)
@@ -150,21 +154,21 @@ class StreamHandle(RecordOperators[R_co]):
         return self._lineage if self._rows is None else self._rows.lineage
 
     def need_updates(self) -> None:
-        """Let its records arrive at its stage as updates; only if they follow from totals."""
+        """Let its records arrive at its readers as updates; only if they follow from totals."""
         assert self._rows is not None
-        self.topology.read_updates(self._rows.stage)
+        self._rows.need_updates()
 
-    def updates(self, reader: StageDraft) -> StreamSpec:
+    def updates(self, reader: RecordStage) -> StreamSpec:
         """The stream of the updates of its records for `reader`; see `need_updates`."""
         self.need_updates()
         rows = self._rows
         assert rows is not None
-        rows.read_elsewhere.append(reader.input)
-        if rows.updates is None:
-            rows.updates = rows.stage.new_stream("updates")
-            spec = StreamSpec(rows.updates, update_schema(rows.schema))
+        rows.arrivals.append(reader.input)
+        if rows.updates_stream is None:
+            rows.updates_stream = rows.stage.new_stream("updates")
+            spec = StreamSpec(rows.updates_stream, update_schema(rows.schema))
             self.topology.declare_stream(self.component, spec)
-        return self.topology.component(self.component).streams[rows.updates]
+        return self.topology.component(self.component).streams[rows.updates_stream]
 
     def answer(self) -> None:
         """These records are the answer of the request that they follow from: see

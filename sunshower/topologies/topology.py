@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
@@ -42,7 +43,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
     bolt_store,
 )
 from sunshower.topologies.operators.schemas import check_equal
-from sunshower.topologies.operators.stages import StageDraft, StageRows, check_call_times
+from sunshower.topologies.operators.stages import RecordStage, StageRows, check_call_times
 from sunshower.topologies.operators.updates import Lineage, merged_lineage
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import (
@@ -293,28 +294,23 @@ class Topology:
         inputs: Sequence[Grouped[Any]],
         parallelism: int,
         resources: Resources = NOTHING,
-    ) -> StageRows:
+    ) -> StageRows[RecordStage]:
         """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
         those rows."""
         where = f"topology {self.id!r}, stage {id!r}"
         self.check_new(id, parallelism, where, resources)
         has_columns = all(grouped.stream.has_columns for grouped in inputs)
-        stage = StageDraft(id, inputs[0].stream.spec.schema, has_columns=has_columns)
+        stage = RecordStage(id, inputs[0].stream.spec.schema, has_columns=has_columns)
         bolt = Component(id, Level.OPERATORS, stage, parallelism, resources=resources)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
-        stage.inputs = inputs
         stage.input.lineage = merged_lineage([_lineage(grouped) for grouped in inputs])
+        stage.input.on_updates = partial(self._read_updates, stage, inputs)
         return stage.input
 
-    def read_updates(self, stage: StageDraft) -> None:
-        """Let the rows of a stage that follow from running totals of others arrive as updates."""
-        while stage.on_updates:
-            stage.on_updates.pop()()
-        if stage.input.lineage is None or stage.reads_updates:
-            return
-        stage.reads_updates = True
+    def _read_updates(self, stage: RecordStage, inputs: Sequence[Grouped[Any]]) -> None:
+        """Let the rows of a stage arrive as updates."""
         bolt = self._components[stage.id]
         reads = tuple(
             Subscription(
@@ -322,7 +318,7 @@ class Topology:
                 grouped.stream.updates(stage).id,
                 _of_updates(grouped.grouping),
             )
-            for grouped in stage.inputs
+            for grouped in inputs
         )
         self._components[stage.id] = replace(bolt, inputs=reads)
 
@@ -362,7 +358,7 @@ class Topology:
         components = with_watermarks(components, self.id, tracked=self.config.tracked)
         reads = [read for component in components.values() for read in component.inputs]
         for id, component in components.items():
-            if isinstance(component.implementation, StageDraft):
+            if isinstance(component.implementation, RecordStage):
                 component.implementation.subscribed = frozenset(
                     read.stream for read in reads if read.source == id
                 )
@@ -416,7 +412,7 @@ class Topology:
         if bolt.level.is_spout:
             raise TopologyError(f"{where} is a spout, without inputs; connect {source} to a bolt")
         reads: Any = Any
-        if isinstance(bolt.implementation, StageDraft):
+        if isinstance(bolt.implementation, RecordStage):
             check_equal(bolt.implementation.input.schema, spec.schema, where)
         else:
             reads = bolt_signature(bolt.implementation, where).reads
@@ -456,7 +452,7 @@ def _of_updates(grouping: Grouping) -> Grouping:
 
 
 def _compiled(component: Component) -> Component:
-    if not isinstance(component.implementation, StageDraft):
+    if not isinstance(component.implementation, RecordStage):
         return component
     bolt = component.implementation.compiled()
     return replace(component, implementation=bolt, tick_s=bolt.tick_s)

@@ -57,7 +57,7 @@ def test_each_run_is_appended(tmp_path: Path) -> None:
     file = tmp_path / "outages.json"
     outages.append({"name": "sink"}, file)
     outages.append({"name": "disk"}, file)
-    assert [one["name"] for one in json.loads(file.read_text())] == ["sink", "disk"]
+    assert [run["name"] for run in json.loads(file.read_text())] == ["sink", "disk"]
 
 
 def test_the_last_time_of_a_number_is_read(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_each_lack_of_a_machine_has_a_severity(
 
 
 def java_check() -> Check:
-    return next(one for one in machine_checks(machine_facts()) if one.name == "Java")
+    return next(check for check in machine_checks(machine_facts()) if check.name == "Java")
 
 
 def test_a_missing_java_is_installed_by_the_command_of_its_extra(

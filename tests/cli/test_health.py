@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli.cluster_options import node_news
 from sunshower.cli.display import Display, RunResult, summary
@@ -94,31 +95,26 @@ def snapshot(*tasks: TaskStats) -> Snapshot:
 # ---- lines --------------------------------------------------------------------------------------
 
 
-def test_a_line_has_the_waiting_task_its_time_its_tries_and_the_last_error() -> None:
-    assert list(wait_lines([wait(1)])) == [
-        f"store[1] waits for a dependency: 2 min 10 s, 14 tries, last error: {REFUSED}"
-    ]
+def filling(index: int) -> TaskStats:
+    return wait(index, kind=WaitKind.FILLING, text="the table is read again")
 
 
-def test_tasks_of_one_component_with_the_same_error_share_a_line() -> None:
-    lines = wait_lines([wait(0, 8, 1), wait(1, 130, 14), wait(2, text="OSError: disk full")])
-    assert list(lines) == [
-        f"2 tasks of store wait for a dependency: 2 min 10 s, 15 tries, last error: {REFUSED}",
-        "store[2] waits for a dependency: 2 min 10 s, 14 tries, last error: OSError: disk full",
-    ]
+WAITING = {
+    "a task": [wait(1)],
+    "tasks with the same error": [wait(0, 8, 1), wait(1, 130, 14), wait(2, text="OSError: full")],
+    "a dependency that was never reached": [wait(0, 1, 1, reached=False)],
+    "a doubt": [wait(kind=WaitKind.DOUBT, text="ValueError: odd")],
+    "doubts": [wait(index, kind=WaitKind.DOUBT, text="ValueError: odd") for index in (0, 1)],
+    "a table": [filling(0)],
+    "tables": [filling(0), filling(1)],
+}
 
 
-def test_a_line_shows_a_dependency_that_was_never_reached() -> None:
-    (line,) = wait_lines([wait(0, 1, 1, reached=False)])
-    assert line.startswith("store[0] waits for a dependency that store has never reached: 1 s, 1 t")
-
-
-def test_doubt_has_other_words_than_an_outage() -> None:
-    (line,) = wait_lines([wait(kind=WaitKind.DOUBT, text="ValueError: odd")])
-    assert line == (
-        "store[0] keeps failing after it had succeeded (doubt): 2 min 10 s, 14 tries, "
-        "last error: ValueError: odd"
-    )
+@pytest.mark.parametrize("tasks", WAITING.values(), ids=WAITING)
+def test_a_line_says_who_waits_for_what(
+    tasks: list[TaskStats], approved: SnapshotAssertion
+) -> None:
+    assert list(wait_lines(tasks)) == approved
 
 
 @pytest.mark.parametrize(
@@ -144,20 +140,27 @@ def test_elapsed_time_has_two_units(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
 
 
-def test_problems_name_a_waiting_task_once() -> None:
-    (line,) = problems(snapshot(wait()))
-    assert "waits for a dependency" in line
-    probation = Snapshot("outages", snapshot(wait()).workers, degraded={10: error()})
-    (line,) = problems(probation)
-    assert "on probation" in line
-
-
-def test_workers_that_cannot_write_crash_reports_share_a_line() -> None:
+def test_each_problem_is_a_line(approved: SnapshotAssertion) -> None:
     why = "OSError: [Errno 28] No space left on device"
     workers = {n: WorkerStats(n, 1, crash_reports=why) for n in range(2)}
-    (line,) = current_problems(Snapshot("outages", {**workers, 2: WorkerStats(2, 1)}))
-    assert line.startswith("no crash reports from workers 0, 1")
-    assert line.endswith(why)
+    workers |= {2: WorkerStats(2, 1, (wait(), wait(1)), links={0: 12.0})}
+    stuck = StuckCall("numbers", 0, 2, 12.0, "words.py:7 in records: queue.get()")
+    assert (
+        list(
+            problems(
+                Snapshot(
+                    "outages",
+                    workers,
+                    degraded={11: error(1)},  # is on probation, and not reported twice
+                    stuck={1: stuck},
+                    silent={3: 30.0, 4: 40.0},
+                    unplaced=("worker 3 waits",),
+                    without_room=(3,),
+                )
+            )
+        )
+        == approved
+    )
 
 
 def test_the_display_on_a_terminal_shows_waiting_tasks(
@@ -171,17 +174,11 @@ def test_the_display_on_a_terminal_shows_waiting_tasks(
     assert "store[1] waits for a dependency: 2 min 10 s, 14 tries" in printed(drawn[0], width=120)
 
 
-def test_json_has_each_waiting_task_and_expired_inputs() -> None:
+def test_json_has_each_waiting_task_and_expired_inputs(approved: SnapshotAssertion) -> None:
     task = replace(wait(1, reached=False), counts=Counts(expired=7))
-    planned = make_plan(graph())
-    found = status_fields(Overview(planned, snapshot(task), None, 0.0, {}), 1.0)
-    assert json.loads(json.dumps(found))["waiting"] == [
-        {
-            "component": "store", "task": 1, "worker": 0, "kind": "unavailable", "for_s": 130.0,
-            "tries": 14, "error": REFUSED, "reached": False,
-        }
-    ]  # fmt: skip
-    assert found["components"]["store"]["expired"] == 7
+    fields = status_fields(Overview(PLAN, snapshot(task), None, 0.0, {}), 1.0)
+    assert json.loads(json.dumps(fields))["waiting"] == approved
+    assert fields["components"]["store"]["expired"] == 7
 
 
 # ---- news ---------------------------------------------------------------------------------------
@@ -333,26 +330,20 @@ def test_a_topology_that_works_has_no_problems_at_its_start() -> None:
     assert start_problems(begun(replaced, emitted=3, acked=3), PLAN) == [], "opened the third time"
 
 
-def test_the_problems_at_a_start_are_those_that_keep_it_from_its_work() -> None:
-    (line,) = start_problems(begun(AWAY, emitted=3, failed=1), PLAN)
-    assert line.startswith("store[0] waits for a dependency that store has never reached: 3 s")
-    assert start_problems(begun(WELL, WELL, RETRIED), PLAN) == [
-        (
-            "store[2] cannot be opened: 2 tries, the last error: store[2] raised ValueError: "
-            "no such table"
-        )
-    ]
-    (line,) = start_problems(begun(QUARANTINED, failed=1, degraded=True), PLAN)
-    assert line.endswith("every 30 s at most): store[0] raised ValueError: odd")
-    (line,) = start_problems(begun(CLOSED, None), PLAN)
-    assert line.startswith("store[0], store[1] are not open yet: user code of the worker has not")
-    assert line.endswith("`sunshower profile outages` shows where it is")
-    assert start_problems(begun(emitted=3, failed=7), PLAN) == [
-        (
-            "no tuple of spout numbers was processed yet: 7 failures, the last: "
-            "exception in store[1]: ValueError: odd"
-        )
-    ]
+STARTS = {
+    "a dependency is away": begun(AWAY, emitted=3, failed=1),
+    "a task cannot be opened": begun(WELL, WELL, RETRIED),
+    "a task is quarantined": begun(QUARANTINED, failed=1, degraded=True),
+    "user code does not return": begun(CLOSED, None),
+    "all tuples fail": begun(emitted=3, failed=7),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_the_problems_at_a_start_are_those_that_keep_it_from_its_work(
+    start: Snapshot, approved: SnapshotAssertion
+) -> None:
+    assert start_problems(start, PLAN) == approved
 
 
 # ---- a run that drains ---------------------------------------------------------------------------
@@ -450,14 +441,6 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
     )
     wanted = [f"{line}{path}"] if line else []
     assert list(dead_letter_lines(topology.graph(), snapshot(*tasks))) == wanted
-
-
-def test_a_worker_that_waits_for_a_node_is_not_reported_as_silent() -> None:
-    line = "worker 1 waits"
-    lost = Snapshot("t", silent={1: 30.0, 2: 40.0}, unplaced=(line,), without_room=(1,))
-    first, second = current_problems(lost)
-    assert first == line
-    assert second.startswith("worker 2 has been silent for 40")
 
 
 def test_workers_without_a_node_are_a_problem_that_is_printed_whenever_it_changes(

@@ -140,8 +140,8 @@ def test_submit_status_and_list_show_waiting_tasks(
     assert "waiting" in text
     assert "storing: 2 tasks of store wait for a dependency" in text
     waits = json.loads(said("status", "storing", "--json").out)["waiting"]
-    assert {(one["component"], one["task"]) for one in waits} == {("store", 0), ("store", 1)}
-    assert {(one["kind"], one["reached"]) for one in waits} == {("unavailable", False)}
+    assert {(wait["component"], wait["task"]) for wait in waits} == {("store", 0), ("store", 1)}
+    assert {(wait["kind"], wait["reached"]) for wait in waits} == {("unavailable", False)}
     begun_s = time.monotonic()
     said("kill", "storing", "--wait", 1)
     # 1 s, and the time to close the workers; not the message timeout, or the end of the outage.

@@ -70,8 +70,8 @@ def test_records_are_sent_to_an_http_server(
         made = program("notify.py", **{"http://localhost:8080/orders": server.url, "…": "secret"})
         run(topology_of(made))
     assert sorted(body["item"] for body in server.bodies) == ["coffee", "tea"]
-    assert {one.headers["idempotency-key"] for one in server.requests} == {"1", "2"}
-    assert {one.headers["authorization"] for one in server.requests} == {"Bearer secret"}
+    assert {request.headers["idempotency-key"] for request in server.requests} == {"1", "2"}
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret"}
 
 
 def test_records_are_taken_from_http_clients(

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
 
 from sunshower.runtime.inline import run_inline
+from tests.docs.pages import page, place_programs
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/EXACTLY_ONCE.md").read_text(encoding="utf-8")
-PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = page("EXACTLY_ONCE")
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the page's programs, and with two files to count the words of."""
-    for name, text in PROGRAM.findall(PAGE):
-        (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/a.txt").write_text("rain and sun\nand wind\n")
     (tmp_path / "corpus/b.txt").write_text("sun\n\nand rain again\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    return place_programs(PAGE, tmp_path, monkeypatch)
 
 
 def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
@@ -41,9 +34,8 @@ def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
 
 
 def test_the_program_that_tries_the_shop_runs(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "orders_by_shop", raising=False)
     runpy.run_path("try_it.py")  # it has an assert of its own
     output = capsys.readouterr().out
     assert "Sales(shop='b', cents=7500)" in output
@@ -51,9 +43,8 @@ def test_the_program_that_tries_the_shop_runs(
 
 
 def test_orders_leave_their_batches_to_be_shipped(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "orders_by_shop", raising=False)
     run_inline(runpy.run_path("sink_beside.py")["topology"].graph())
     shipped = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ship")]
     assert sorted(shipped) == sorted(f"ship {100 + i}" for i in range(100))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,21 @@ import pytest
 from sunshower import experiments
 from sunshower.experiments.runner.run_folders import find
 from tests.conftest import Sunshower
+from tests.docs.pages import blocks, page, place_programs, programs
 from tests.experiments.blank_charts import blank_charts, drawn
+from tests.structure.reading import ROOT
 
 __all__ = ["blank_charts", "drawn"]
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs/EXPERIMENTS.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = page("EXPERIMENTS")
 QUICK = {
     "--seeds 1000": "--seeds 3 --jobs 1",
     "kill_a_bolt.py": "kill_a_bolt.py --set total=400 --set kill_s=0.4",
 }
 
 
-def blocks(language: str) -> list[str]:
-    return [text for kind, text in BLOCK.findall(PAGE) if kind == language]
-
-
-def files() -> Iterator[tuple[str, str]]:
-    """The Python blocks; the first line of each has the name of its file."""
-    for text in blocks("python"):
-        head, _, _ = text.partition("\n")
-        yield head.removeprefix("# "), text
-
-
 def commands() -> list[tuple[str, int]]:
     """The commands of the page, and their exit statuses."""
-    lines = [line for text in blocks("sh") for line in text.splitlines()]
+    lines = [line for text in blocks(PAGE, "sh") for line in text.splitlines()]
     parts = [line.partition("  # exits with ") for line in lines]
     return [(command, int(status or 0)) for command, _, status in parts]
 
@@ -46,12 +34,7 @@ def commands() -> list[tuple[str, int]]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with the page's files, and the repository's examples."""
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    for name, text in files():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    return place_programs(PAGE, tmp_path, monkeypatch, also=["examples"])
 
 
 @pytest.mark.timeout(900)
@@ -72,7 +55,7 @@ def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sun
 
 
 def test_each_file_has_its_name_in_its_first_line() -> None:
-    assert [name for name, _ in files()] == ["shop.py", "shop_experiment.py", "in_python.py"]
+    assert [*programs(PAGE)] == ["shop.py", "shop_experiment.py", "in_python.py"]
 
 
 def test_its_experiment_runs_from_python(place: Path) -> None:
@@ -87,5 +70,5 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_every_ready_experiment_is_on_the_page() -> None:
-    there = {path.name for path in (REPOSITORY / "examples/experiments").glob("*.py")}
+    there = {path.name for path in (ROOT / "examples/experiments").glob("*.py")}
     assert there == set(re.findall(r"^\| `(\w+\.py)` \|", PAGE, re.MULTILINE))

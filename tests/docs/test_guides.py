@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 from collections import Counter
 from pathlib import Path
@@ -13,25 +12,18 @@ import pytest
 
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.topology import Topology
-from tests.structure.reading import ROOT
+from tests.docs.pages import page, place_programs, programs
 
 GUIDES = ("FROM_STORM", "FROM_FLINK", "FROM_FAUST", "FROM_BYTEWAX", "TUNING", "SIZING")
-PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROGRAMS = {
-    name: code
-    for guide in GUIDES
-    for name, code in PROGRAM.findall((ROOT / f"docs/{guide}.md").read_text(encoding="utf-8"))
-}
+PAGES = "".join(map(page, GUIDES))
+PROGRAMS = programs(PAGES)
 WORDS = {"rain": 1, "and": 2, "sun": 2, "wind": 1}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the programs of all guides."""
-    for name, code in PROGRAMS.items():
-        (tmp_path / name).write_text(code, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return place_programs(PAGES, tmp_path, monkeypatch)
 
 
 def load(name: str) -> Topology:
@@ -49,8 +41,7 @@ def test_each_program_of_the_guides_has_a_test_here() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     assert PROGRAMS
     assert not [name for name in PROGRAMS if f'"{name}"' not in text]
-    pages = "".join((ROOT / f"docs/{guide}.md").read_text(encoding="utf-8") for guide in GUIDES)
-    assert pages.count("```python") == len(PROGRAMS), "a block without its file's name is not run"
+    assert PAGES.count("```python") == len(PROGRAMS), "a block without its file's name is not run"
 
 
 @pytest.mark.parametrize("name", ["storm_style.py", "operator_style.py"])
@@ -109,4 +100,4 @@ def test_the_sizing_guide_shows_the_output_of_its_program(
 ) -> None:
     runpy.run_path("size.py")
     printed = capsys.readouterr().out.strip()
-    assert f"It prints {printed}." in (ROOT / "docs/SIZING.md").read_text(encoding="utf-8")
+    assert f"It prints {printed}." in page("SIZING")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,20 +13,11 @@ import pytest
 
 from sunshower.dev.kafka import Kafka
 from tests.conftest import Sunshower
+from tests.docs.pages import blocks, commands, page, place_programs
+from tests.structure.reading import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs/KAFKA.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = page("KAFKA")
 WITHIN_S = 150.0
-
-
-def blocks(language: str) -> list[str]:
-    return [text for kind, text in BLOCK.findall(PAGE) if kind == language]
-
-
-def commands() -> list[list[str]]:
-    lines = [line for text in blocks("sh") for line in text.splitlines()]
-    return [shlex.split(line, comments=True) for line in lines]
 
 
 def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
@@ -59,18 +48,15 @@ def test_every_command_of_the_page_does_what_it_says(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sunshower: Sunshower
 ) -> None:
     """The broker of the test replaces that of `dev up`, which has its own tests."""
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    source, topics, *_ = blocks("python")  # the other blocks have their own tests
-    name = source.partition("\n")[0].removeprefix("# ")
-    (tmp_path / name).write_text(source, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    _, topics, *_ = blocks(PAGE, "python")  # the other blocks have their own tests
+    place_programs(PAGE, tmp_path, monkeypatch, also=["examples"])
     monkeypatch.setenv("KAFKA", kafka.bootstrap)
-    path = f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     monkeypatch.setenv("PYTHONPATH", path)
     topics = topics.replace("127.0.0.1:9092", kafka.bootstrap)
     subprocess.run([sys.executable, "-c", topics], check=True)
     done = []
-    for words in commands():
+    for words in commands(PAGE):
         program, *arguments = words
         if program == "make" or arguments[:1] == ["dev"]:
             continue

@@ -13,9 +13,11 @@ import promql_parser
 import pytest
 import yaml
 
-from sunshower.cli.metrics import FAMILIES, PREFIX, Kind
+from sunshower.cli.metrics import PREFIX
+from sunshower.cli.statistics import OF_TOP
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind
 from sunshower.runtime.events.health import WaitKind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,11 +26,11 @@ ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/sunshower.json").read_text())
 LABELS = {
-    PREFIX + family.name + suffix: {"topology", *family.labels, *labels}
-    for family in FAMILIES
+    PREFIX + measure.name + suffix: {"topology", *measure.labels, *labels}
+    for measure in MEASURES
     for suffix, labels in (
         [("_bucket", {"le"}), ("_sum", set()), ("_count", set())]
-        if family.kind is Kind.HISTOGRAM
+        if measure.kind is Kind.HISTOGRAM
         else [("", set())]
     )
 }
@@ -53,7 +55,7 @@ def selectors(expression: Any) -> list[Any]:
         getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")
     )
     found = [*children, *getattr(expression, "args", ())]
-    return [one for child in found if child is not None for one in selectors(child)]
+    return [selector for child in found if child is not None for selector in selectors(child)]
 
 
 @pytest.mark.parametrize("text", expressions())
@@ -81,23 +83,34 @@ def test_legends_and_messages_have_labels_of_their_expressions() -> None:
 
 
 def test_metrics_follow_the_conventions_of_prometheus() -> None:
-    for family in FAMILIES:
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", family.name)
-        assert family.name.endswith("_total") is (family.kind is Kind.COUNTER)
-        assert {*family.labels} <= {"component", "source", "stream", *ENUMS}, "labels are bounded"
+    for measure in MEASURES:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", measure.name)
+        assert measure.name.endswith("_total") is (measure.kind is Kind.COUNTER)
+        assert {*measure.labels} <= {"component", "source", "stream", *ENUMS}, "labels are bounded"
 
 
 def test_the_page_lists_every_metric() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", PAGE, re.MULTILINE)
     assert rows == [
         (
-            PREFIX + family.name,
-            family.kind.value,
-            ", ".join(f"`{label}`" for label in ("topology", *family.labels)),
-            family.help,
+            PREFIX + measure.name,
+            measure.kind.value,
+            ", ".join(f"`{label}`" for label in ("topology", *measure.labels)),
+            measure.help,
         )
-        for family in FAMILIES
+        for measure in MEASURES
     ]
+
+
+def test_the_page_lists_every_metric_that_ray_has() -> None:
+    rows = re.findall(r"^\| `ray_sunshower_(\w+)` \| \w+ \| (.*) \|$", PAGE, re.MULTILINE)
+    in_ray = [(measure.name, measure.help) for measure in MEASURES if measure.in_ray]
+    assert rows == [*in_ray, CAPACITY]
+
+
+def test_the_page_explains_every_column_of_top() -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \| ", PAGE.partition("## As JSON")[0], re.MULTILINE)
+    assert [name for row in rows for name in re.findall("`([^`]+)`", row)] == [*OF_TOP]
 
 
 def test_the_page_lists_every_alert() -> None:

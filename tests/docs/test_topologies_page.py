@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,15 +20,15 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.components import Bolt, Context, Spout
 from sunshower.topologies.sources import Line, Records
 from sunshower.topologies.topology import Topology
+from tests.docs.pages import page, place_programs
+from tests.docs.pages import programs as programs_of
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = "".join((DOCS / f"{page}.md").read_text("utf-8") for page in ("TOPOLOGIES", "STREAMS"))
-METRICS = (DOCS / "METRICS.md").read_text("utf-8")
+PAGE = page("TOPOLOGIES") + page("STREAMS")
+METRICS = page("METRICS")
 CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
-PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TESTS = [
     (path, name)
-    for path, text in PROGRAM.findall(PAGE)
+    for path, text in programs_of(PAGE).items()
     for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
 ]
 
@@ -66,12 +65,7 @@ class Late(Bolt[Any, None]):
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the page's programs, as the working folder."""
-    for name, text in PROGRAM.findall(PAGE):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name, _ in PROGRAM.findall(PAGE):
-        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
+    place_programs(PAGE, tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("programs")

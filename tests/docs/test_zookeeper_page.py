@@ -6,7 +6,6 @@ import json
 import os
 import re
 import runpy
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,13 +23,12 @@ from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import StoreError, TopologyFailed
 from sunshower.runtime.inline import run_inline
 from sunshower.state.zookeeper_tree import ZooKeeperTree
+from tests.docs.pages import commands, page, place_programs
 from tests.kafka.stage import running
 from tests.kafka.topics import admin
+from tests.structure.reading import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs/ZOOKEEPER.md").read_text(encoding="utf-8")
-PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = page("ZOOKEEPER")
 EXAMPLE = "examples/storm_kafka_spout.py"
 WITHIN_S = 150.0
 
@@ -40,21 +38,13 @@ def place(
     kafka_zk: Kafka, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """A folder with the page's programs and the examples, and an empty topic `clicks`."""
-    for name, text in PROGRAM.findall(PAGE):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    monkeypatch.chdir(tmp_path)
+    place_programs(PAGE, tmp_path, monkeypatch, also=["examples"])
     monkeypatch.setenv("KAFKA", kafka_zk.bootstrap)
     monkeypatch.setenv("ZOOKEEPER", zookeeper.connect)
-    path = f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     monkeypatch.setenv("PYTHONPATH", path)
     yield tmp_path
     admin(kafka_zk.bootstrap).delete_topics(["clicks"])["clicks"].result(60)
-
-
-def commands() -> list[list[str]]:
-    lines = [line for text in COMMANDS.findall(PAGE) for line in text.splitlines()]
-    return [shlex.split(line) for line in lines]
 
 
 def python(*arguments: str) -> str:
@@ -91,7 +81,7 @@ def test_a_storm_topology_is_migrated_with_the_commands_of_the_page(
     place: Path, zookeeper: ZooKeeper
 ) -> None:
     """The servers of the test replace those of `make` and `dev`, which have their own tests."""
-    wanted = [words for words in commands() if EXAMPLE in words]
+    wanted = [words for words in commands(PAGE) if EXAMPLE in words]
     assert [words[0] for words in wanted] == ["python", "sunshower", "python"]
     fill, run, show = wanted
     python(*fill[1:])
@@ -186,7 +176,7 @@ def test_the_page_has_the_errors_of_wrong_use(
 
 def example(listener: str) -> Any:
     """The example's topology, with another listener."""
-    text = (REPOSITORY / EXAMPLE).read_text(encoding="utf-8")
+    text = (ROOT / EXAMPLE).read_text(encoding="utf-8")
     changed = text.replace("Brokers(ZOOKEEPER)", f"Brokers(ZOOKEEPER, listener={listener!r})")
     file = Path("changed.py")
     file.write_text(changed if listener else text, encoding="utf-8")

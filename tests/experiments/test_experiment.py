@@ -145,7 +145,9 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     def with_timeout(timeout_s: float) -> Topology:
         return relayed(message_timeout_s=timeout_s)
 
-    refused("its topology wants 'timeout_s', which is no parameter", topology=with_timeout)
+    refused(
+        "its topology wants 'timeout_s', which is not one of its parameters", topology=with_timeout
+    )
     refused("it must return a Topology", topology=lambda: 1)
     refused(r"no component 'rely'; there are: numbers", plan=lambda: at(1, kill(task("rely", 0))))
     refused("do not end within 120 s", plan=lambda: every(2, kill(worker(0))))
@@ -154,8 +156,8 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     refused("the topology needs time to recover", hurt_s=120.0)
     refused("sample is 0", sample=0)
     refused("layout is 'pack'; give one of Layout: ISOLATE, PACK", layout="pack")
-    refused("is no checker; give an instance", checkers=[AtLeastOnce])
-    refused("is no checker; give an instance", checkers=lambda: ["at-least-once"])
+    refused("is not a valid checker; give an instance", checkers=[AtLeastOnce])
+    refused("is not a valid checker; give an instance", checkers=lambda: ["at-least-once"])
 
 
 @pytest.mark.parametrize("returned", [None, iter([AtLeastOnce()])], ids=["nothing", "an iterator"])
@@ -203,7 +205,8 @@ def test_one_run_from_the_submit_to_the_verdicts() -> None:
     assert outcome.undone == ("8.000 s: kill any relay: the run was finished before",)
     assert [band.begun_s for band in history.faults] == [2, 4, 6]
     recovered = [
-        (one.begun_s, one.recovered_s and round(one.recovered_s, 1)) for one in outcome.recoveries
+        (recovery.begun_s, recovery.recovered_s and round(recovery.recovered_s, 1))
+        for recovery in outcome.recoveries
     ]
     assert recovered == [(2, 4.0), (4, 4.0), (6, 6.0)]
     assert outcome.figures["kills"] == 3

@@ -75,7 +75,7 @@ def test_every_ready_experiment_is_tested() -> None:
 @pytest.mark.parametrize("name", sorted(SHORT))
 def test_each_experiment_holds(name: str, seed: int) -> None:
     for combination, outcome in simulate(name, seed):
-        reasons_found = [(one.checker, one.reasons) for one in outcome.findings]
+        reasons_found = [(finding.checker, finding.reasons) for finding in outcome.findings]
         assert outcome.verdict is Verdict.HOLDS, (combination, outcome.error, reasons_found)
         assert not outcome.undone, combination
 
@@ -115,7 +115,7 @@ def test_poison_tuples_become_dead_letters_and_all_others_are_written() -> None:
 
 def test_every_kind_of_process_is_killed() -> None:
     ((_, outcome),) = simulate("rolling_kill", 0)
-    assert {one.fault for one in outcome.recoveries} == {
+    assert {recovery.fault for recovery in outcome.recoveries} == {
         *("kill numbers[0]", "kill relay[0]", "kill sink[0]", "kill __acker[0]", "kill the master")
     }
 

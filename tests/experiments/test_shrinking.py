@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sunshower.experiments.faults.fault_kinds import Kill, Pause, kill, master, pause, task
+from sunshower.experiments.faults.fault_kinds import kill, master, pause, task
 from sunshower.experiments.faults.fault_plan import Step
 from sunshower.experiments.swarm import Steps, shrink
 from tests.seeds import seeds
@@ -18,26 +18,26 @@ def hidden(*needles: Step) -> list[Step]:
     return sorted([*NOISE, *needles])
 
 
-def needs(*faults: type) -> object:
+def needs(*verbs: str) -> object:
     """Fails when there is a step of each kind of fault, on a relay or the master."""
 
     def breaks(steps: Steps, messages: int | None) -> bool:
         del messages
-        found = {type(step.fault) for step in steps if "sink" not in str(step)}
-        return found >= {*faults}
+        found = {str(step.fault).split()[0] for step in steps if "sink" not in str(step)}
+        return found >= {*verbs}
 
     return breaks
 
 
 def test_one_step_is_found_among_many() -> None:
-    found = shrink(hidden(KILL), needs(Kill))  # type: ignore[arg-type]
+    found = shrink(hidden(KILL), needs("kill"))  # type: ignore[arg-type]
     assert found.steps == (KILL,)
     assert found.tries < 30
 
 
 def test_two_steps_that_only_fail_together_are_kept() -> None:
-    found = shrink(hidden(KILL, PAUSE), needs(Kill, Pause))  # type: ignore[arg-type]
-    assert [type(step.fault) for step in found.steps] == [Kill, Pause]
+    found = shrink(hidden(KILL, PAUSE), needs("kill", "pause"))  # type: ignore[arg-type]
+    assert [str(step.fault).split()[0] for step in found.steps] == ["kill", "pause"]
     assert [step.stream for step in found.steps] == [90, 91]  # each keeps its random stream
 
 

@@ -19,7 +19,7 @@ from sunshower.actors.store import keys
 from sunshower.cli import make_app
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.experiment import Experiment, prepare
-from sunshower.experiments.runner.run_request import RunRequest, Variant, group_plan, run_plan
+from sunshower.experiments.runner.experiment_runner import RunRequest, Variant, group_plan, run_plan
 from sunshower.secret import Secret
 from sunshower.state import RedisState
 from tests.security.processes import arguments_of_others

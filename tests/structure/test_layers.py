@@ -366,6 +366,19 @@ def test_extensions_can_be_deleted() -> None:
     ]
 
 
+def test_only_its_commands_import_the_servers_for_development() -> None:
+    none_is_wrong(
+        [
+            report(path, imported, "only sunshower.cli.dev may, and inside a function")
+            for path in PACKAGE_FILES
+            if package_of(module_name(path)) != "dev"
+            for imported in imports(path)
+            if package_of(imported.module) == "dev" and is_ours(imported.module)
+            if module_name(path) != "sunshower.cli.dev" or not imported.late
+        ]
+    )
+
+
 def test_no_module_imports_itself_through_others() -> None:
     """Not even for types: files that import each other must be read together."""
     graph = {

@@ -104,11 +104,11 @@ def test_unreadable_files_and_lines_are_noted(
     shop = source.prepared["web-shop"]
     source.prepared["web-shop"] = replace(shop, letters={**shop.letters, "custom": None})
     notes = ask(url, SHOP).json["notes"]
-    assert any("dead.1.jsonl cannot be read on this server's machine" in one for one in notes)
+    assert any("dead.1.jsonl cannot be read on this server's machine" in note for note in notes)
     assert any(
-        "custom writes dead letters where this page cannot read them" in one for one in notes
+        "custom writes dead letters where this page cannot read them" in note for note in notes
     )
-    assert "2 lines or messages there are no dead letters" in notes
+    assert "2 lines or messages are not valid dead letters" in notes
     monkeypatch.setattr(page_source, "FILES_BYTES_MAX", 10)
     assert "this page reads at most 10" in ask(url, SHOP).json["error"]
 
@@ -179,7 +179,7 @@ def test_matching_letters_are_replayed_once_and_marked(
         "all of these letters were replayed before" in replay(url, component="price").json["said"]
     )
     indexes = [ReplayIndex(tmp_path / f"dead.{n}.jsonl.replayed") for n in (0, 1)]
-    assert sum(len(one.replayed) for one in indexes) == 8  # `sunshower dead` skips them, too
+    assert sum(len(each.replayed) for each in indexes) == 8  # `sunshower dead` skips them, too
 
 
 def test_letters_that_are_newer_than_the_list_are_not_replayed_with_it(
@@ -270,7 +270,7 @@ def test_the_process_can_end_without_waiting_for_replays(tmp_path: Path) -> None
         return ACKED
 
     assert len(list(replayed(note, letters, "web-shop", lambda: 0.0))) == 4
-    assert all(one.daemon for one in threads)
+    assert all(thread.daemon for thread in threads)
 
 
 def test_letters_are_replayed_a_few_at_a_time_until_a_fatal_error(tmp_path: Path) -> None:

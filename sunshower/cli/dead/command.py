@@ -54,58 +54,38 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE]...",
-        show_default=False,
         help="JSON lines files with dead letters, or patterns, such as 'dead.*.jsonl'.",
     ),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option(metavar="NAME", show_default=False, help="Read this Kafka topic, not files."),
+    typer.Option(metavar="NAME", help="Read this Kafka topic, not files."),
 ]
 Numbers = Annotated[
     list[int] | None,
-    typer.Option("--number", metavar="N", show_default=False, help="The number in `list`."),
+    typer.Option("--number", metavar="N", help="The number in `list`."),
 ]
 Causes = Annotated[
     list[Cause] | None,
-    typer.Option(
-        "--cause",
-        metavar="CAUSE",
-        show_default=False,
-        help="The cause, such as exception or timeout.",
-    ),
+    typer.Option("--cause", metavar="CAUSE", help="The cause, such as exception or timeout."),
 ]
 Components = Annotated[
     list[str] | None,
-    typer.Option(
-        "--component",
-        metavar="NAME",
-        show_default=False,
-        help="Only letters that failed in this component.",
-    ),
+    typer.Option("--component", metavar="NAME", help="Only letters that failed in this component."),
 ]
 Text = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", show_default=False, help="Only letters that contain this text."),
+    typer.Option(metavar="TEXT", help="Only letters that contain this text."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
-        metavar="TIME",
-        show_default=False,
-        help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d.",
-    ),
+    typer.Option(metavar="TIME", help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d."),
 ]
-Until = Annotated[
-    str | None, typer.Option(metavar="TIME", show_default=False, help="Before this time.")
-]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")]
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="The longest wait for each letter.",
+        "--timeout", min=0.001, metavar="SECONDS", help="The longest wait for each letter."
     ),
 ]
 
@@ -123,10 +103,10 @@ def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> T
     columns = ("number", "time", "failed in", "cause", "error", "record")
     replayed = ["replayed"] if marks else []
     table = new_table(*columns, *replayed, title=title, clipped=["error", "record"])
-    for one in letters:
-        letter, mark = one.letter, marks.get(one.id)
+    for stored in letters:
+        letter, mark = stored.letter, marks.get(stored.id)
         row = (
-            str(one.number),
+            str(stored.number),
             time_of(letter.time)[5:-1],
             letter.component or "–",
             letter.cause,
@@ -138,21 +118,21 @@ def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> T
     return table
 
 
-def as_json(one: StoredLetter, marks: Marks) -> dict[str, Any]:
+def as_json(stored: StoredLetter, marks: Marks) -> dict[str, Any]:
     """A letter with its number and place, and how its replay ended, if there was one."""
     return {
-        "number": one.number,
-        "place": one.place,
-        "replayed": marks.get(one.id),
-        **one.letter._asdict(),
+        "number": stored.number,
+        "place": stored.place,
+        "replayed": marks.get(stored.id),
+        **stored.letter._asdict(),
     }
 
 
-def details(one: StoredLetter, marks: Marks) -> Iterator[str]:
+def details(stored: StoredLetter, marks: Marks) -> Iterator[str]:
     """Lines with everything that a letter says. Values are JSON, so none has a line break."""
-    letter = one.letter
+    letter = stored.letter
     rows = {
-        "place": one.place,
+        "place": stored.place,
         "time": time_of(letter.time),
         "spout": f"{letter.spout}, stream {letter.stream}",
         "message": _text(letter.message_id),
@@ -161,7 +141,7 @@ def details(one: StoredLetter, marks: Marks) -> Iterator[str]:
         "failed in": _where(letter),
         "error": _text(letter.reason),
     }
-    if (mark := marks.get(one.id)) is not None:
+    if (mark := marks.get(stored.id)) is not None:
         rows["replayed"] = _text(mark)
     for name, value in rows.items():
         yield f"{name:<10} {value}"
@@ -224,14 +204,14 @@ def list_(
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
     )
-    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(found.letters)
+    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(read.letters)
     marks = marks_of(letters)
     if as_json_:
-        rows = [as_json(one, marks) for one in letters]
-        echo_json({"letters": rows, "not_letters": found.others})
+        rows = [as_json(letter, marks) for letter in letters]
+        echo_json({"letters": rows, "not_letters": read.others})
         return
-    Terminal().print(letter_table(letters, marks, len(found.letters)))
+    Terminal().print(letter_table(letters, marks, len(read.letters)))
 
 
 @dead.command(no_args_is_help=True)
@@ -245,11 +225,11 @@ def show(
     from_environment: FromEnvironment = None,
 ) -> None:
     """Show all fields of one dead letter, with control characters escaped."""
-    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    chosen = Selection(numbers=[number]).of(found.letters)
+    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    chosen = Selection(numbers=[number]).of(read.letters)
     if not chosen:
         raise ConfigError(
-            f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
+            f"there is no dead letter {number}: there are {len(read.letters):,}, from 1 on"
         )
     for line in details(chosen[0], marks_of(chosen)):
         echo(line)
@@ -280,9 +260,9 @@ def export(
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
     )
-    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(found.letters)
-    data = b"".join(utf8(as_line(one.letter)) + b"\n" for one in letters)
+    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(read.letters)
+    data = b"".join(utf8(as_line(letter.letter)) + b"\n" for letter in letters)
     try:
         with target.open("xb") as file:
             file.write(data)
@@ -319,8 +299,8 @@ def replay(
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
     )
-    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(found.letters)
+    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(read.letters)
     new = not_replayed(letters)
     if len(new) < len(letters):
         echo(f"Replayed before, or second copies: {len(letters) - len(new):,} of {_count(letters)}")
@@ -337,10 +317,10 @@ def replay(
             def look() -> None:
                 print_lines(errors, outages(), "yellow")
 
-            for one, outcome in replayed(ask_of(run, timeout_s), new, name, time.time, look):
+            for stored, outcome in replayed(ask_of(run, timeout_s), new, name, time.time, look):
                 if isinstance(outcome, SunshowerError):
                     outcomes[None] += 1
-                    print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")
+                    print_lines(errors, [f"letter {stored.number}: {format_error(outcome)}"], "red")
                 else:
                     outcomes[outcome] += 1
     except KeyboardInterrupt:
@@ -361,11 +341,11 @@ def _summary(letters: list[StoredLetter], outcomes: Counter[str | None]) -> str:
 
 
 def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:
-    found = read_letters(files or (), topic, settings)
-    if found.others:
-        others = number_of(found.others, "message" if topic else "line")
-        echo(f"{others} are no dead letters.", err=True)
-    return found
+    read = read_letters(files or (), topic, settings)
+    if read.others:
+        others = number_of(read.others, "message" if topic else "line")
+        echo(f"{others} are not valid dead letters.", err=True)
+    return read
 
 
 def _selection(

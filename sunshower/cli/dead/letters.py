@@ -55,7 +55,7 @@ class Found:
     """What files or a topic hold."""
 
     letters: list[StoredLetter]
-    others: int  # lines or messages that are no dead letters
+    others: int  # lines or messages that are not dead letters
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Selection:
 
     def of(self, letters: Iterable[StoredLetter]) -> list[StoredLetter]:
         """The selected letters. One without a time is not of any time."""
-        return [one for one in letters if self._has(one)]
+        return [letter for letter in letters if self._has(letter)]
 
-    def _has(self, one: StoredLetter) -> bool:
-        letter, is_timed = one.letter, self.since_s is not None or self.until_s is not None
+    def _has(self, stored: StoredLetter) -> bool:
+        letter, is_timed = stored.letter, self.since_s is not None or self.until_s is not None
         return (
-            (not self.numbers or one.number in self.numbers)
+            (not self.numbers or stored.number in self.numbers)
             and (not self.causes or letter.cause in self.causes)
             and (not self.components or letter.component in self.components)
             and (not self.text or self.text.casefold() in _all_text(letter))
@@ -88,7 +88,10 @@ class Selection:
 
 def _all_text(letter: DeadLetter) -> str:
     """All texts and values of a letter, without the names of its own fields."""
-    parts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in letter)
+    parts = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in letter
+    )
     return "\n".join(parts).casefold()
 
 
@@ -125,9 +128,9 @@ def read_topic(settings: Mapping[str, Any], topic: str) -> Found:
     from sunshower.kafka.partitions.topic_ends import messages
 
     index, placed = Path(f"{topic}.replayed"), list[tuple[str, Path, str | bytes]]()
-    for one in messages(settings, topic):
-        place = f"{topic}[{one.partition()}], offset {one.offset()}"
-        placed.append((place, index, one.value() or b""))
+    for message in messages(settings, topic):
+        place = f"{topic}[{message.partition()}], offset {message.offset()}"
+        placed.append((place, index, message.value() or b""))
     return _found(placed)
 
 
@@ -152,7 +155,7 @@ def _found(placed: Iterable[tuple[str, Path, str | bytes]]) -> Found:
 
 def _letter_of(text: str | bytes) -> DeadLetter | None:
     """The letter that a JSON text stands for; fields that an older release did not write have their
-    defaults. None if it is no letter."""
+    defaults. None if it is not a letter."""
     try:
         fields = json.loads(text)
     except ValueError:
@@ -213,15 +216,15 @@ class ReplayIndex:
 
 def indexes_of(letters: Iterable[StoredLetter]) -> dict[Path, ReplayIndex]:
     """The index of each place, by its path."""
-    return {path: ReplayIndex(path) for path in dict.fromkeys(one.index for one in letters)}
+    return {path: ReplayIndex(path) for path in dict.fromkeys(letter.index for letter in letters)}
 
 
 def marks_of(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
     """The lines of the indexes about letters that were replayed, by the letter's id."""
     letters = list(letters)
     indexes = indexes_of(letters)
-    found = ((one.id, indexes[one.index].replayed.get(one.id)) for one in letters)
-    return {id: mark for id, mark in found if mark is not None}
+    pairs = ((letter.id, indexes[letter.index].replayed.get(letter.id)) for letter in letters)
+    return {id: mark for id, mark in pairs if mark is not None}
 
 
 # ---- replays -------------------------------------------------------------------------------------
@@ -236,8 +239,8 @@ Ask = Callable[[StoredLetter], str]  # replays one letter; returns how it has en
 def ask_of(run: RayRun, timeout_s: float = WAIT_S) -> Ask:
     """Sends a letter to its spout, and waits for its end."""
 
-    def ask(one: StoredLetter) -> str:
-        (outcome,) = run.ask(one.letter.spout, one.letter, timeout_s=timeout_s)
+    def ask(stored: StoredLetter) -> str:
+        (outcome,) = run.ask(stored.letter.spout, stored.letter, timeout_s=timeout_s)
         return str(outcome)
 
     return ask
@@ -247,7 +250,7 @@ def not_replayed(letters: Iterable[StoredLetter]) -> list[StoredLetter]:
     """Those without the ones that were replayed before, and without second copies."""
     letters = list(letters)
     marks = marks_of(letters)
-    return list({one.id: one for one in letters if one.id not in marks}.values())
+    return list({letter.id: letter for letter in letters if letter.id not in marks}.values())
 
 
 def outages_of(
@@ -258,7 +261,7 @@ def outages_of(
     reach."""
     from sunshower.cli.health import WaitNews
 
-    news = WaitNews(run.overview().reached_from({one.letter.spout for one in letters}))
+    news = WaitNews(run.overview().reached_from({letter.letter.spout for letter in letters}))
 
     def look() -> Iterator[str]:
         with suppress(*_FATAL):  # the letters say that, too
@@ -283,30 +286,30 @@ def replayed(
     indexes, left = indexes_of(letters), iter(letters)
     ended = SimpleQueue[tuple[StoredLetter, str | BaseException]]()
 
-    def send(one: StoredLetter) -> None:
+    def send(letter: StoredLetter) -> None:
         try:
-            ended.put((one, ask(one)))
+            ended.put((letter, ask(letter)))
         except BaseException as error:  # the loop below yields or raises it
-            ended.put((one, error))
+            ended.put((letter, error))
 
     under_way, fatal = 0, None
     while True:
-        for one in islice(left, 0 if fatal else _AT_ONCE - under_way):
-            Thread(target=send, args=(one,), daemon=True).start()
+        for letter in islice(left, 0 if fatal else _AT_ONCE - under_way):
+            Thread(target=send, args=(letter,), daemon=True).start()
             under_way += 1
         if not under_way:
             break
         try:
-            one, outcome = ended.get(timeout=look_s)
+            letter, outcome = ended.get(timeout=look_s)
         except Empty:
             look()
             continue
         under_way -= 1
         if isinstance(outcome, str):
-            indexes[one.index].add(one, name, outcome, wall())
-            yield one, outcome
+            indexes[letter.index].add(letter, name, outcome, wall())
+            yield letter, outcome
         elif isinstance(outcome, SunshowerError) and not isinstance(outcome, _FATAL):
-            yield one, outcome
+            yield letter, outcome
         else:
             fatal = fatal or outcome
     if fatal is not None:

@@ -23,9 +23,7 @@ Port = Annotated[
 ]
 Cpus = Annotated[
     int | None,
-    typer.Option(
-        min=1, metavar="N", show_default=False, help="How many CPUs it offers. By default all."
-    ),
+    typer.Option(min=1, metavar="N", help="How many CPUs it offers. By default all."),
 ]
 
 ray = typer.Typer(
@@ -73,10 +71,10 @@ def status(as_json: AsJson = False) -> None:
     with _locked() as folder:
         head = local_head.find(folder)
     if as_json:
-        found = (
+        fields = (
             {**asdict(head), "processes": head.processes(), "answers": head.answers} if head else {}
         )
-        echo_json(found)
+        echo_json(fields)
     elif head is None:
         echo("No Ray is up. Start one with: sunshower ray up")
     else:

@@ -35,13 +35,13 @@ class ProgramFiles:
 
     def stamps(self) -> Stamps:
         """The state of each file. A save changes it."""
-        found: dict[Path, tuple[int, int, int] | None] = {}
+        states: dict[Path, tuple[int, int, int] | None] = {}
         frontier = [self._file]
         while frontier:
-            if (path := frontier.pop()) not in found:
-                found[path] = _stamp(path)
+            if (path := frontier.pop()) not in states:
+                states[path] = _stamp(path)
                 frontier += self._imported(path)
-        return found
+        return states
 
     def _imported(self, path: Path) -> set[Path]:
         with suppress(OSError, SyntaxError, ValueError):  # while it is edited
@@ -114,10 +114,10 @@ def _names(paths: Stamps | Sequence[Path]) -> str:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @contextmanager

@@ -22,7 +22,6 @@ Folder = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
-        show_default=False,
         help="The folder to create. Its name is the name of the project: lower-case letters, "
         "digits and hyphens.",
     ),
@@ -74,5 +73,5 @@ def make_project(folder: Path, version: str) -> list[Path]:
 
 def _needed() -> set[str]:
     """The names of Sunshower, of what it and its extras require, and of the tests' framework."""
-    required = {one.name for one, extra in requirements() if extra != "dev"}
+    required = {requirement.name for requirement, extra in requirements() if extra != "dev"}
     return {canonicalize_name(name) for name in {"sunshower", "pytest", *required}}

@@ -59,7 +59,6 @@ ComponentId = Annotated[
     typer.Option(
         "--component",
         metavar="ID",
-        show_default=False,
         help="Only workers that run tasks of this component. By default all.",
     ),
 ]
@@ -67,16 +66,13 @@ Seconds = Annotated[float, typer.Option(metavar="N", help="The seconds to record
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="The file to write or replace. By default NAME-COMPONENT.svg here.",
+        metavar="FILE", help="The file to write or replace. By default NAME-COMPONENT.svg here."
     ),
 ]
 AsFormat = Annotated[
     ProfileFormat,
     typer.Option(
-        "--format",
-        help="An image for a browser, a file for speedscope.app, or one stack per line.",
+        "--format", help="An image for a browser, a file for speedscope.app, or one stack per line."
     ),
 ]
 InProcess = Annotated[
@@ -114,22 +110,22 @@ def profile(
         if not errors.is_terminal:  # where `status` shows nothing
             print_lines(errors, [f"{doing} for {seconds:g} s …"])
         with errors.status(f"{doing} …") as status:
-            found = record(
+            recorded = record(
                 run.id,
                 workers,
                 seconds,
                 in_process=in_process,
                 look=lambda passed_s: status.update(f"{doing}: {passed_s:.0f} of {seconds:g} s"),
             )
-    print_lines(errors, _remarks(found), "yellow")
-    if not found.stacks:
+    print_lines(errors, _remarks(recorded), "yellow")
+    if not recorded.stacks:
         raise ClusterError(
             f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
-    _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
+    _write(output, _content(recorded, form, " · ".join(filter(None, (name, component)))))
 
-    Terminal().print(time_table(found, component))
-    echo(f"{sum(found.stacks.values()):,} samples are in {output}.")
+    Terminal().print(time_table(recorded, component))
+    echo(f"{sum(recorded.stacks.values()):,} samples are in {output}.")
 
 
 def _workers(run: RayRun, component: str | None) -> Sequence[int]:
@@ -150,25 +146,27 @@ def _workers(run: RayRun, component: str | None) -> Sequence[int]:
     return sorted({task.worker for task in plan.tasks_of(component)})
 
 
-def _remarks(found: Profile) -> list[str]:
+def _remarks(recorded: Profile) -> list[str]:
     """A line for each reason why py-spy did not sample, and for each worker that is missing."""
     lines = []
-    for reason in dict.fromkeys(found.refusals.values()):
-        ids = [str(one) for one, why in found.refusals.items() if why == reason]
+    for reason in dict.fromkeys(recorded.refusals.values()):
+        ids = [str(worker) for worker, why in recorded.refusals.items() if why == reason]
         who = f"worker {ids[0]} was" if len(ids) == 1 else f"workers {', '.join(ids)} were"
         lines.append(f"{who} sampled by a thread in the process: {reason}")
-    return lines + [f"worker {one} is missing: {why}" for one, why in found.missing.items()]
+    return lines + [
+        f"worker {worker} is missing: {why}" for worker, why in recorded.missing.items()
+    ]
 
 
-def _content(found: Profile, form: ProfileFormat, title: str) -> str:
+def _content(recorded: Profile, form: ProfileFormat, title: str) -> str:
 
     match form:
         case ProfileFormat.FLAMEGRAPH:
-            return flame_graph(found.stacks, title)
+            return flame_graph(recorded.stacks, title)
         case ProfileFormat.SPEEDSCOPE:
-            return speedscope(found.stacks, title)
+            return speedscope(recorded.stacks, title)
         case ProfileFormat.COLLAPSED:
-            return collapsed(found.stacks)
+            return collapsed(recorded.stacks)
 
 
 def _check_writable(output: Path) -> None:
@@ -185,7 +183,7 @@ def _check_writable(output: Path) -> None:
 
 
 def _write(output: Path, content: str) -> None:
-    """Write the whole file, or nothing; into what is no regular file, directly. Raises
+    """Write the whole file, or nothing; directly into what is not a regular file. Raises
     SourceError."""
     output = output.resolve()
     part = output.with_name(f".{output.name}.{time.time_ns()}")
@@ -322,16 +320,18 @@ def _safe(text: str) -> str:
 _COLUMNS = (TimePart.USER, TimePart.OPERATORS, TimePart.SERIALISATION)
 
 
-def time_table(found: Profile, component: str | None = None) -> RenderableType:
+def time_table(recorded: Profile, component: str | None = None) -> RenderableType:
     """Where the time of the sampled workers went; the component that was asked for comes first."""
-    split = split_time(found.stacks)
+    split = split_time(recorded.stacks)
     total: Counter[TimePart] = sum(split.values(), Counter())
     table = new_table(
         "component",
         numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
-        title=_title(found, total.total()),
+        title=_title(recorded, total.total()),
     )
-    names = sorted(split, key=lambda one: (one != component, one == WORKER, -split[one].total()))
+    names = sorted(
+        split, key=lambda item: (item != component, item == WORKER, -split[item].total())
+    )
     for name in names:
         _add(table, name or "(no task)", split[name], total.total())
     _add(table, "all", total, total.total())
@@ -379,9 +379,9 @@ def speedscope(stacks: Stacks, title: str) -> str:
     )
 
 
-def _title(found: Profile, samples: int) -> str:
-    samplers = sorted(set(found.samplers.values()))
-    workers = number_of(len(found.samplers), "worker")
+def _title(recorded: Profile, samples: int) -> str:
+    samplers = sorted(set(recorded.samplers.values()))
+    workers = number_of(len(recorded.samplers), "worker")
     return f"{samples:,} samples of {workers}, by {' and '.join(samplers)}"
 
 

@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 
 Root = Annotated[
     str | None,
-    typer.Argument(metavar="[ROOT]", show_default=False, help="The root id of the tree to draw."),
+    typer.Argument(metavar="[ROOT]", help="The root id of the tree to draw."),
 ]
 Failed = Annotated[bool, typer.Option("--failed", help="Only trees that have failed.")]
 Limit = Annotated[
     int,
     typer.Option(
-        min=1,
-        metavar="N",
-        help="The number of rows of each table; with --json, of trees.",
+        min=1, metavar="N", help="The number of rows of each table; with --json, of trees."
     ),
 ]
 Otlp = Annotated[
@@ -44,7 +42,6 @@ Otlp = Annotated[
     typer.Option(
         "--otlp",
         metavar="URL",
-        show_default=False,
         help="Send the trees as spans to an OpenTelemetry receiver: http://localhost:4318",
     ),
 ]
@@ -72,32 +69,32 @@ def trace(
         check_packages("traces", "which sends spans", "opentelemetry.exporter.otlp.proto.http")
     with connect(address) as cluster:
         run = cluster.find(name)
-        found, plan = run.traces(root), run.plan
-    trees = found.failed if failed else found.trees
+        recorded, plan = run.traces(root), run.plan
+    trees = recorded.failed if failed else recorded.trees
     if root is not None and not trees:
         raise no_such_tree(name, root, failed=failed)
     if otlp is not None:
-        _export(name, found, trees, otlp)
+        _export(name, recorded, trees, otlp)
     elif as_json:
         shown = trees if root is not None else trees[:limit]
-        echo_json(traces_fields(found, shown))
+        echo_json(traces_fields(recorded, shown))
     else:
         console = Terminal()
         one_tree = root is not None
-        for one in [drawn_tree(trees[0])] if one_tree else tables(found, limit, failed=failed):
-            console.print(one)
+        for part in [drawn_tree(trees[0])] if one_tree else tables(recorded, limit, failed=failed):
+            console.print(part)
         if not trees:
             echo(why_none(plan, failed=failed))
-        print_lines(console, missing(found), "red")
+        print_lines(console, missing(recorded), "red")
 
 
-def _export(name: str, found: Traces, trees: tuple[TupleTrace, ...], url: str) -> None:
+def _export(name: str, recorded: Traces, trees: tuple[TupleTrace, ...], url: str) -> None:
     from sunshower.cli.traces.facts import missing
     from sunshower.secret import shown
 
-    count = export_trees(name, trees, found.trees, url)
+    count = export_trees(name, trees, recorded.trees, url)
     echo(f"{len(trees):,} trees with {count:,} spans were sent to {shown(url)}")
-    print_lines(Terminal(stderr=True), missing(found), "red")
+    print_lines(Terminal(stderr=True), missing(recorded), "red")
 
 
 # ---- drawing -------------------------------------------------------------------------------------
@@ -107,44 +104,44 @@ _LINE_MAX = 100  # characters of a record
 _ID_MAX = 40
 
 
-def tables(found: Traces, limit: int, *, failed: bool) -> Iterator[RenderableType]:
+def tables(recorded: Traces, limit: int, *, failed: bool) -> Iterator[RenderableType]:
     """The latest, slowest and failed trees, `limit` of each; `failed`: only the failed ones."""
-    kinds = [("failed", found.failed)]
+    kinds = [("failed", recorded.failed)]
     if not failed:
-        kinds = [("latest", found.trees), ("slowest", found.slowest), *kinds]
+        kinds = [("latest", recorded.trees), ("slowest", recorded.slowest), *kinds]
     for title, trees in kinds:
         if trees:
             some = f" ({limit:,} of {len(trees):,})" if len(trees) > limit else ""
             yield _table(f"{title}{some}", trees[:limit])
 
 
-def drawn_tree(found: TupleTrace) -> RenderableType:
+def drawn_tree(tree: TupleTrace) -> RenderableType:
     """One tree: each edge below the input that it was made from."""
-    drawn = Tree(Text(_place(found.spout, found.worker)))
+    drawn = Tree(Text(_place(tree.spout, tree.worker)))
     nodes: dict[str | None, Tree] = {}
-    for hop in found.hops[:_HOPS_MAX]:
+    for hop in tree.hops[:_HOPS_MAX]:
         parent = nodes.get(hop.parent, drawn)
-        nodes[hop.edge] = parent.add(_hop(hop, found.outcome))
-    hidden = max(0, len(found.hops) - _HOPS_MAX)
+        nodes[hop.edge] = parent.add(_hop(hop, tree.outcome))
+    hidden = max(0, len(tree.hops) - _HOPS_MAX)
     if hidden:
         drawn.add(f"… and {hidden:,} more edges: see --json")
-    if found.dropped:
-        drawn.add(f"… and {found.dropped:,} edges that were not recorded")
-    return Group(_heading(found), drawn)
+    if tree.dropped:
+        drawn.add(f"… and {tree.dropped:,} edges that were not recorded")
+    return Group(_heading(tree), drawn)
 
 
-def _heading(found: TupleTrace) -> Text:
-    parts = [f"root {found.root}", found.outcome]
-    if found.emitted_s is not None:
-        parts += [f"message {one_line(found.message_id, _ID_MAX)}", f"attempt {found.attempt}"]
-        parts += [f"emitted {_clock(found.emitted_s)}"]
-    if found.latency_s is not None:
-        parts.append(duration(found.latency_s))
-    heading = Text("  ·  ".join(parts), style=_style(found.outcome))
-    if found.outcome == "unknown":
+def _heading(tree: TupleTrace) -> Text:
+    parts = [f"root {tree.root}", tree.outcome]
+    if tree.emitted_s is not None:
+        parts += [f"message {one_line(tree.message_id, _ID_MAX)}", f"attempt {tree.attempt}"]
+        parts += [f"emitted {_clock(tree.emitted_s)}"]
+    if tree.latency_s is not None:
+        parts.append(duration(tree.latency_s))
+    heading = Text("  ·  ".join(parts), style=_style(tree.outcome))
+    if tree.outcome == "unknown":
         heading.append("\nthe worker of its spout has died, or recorded it too long ago")
-    if found.reason:
-        heading.append(f"\n{one_line(found.reason, 4 * _LINE_MAX)}")
+    if tree.reason:
+        heading.append(f"\n{one_line(tree.reason, 4 * _LINE_MAX)}")
     return heading
 
 
@@ -188,15 +185,15 @@ def _table(title: str, trees: tuple[TupleTrace, ...]) -> Table:
     table = new_table(
         *columns, numbers=("attempt", "edges", "took"), title=title, clipped=["message"]
     )
-    for found in trees:
-        latency_s = found.latency_s
+    for tree in trees:
+        latency_s = tree.latency_s
         table.add_row(
-            found.root,
-            Text(found.cause or found.outcome, style=_style(found.outcome)),
-            "" if found.emitted_s is None else _clock(found.emitted_s),
-            f"{found.spout} {one_line(found.message_id, _ID_MAX)}",
-            str(found.attempt or "?"),
-            f"{len(found.hops) + found.dropped:,}",
+            tree.root,
+            Text(tree.cause or tree.outcome, style=_style(tree.outcome)),
+            "" if tree.emitted_s is None else _clock(tree.emitted_s),
+            f"{tree.spout} {one_line(tree.message_id, _ID_MAX)}",
+            str(tree.attempt or "?"),
+            f"{len(tree.hops) + tree.dropped:,}",
             "" if latency_s is None else _length(latency_s),
         )
     return table
@@ -235,7 +232,6 @@ def _length(seconds: float) -> str:
 
 _AT_ONCE = 500  # spans of one request
 _TIMEOUT_S = 10.0
-_SYSTEM = {"messaging.system": "sunshower"}
 
 
 def export_trees(
@@ -243,7 +239,7 @@ def export_trees(
 ) -> int:
     """Send these trees as spans; return how many spans. `known`: trees that links may lead to.
 
-    Raises ConfigError for a text that is no URL, and ClusterError if the receiver does not take
+    Raises ConfigError for a text that is not a URL, and ClusterError if the receiver does not take
     them.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -271,7 +267,7 @@ def spans(
     from opentelemetry.sdk.resources import Resource
 
     resource = Resource.create({"service.name": topology})
-    attempts = {(one.spout, one.number, one.attempt or 1): one for one in known}
+    attempts = {(other.spout, other.number, other.attempt or 1): other for other in known}
     for tree in trees:
         former = attempts.get((tree.spout, tree.number, (tree.attempt or 1) - 1))
         yield _message(tree, former, resource)
@@ -280,70 +276,82 @@ def spans(
 
 
 def _message(tree: TupleTrace, former: TupleTrace | None, resource: Resource) -> ReadableSpan:
-    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Link, SpanKind
 
-    component = _component(tree.spout)
-    attributes: dict[str, Any] = {
-        **_SYSTEM,
-        "messaging.operation.name": "emit",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": component,
-        "messaging.message.id": tree.message_id,
-        "sunshower.root": tree.root,
-        "sunshower.outcome": tree.outcome,
-        "sunshower.task": tree.spout,
-        "sunshower.worker": tree.worker,
-        "sunshower.attempt": tree.attempt,
-        "error.type": tree.cause,
-    }
-    times = [one for hop in tree.hops for one in _span_times(hop)]
-    end_s = tree.ended_s or max([tree.begun_s, *times])
-    return ReadableSpan(
-        f"emit {component}",
+    times = [span_time for hop in tree.hops for span_time in _span_times(hop)]
+    return _span(
+        tree,
+        "emit",
+        _component(tree.spout),
         _context(tree, tree.root),
+        {
+            "messaging.operation.type": "send",
+            "sunshower.outcome": tree.outcome,
+            "sunshower.task": tree.spout,
+            "sunshower.worker": tree.worker,
+            "sunshower.attempt": tree.attempt,
+            "error.type": tree.cause,
+        },
         resource=resource,
-        attributes=_there(attributes),
         links=[] if former is None else [Link(_context(former, former.root))],
         kind=SpanKind.PRODUCER,
         status=_status(tree.reason or tree.cause),
         start_time=_ns(tree.begun_s),
-        end_time=_ns(end_s),
+        end_time=_ns(tree.ended_s or max([tree.begun_s, *times])),
     )
 
 
 def _edge(tree: TupleTrace, hop: TraceHop, resource: Resource) -> ReadableSpan:
-    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace import Event
     from opentelemetry.trace import SpanKind
 
-    component = _component(hop.target)
-    attributes: dict[str, Any] = {
-        **_SYSTEM,
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.destination.name": component,
-        "messaging.message.id": tree.message_id,
-        "sunshower.root": tree.root,
-        "sunshower.source": hop.source,
-        "sunshower.task": hop.target,
-        "sunshower.worker": hop.worker,
-        "sunshower.record": hop.record,
-        "error.type": hop.cause,
-    }
     times = _span_times(hop)
-    begins = [] if hop.delivered_s is None else [Event("delivered", timestamp=_ns(hop.delivered_s))]
-    return ReadableSpan(
-        f"process {component}",
+    return _span(
+        tree,
+        "process",
+        _component(hop.target),
         _context(tree, hop.edge),
-        parent=_context(tree, hop.parent or tree.root),
+        {
+            "messaging.operation.type": "process",
+            "sunshower.source": hop.source,
+            "sunshower.task": hop.target,
+            "sunshower.worker": hop.worker,
+            "sunshower.record": hop.record,
+            "error.type": hop.cause,
+        },
         resource=resource,
-        attributes=_there(attributes),
-        events=begins,
+        parent=_context(tree, hop.parent or tree.root),
+        events=()
+        if hop.delivered_s is None
+        else [Event("delivered", timestamp=_ns(hop.delivered_s))],
         kind=SpanKind.CONSUMER,
         status=_status(hop.cause),
         start_time=_ns(min(times)),
         end_time=_ns(max(times)),
     )
+
+
+def _span(
+    tree: TupleTrace,
+    operation: str,
+    component: str,
+    context: SpanContext,
+    attributes: dict[str, Any],
+    **more: Any,
+) -> ReadableSpan:
+    """`attributes`: besides those that the message and the edges of a tree share."""
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    attributes = {
+        "messaging.system": "sunshower",
+        "messaging.operation.name": operation,
+        "messaging.destination.name": component,
+        "messaging.message.id": tree.message_id,
+        "sunshower.root": tree.root,
+        **attributes,
+    }
+    known = {name: value for name, value in attributes.items() if value is not None}
+    return ReadableSpan(f"{operation} {component}", context, attributes=known, **more)
 
 
 def _context(tree: TupleTrace, span: str) -> SpanContext:
@@ -364,11 +372,7 @@ def _status(why: str | None) -> Any:
 
 def _span_times(hop: TraceHop) -> list[float]:
     times = (hop.sent_s, hop.delivered_s, hop.acked_s, hop.refused_s)
-    return [one for one in times if one is not None]
-
-
-def _there(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
+    return [time for time in times if time is not None]
 
 
 def _component(task: str) -> str:

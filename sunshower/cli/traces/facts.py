@@ -13,9 +13,9 @@ from sunshower.runtime.plan import Plan
 _LISTED_MAX = 50  # of each list of the page
 
 
-def traces_fields(found: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
+def traces_fields(recorded: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
     """What `sunshower trace --json` prints: these trees, and the workers that did not answer."""
-    return {"trees": [tree_fields(one) for one in trees], "silent": found.silent}
+    return {"trees": [tree_fields(tree) for tree in trees], "silent": recorded.silent}
 
 
 def tree_fields(tree: TupleTrace) -> dict[str, Any]:
@@ -23,17 +23,17 @@ def tree_fields(tree: TupleTrace) -> dict[str, Any]:
     return {**asdict(tree), "latency_s": tree.latency_s}
 
 
-def listed_trees(plan: Plan, found: Traces) -> dict[str, Any]:
+def listed_trees(plan: Plan, recorded: Traces) -> dict[str, Any]:
     """The failed, the slowest and the latest trees, 50 of each, with how many there are;
     `none`: why a list is empty."""
-    kinds = {"failed": found.failed, "slowest": found.slowest, "latest": found.trees}
+    kinds = {"failed": recorded.failed, "slowest": recorded.slowest, "latest": recorded.trees}
     return {
         "lists": {kind: [_row(tree) for tree in trees[:_LISTED_MAX]]
                   for kind, trees in kinds.items()},
         "counts": {kind: len(trees) for kind, trees in kinds.items()},
-        "none": {kind: why_none(plan, failed=kind == "failed" and bool(found.trees))
+        "none": {kind: why_none(plan, failed=kind == "failed" and bool(recorded.trees))
                  for kind in kinds},
-        "missing": missing(found),
+        "missing": missing(recorded),
     }  # fmt: skip
 
 
@@ -45,11 +45,11 @@ def no_such_tree(name: str, root: str, *, failed: bool = False) -> ClusterError:
     )
 
 
-def missing(found: Traces) -> list[str]:
+def missing(recorded: Traces) -> list[str]:
     """A sentence for each worker that did not answer."""
     return [
         f"worker {worker} does not answer: what it has recorded is missing"
-        for worker in found.silent
+        for worker in recorded.silent
     ]
 
 

@@ -223,7 +223,8 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "summary": outcome_summary(outcome),
         "findings": findings,
         "recoveries": [
-            {**asdict(one), "seconds": one.seconds} for one in outcome.recoveries[:RECOVERIES_MAX]
+            {**asdict(recovery), "seconds": recovery.seconds}
+            for recovery in outcome.recoveries[:RECOVERIES_MAX]
         ],
         "recovery": {
             "count": len(outcome.recoveries),
@@ -331,11 +332,11 @@ class _Static(StaticFiles):
     small, so each is read at once, not in three steps on other threads as a FileResponse is."""
 
     def file_response(self, *given: Any, **named: Any) -> Response:
-        found = super().file_response(*given, **named)
-        if isinstance(found, FileResponse):
-            found = Response(Path(found.path).read_bytes(), headers=found.headers)
-        found.headers["Cache-Control"] = "no-cache"
-        return found
+        response = super().file_response(*given, **named)
+        if isinstance(response, FileResponse):
+            response = Response(Path(response.path).read_bytes(), headers=response.headers)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def _page(_: Request) -> Response:
@@ -343,8 +344,8 @@ def _page(_: Request) -> Response:
 
 
 def _topology(source: TopologySource, given: dict[str, str]) -> Facts:
-    found = source.topology(given["name"], given.get("window"))
-    return {**found, "actions": source.actions()}
+    facts = source.topology(given["name"], given.get("window"))
+    return {**facts, "actions": source.actions()}
 
 
 def _letters(source: TopologySource, given: dict[str, str]) -> Facts:
@@ -361,13 +362,13 @@ def _reading(
 
     def answer(request: Request) -> Response:
         given = {name: request.query_params.get(name) for name in parameters}
-        found = {name: value for name, value in given.items() if value is not None}
-        found |= {name: request.query_params[name] for name in optional
+        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen |= {name: request.query_params[name] for name in optional
                   if request.query_params.get(name)}  # fmt: skip
-        if len(found) < len(given):
+        if len(chosen) < len(given):
             return _json({"error": f"give these parameters: {', '.join(parameters)}"}, 400)
         try:
-            answered = read(found)
+            answered = read(chosen)
             return answered if isinstance(answered, Response) else _json(answered)
         except SunshowerError as error:
             return _json({"error": str(error)}, 404)
@@ -505,8 +506,8 @@ def _listening(host: str, port: int | None) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    family, kind, protocol, _, address = found[0]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    family, kind, protocol, _, address = addresses[0]
     # Without the protocol, asyncio leaves Nagle's algorithm on: 40 ms more for each answer.
     listener = socket.socket(family, kind, protocol)
     try:

@@ -34,7 +34,6 @@ Port = Annotated[
         metavar="N",
         min=0,
         max=65535,
-        show_default=False,
         help="The port; 0: any free port. By default 8127, or a free port if that is in use.",
     ),
 ]

@@ -82,37 +82,39 @@ class ReplaysByTopology:
             before = self._last.get(name)
             if before is not None and before.is_running:
                 raise ClusterError(f"dead letters of {name!r} are being replayed; wait for the end")
-            self._last[name] = found = _Replay(len(letters))
-        work = (found, name, letters, ask)
+            self._last[name] = begun = _Replay(len(letters))
+        work = (begun, name, letters, ask)
         threading.Thread(target=self._run, args=work, daemon=True).start()
 
     def progress(self, name: str) -> dict[str, Any]:
         """How many letters have ended in which way; `total` is 0 without a replay."""
-        found = self._last.get(name)
-        if found is None:
+        last = self._last.get(name)
+        if last is None:
             return {"total": 0, "running": False}
         return {
-            "total": found.total,
-            "acked": found.outcomes[ACKED],
-            "dead_again": found.outcomes[DEAD_AGAIN],
-            "not_settled": found.outcomes[None],
-            "errors": list(found.errors),
-            "running": found.is_running,
+            "total": last.total,
+            "acked": last.outcomes[ACKED],
+            "dead_again": last.outcomes[DEAD_AGAIN],
+            "not_settled": last.outcomes[None],
+            "errors": list(last.errors),
+            "running": last.is_running,
         }
 
-    def _run(self, found: _Replay, name: str, letters: Sequence[StoredLetter], ask: Ask) -> None:
+    def _run(self, progress: _Replay, name: str, letters: Sequence[StoredLetter], ask: Ask) -> None:
         try:
             for _, outcome in replayed(ask, letters, name, self._wall):
                 if isinstance(outcome, SunshowerError):
-                    found.outcomes[None] += 1
-                    found.note_error(outcome)
+                    progress.outcomes[None] += 1
+                    progress.note_error(outcome)
                 else:
-                    found.outcomes[outcome] += 1
+                    progress.outcomes[outcome] += 1
         except Exception as error:  # the page shows it
-            found.note_error(error)
+            progress.note_error(error)
         finally:
-            found.outcomes[None] = found.total - found.outcomes[ACKED] - found.outcomes[DEAD_AGAIN]
-            found.is_running = False
+            progress.outcomes[None] = (
+                progress.total - progress.outcomes[ACKED] - progress.outcomes[DEAD_AGAIN]
+            )
+            progress.is_running = False
 
 
 # ---- letters -------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ class ReadLetters:
     """What the places of a topology hold, in the order in which they were read."""
 
     letters: list[StoredLetter]
-    others: int  # lines or messages that are no dead letters
+    others: int  # lines or messages that are not dead letters
     places: list[str]
     notes: list[str]  # sentences about what could not be read
 
@@ -138,7 +140,7 @@ class ReadLetters:
 def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
     """All letters of a topology. `settings`: of Kafka's client, added to those of the topology.
     Raises ConfigError for files that are too large, SourceError, and KafkaError."""
-    places, notes, found = [], [], list[Found]()
+    places, notes, parts = [], [], list[Found]()
     for bolt, store in stores.items():
         if store is None:
             notes.append(
@@ -147,22 +149,22 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
             )
         elif store.topic:
             places.append(f"topic {store.topic}")
-            found.append(read_letters((), store.topic, {**store.settings, **settings}))
+            parts.append(read_letters((), store.topic, {**store.settings, **settings}))
         else:
             places += store.files
-            there = [path for path in store.files if os.access(path, os.R_OK)]
+            readable = [path for path in store.files if os.access(path, os.R_OK)]
             notes += [
                 f"{path} cannot be read on this server's machine: it is on that of a worker of "
                 f"{bolt}"
                 for path in store.files
-                if path not in there
+                if path not in readable
             ]
-            _check_size(there)
-            if there:
-                found.append(read_letters([escape(path) for path in there], None, {}))
+            _check_size(readable)
+            if readable:
+                parts.append(read_letters([escape(path) for path in readable], None, {}))
     numbers = count(1)
-    letters = [replace(one, number=next(numbers)) for part in found for one in part.letters]
-    return ReadLetters(letters, sum(part.others for part in found), places, notes)
+    letters = [replace(letter, number=next(numbers)) for part in parts for letter in part.letters]
+    return ReadLetters(letters, sum(part.others for part in parts), places, notes)
 
 
 def selection_of(chosen: Mapping[str, str]) -> Selection:
@@ -178,9 +180,9 @@ def selection_of(chosen: Mapping[str, str]) -> Selection:
 
 def find_letter(read: ReadLetters, id: str) -> StoredLetter:
     """The letter with an id. Raises ConfigError."""
-    for one in read.letters:
-        if one.id == id:
-            return one
+    for letter in read.letters:
+        if letter.id == id:
+            return letter
     raise ConfigError(f"there is no dead letter {clip(id, 40)} any more: refresh the list")
 
 
@@ -188,34 +190,34 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
     """The newest of the letters that match, with how many there are, and what can be chosen."""
     letters = selection_of(chosen).of(read.letters)
     marks = marks_of(letters)
-    unique = {one.id: one for one in letters}
-    newest = sorted(unique.values(), key=lambda one: (-one.letter.time, -one.number))
+    unique = {letter.id: letter for letter in letters}
+    newest = sorted(unique.values(), key=lambda item: (-item.letter.time, -item.number))
     return {
         "places": read.places,
         "notes": [*read.notes, *_others(read.others)],
         "all": len(read.letters),
         "matching": len(letters),
-        "new": sum(one not in marks for one in unique),
+        "new": sum(stored not in marks for stored in unique),
         "until": _end(letters),
-        "causes": _counted(one.letter.cause for one in read.letters),
-        "components": _counted(one.letter.component for one in read.letters),
-        "letters": [_row(one, marks.get(one.id)) for one in newest[:LISTED_MAX]],
+        "causes": _counted(letter.letter.cause for letter in read.letters),
+        "components": _counted(letter.letter.component for letter in read.letters),
+        "letters": [_row(stored, marks.get(stored.id)) for stored in newest[:LISTED_MAX]],
     }
 
 
 def _end(letters: list[StoredLetter]) -> float | None:
     """The time that selects these letters and no newer ones; None if some have no time."""
-    times = [one.letter.time for one in letters]
+    times = [letter.letter.time for letter in letters]
     return nextafter(max(times), inf) if times and min(times) > 0 else None
 
 
-def letter_facts(one: StoredLetter) -> dict[str, Any]:
+def letter_facts(stored: StoredLetter) -> dict[str, Any]:
     """All of a letter; long values are clipped."""
-    letter = one.letter
+    letter = stored.letter
     fields = list(letter.record.items())
     return {
-        **_row(one, marks_of([one]).get(one.id)),
-        "place": one.place,
+        **_row(stored, marks_of([stored]).get(stored.id)),
+        "place": stored.place,
         "stream": _word(letter.stream),
         "message": _json(letter.message_id, _VALUE_BYTES),
         "attempts": letter.attempts,
@@ -231,10 +233,10 @@ def letter_facts(one: StoredLetter) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(one: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]:
-    letter: DeadLetter = one.letter
+def _row(stored: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]:
+    letter: DeadLetter = stored.letter
     return {
-        "letter": one.id,
+        "letter": stored.id,
         "time": letter.time if letter.time > 0 and isfinite(letter.time) else None,
         "component": _word(letter.component) or None,
         "task": letter.task if letter.task >= 0 else None,
@@ -263,7 +265,7 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
 
 def _others(others: int) -> Iterator[str]:
     if others:
-        yield f"{others:,} lines or messages there are no dead letters"
+        yield f"{others:,} lines or messages are not valid dead letters"
 
 
 def _check_size(files: list[str]) -> None:
@@ -282,12 +284,12 @@ def _time(chosen: Mapping[str, str], name: str) -> float | None:
     if name not in chosen:
         return None
     try:
-        found = float(chosen[name])
+        time_s = float(chosen[name])
     except ValueError:
-        found = float("nan")
-    if not isfinite(found):
+        time_s = float("nan")
+    if not isfinite(time_s):
         raise ConfigError(f"{name} is {clip(chosen[name], 40)}, and not a Unix time in seconds")
-    return found
+    return time_s
 
 
 # ---- facts ---------------------------------------------------------------------------------------
@@ -299,18 +301,18 @@ def _time(chosen: Mapping[str, str], name: str) -> float | None:
 _ERRORS_MAX = 50  # of a component that are shown with their tracebacks
 
 
-def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
+def summary_facts(name: str, overview: Overview, now_s: float) -> dict[str, Any]:
     """A line about a topology: state, size and sums over its spouts. `now_s`: Unix time."""
-    snapshot = found.snapshot
-    spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
+    snapshot = overview.snapshot
+    spouts = [snapshot.component(spout.id) for spout in overview.plan.graph.spouts]
     marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
     return {
         "topology": name,
         "state": snapshot.state,
         "marks": marks,
-        "up_s": now_s - found.since_s,
-        "workers": len(found.plan.workers),
-        "tasks": len(found.plan.tasks),
+        "up_s": now_s - overview.since_s,
+        "workers": len(overview.plan.workers),
+        "tasks": len(overview.plan.tasks),
         "acked": sum(counts.acked for counts in spouts),
         "failed": sum(counts.failed for counts in spouts),
         "restarts": snapshot.restarts,
@@ -322,11 +324,11 @@ def why_silent(error: SunshowerError) -> str:
     return "of another release" if isinstance(error, VersionMismatch) else "does not answer"
 
 
-def topology_facts(found: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
+def topology_facts(overview: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
     """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
     windows of time only the one that is named, or the whole time while it is not known yet."""
-    snapshot, graph = found.snapshot, found.plan.graph
-    fields = status_fields(found, up_s, tasks=False)
+    snapshot, graph = overview.snapshot, overview.plan.graph
+    fields = status_fields(overview, up_s, tasks=False)
     for component in graph.components.values():
         facts = fields["components"][component.id]
         windows = facts.pop("windows")
@@ -334,30 +336,30 @@ def topology_facts(found: Overview, up_s: float, window: str | None = None) -> d
         facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
     return {
         **fields,
-        "layout": found.plan.layout.value,
+        "layout": overview.plan.layout.value,
         "tracked": graph.config.tracked,
-        "dead_letters": bool(found.letters),
+        "dead_letters": bool(overview.letters),
         "quarantined": [_error(error) for error in snapshot.degraded.values()],
         "failures": list(_failures(snapshot)),
-        "edges": [asdict(edge) for edge in found.edges],
+        "edges": [asdict(edge) for edge in overview.edges],
     }
 
 
-def component_facts(found: Overview, component: str, up_s: float) -> dict[str, Any]:
+def component_facts(overview: Overview, component: str, up_s: float) -> dict[str, Any]:
     """The tasks of a component, its windows of time, and its last errors with tracebacks, the
     newest first. Raises ClusterError if the topology has no such component."""
-    snapshot = found.snapshot
-    tasks = known_component(found.plan.graph, component).parallelism
+    snapshot = overview.snapshot
+    tasks = known_component(overview.plan.graph, component).parallelism
     stats = {task.task: task for task in snapshot.tasks_of(component)}
     errors = [error for error in snapshot.degraded.values() if error.component == component]
-    errors += [error for one in stats.values() for error in one.health.last[::-1]]
+    errors += [error for stat in stats.values() for error in stat.health.last[::-1]]
     return {
         "component": component,
         "windows": component_numbers(snapshot, component, tasks, up_s)["windows"],
         "tasks": [
             {"task": task.index, "worker": task.worker, **_task(stats.get(task.id))}
             | {"quarantined": task.id in snapshot.degraded}
-            for task in found.plan.tasks_of(component)
+            for task in overview.plan.tasks_of(component)
         ],
         "errors": [_error(error) for error in dict.fromkeys(errors)][:_ERRORS_MAX],
     }
@@ -392,11 +394,11 @@ def _error(error: TaskError) -> dict[str, Any]:
 
 def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The newest failure of each spout, cause and component where it failed."""
-    found: dict[tuple[str, str, str], Failure] = {}
+    newest: dict[tuple[str, str, str], Failure] = {}
     for task in snapshot.tasks():
         for failure in task.failures:
-            found.setdefault((task.component, failure.cause.value, failure.component), failure)
-    for (spout, cause, component), failure in sorted(found.items(), key=lambda one: one[0]):
+            newest.setdefault((task.component, failure.cause.value, failure.component), failure)
+    for (spout, cause, component), failure in sorted(newest.items(), key=lambda pair: pair[0]):
         yield {
             "spout": spout,
             "cause": cause,
@@ -427,11 +429,11 @@ class FreshOverviews:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             now_s = self._clock()
-            found = self._found.pop(name, None)
-            if found is None or abs(now_s - found[1]) >= _FRESH_S:
-                found = self._look(name), now_s
-            self._found[name] = found
-            return found
+            last = self._found.pop(name, None)
+            if last is None or abs(now_s - last[1]) >= _FRESH_S:
+                last = self._look(name), now_s
+            self._found[name] = last
+            return last
 
     def forget(self, name: str) -> None:
         """Ask again at the next call."""
@@ -477,44 +479,44 @@ class TopologySource:
     def topologies(self) -> list[Facts]:
         """A summary of each topology, sorted by name."""
         return [
-            {"topology": name, "state": why_silent(found)}
-            if isinstance(found, SunshowerError)
-            else summary_facts(name, *found)
-            for name, found in ask_all(self._names(), self._look)
+            {"topology": name, "state": why_silent(answer)}
+            if isinstance(answer, SunshowerError)
+            else summary_facts(name, *answer)
+            for name, answer in ask_all(self._names(), self._look)
         ]
 
     def topology(self, name: str, window: str | None = None) -> Facts:
         """Everything about a topology but its single tasks; what its components did in this window
         of time, of those of `sunshower status`."""
-        found, at_s = self._look(name)
-        facts = topology_facts(found, at_s - found.since_s, window)
+        overview, at_s = self._look(name)
+        facts = topology_facts(overview, at_s - overview.since_s, window)
         for worker in facts["workers"]:
             worker["tasks"] = len(worker["tasks"])  # not thousands of names
         return facts
 
     def component(self, name: str, component: str) -> Facts:
         """The tasks, the last errors and all windows of time of a component."""
-        found, at_s = self._look(name)
-        return component_facts(found, component, at_s - found.since_s)
+        overview, at_s = self._look(name)
+        return component_facts(overview, component, at_s - overview.since_s)
 
     def traces(self, name: str) -> Facts:
         """Lists of recorded tuple trees, without their edges."""
         plan = self._look(name)[0].plan  # fails soon without its master
-        found = self._recorded(name, None)
-        if list(found.silent) == plan.workers:
+        recorded = self._recorded(name, None)
+        if list(recorded.silent) == plan.workers:
             raise ClusterError(
                 f"no worker of {name!r} answers, so its recorded trees are not known; try again, "
                 f"or see `sunshower status {name}`"
             )
-        return listed_trees(plan, found)
+        return listed_trees(plan, recorded)
 
     def trace(self, name: str, root: str) -> Facts:
-        """One recorded tuple tree. Raises ConfigError for what is no root."""
+        """One recorded tuple tree. Raises ConfigError for what is not a root."""
         self._look(name)
-        found = self._recorded(name, root)
-        if not found.trees:
-            raise ClusterError(". ".join([str(no_such_tree(name, root)), *missing(found)]))
-        return traces_fields(found, found.trees)
+        recorded = self._recorded(name, root)
+        if not recorded.trees:
+            raise ClusterError(". ".join([str(no_such_tree(name, root)), *missing(recorded)]))
+        return traces_fields(recorded, recorded.trees)
 
     def _recorded(self, name: str, root: str | None) -> Traces:
         """What the workers of a topology have recorded."""
@@ -523,7 +525,7 @@ class TopologySource:
     def letters(self, name: str, chosen: Mapping[str, str]) -> Facts:
         """The newest of the dead letters that satisfy each condition of `chosen`, which may have
         `component`, `cause`, `text`, and `since` and `until` in Unix time. Raises SourceError and
-        KafkaError for places that cannot be read, ConfigError for a condition that is none."""
+        KafkaError for places that cannot be read, ConfigError for a condition that is not valid."""
         return list_facts(self._read(name), chosen)
 
     def letter(self, name: str, id: str) -> Facts:

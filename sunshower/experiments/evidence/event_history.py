@@ -60,11 +60,11 @@ class EventRows:
     @cached_property
     def details(self) -> list[Any]:
         """The detail of each row: a cause, a target task, (key, value), or a description."""
-        found: list[Any] = []
+        of_rows: list[Any] = []
         for entry, count in zip(self.entries, self.counts.tolist(), strict=True):
             each = entry.what is What.FAILED or entry.what is What.EMITTED
-            found.extend(entry.detail if each and entry.detail else [entry.detail] * count)
-        return found
+            of_rows.extend(entry.detail if each and entry.detail else [entry.detail] * count)
+        return of_rows
 
     @cached_property
     def targets(self) -> I64:
@@ -145,11 +145,11 @@ class History:
         for words, at_s in zip(ended.details, ended.at_s.tolist(), strict=True):
             ends.setdefault(words, []).append(at_s)
         begun = self.rows(What.BEGUN)
-        found: list[Band] = []
+        bands: list[Band] = []
         for words, at_s in zip(begun.details, begun.at_s.tolist(), strict=True):
             mine = ends.get(words)
-            found.append(Band(words, at_s, mine.pop(0) if mine else None))
-        return tuple(found)
+            bands.append(Band(words, at_s, mine.pop(0) if mine else None))
+        return tuple(bands)
 
     @cached_property
     def accounts(self) -> Accounts:
@@ -166,12 +166,12 @@ class History:
     @cached_property
     def _by_what(self) -> list[tuple[list[Entry], list[int]]]:
         """For each kind, its entries and their positions in the history."""
-        found: list[tuple[list[Entry], list[int]]] = [([], []) for _ in range(max(What) + 1)]
+        of_kind: list[tuple[list[Entry], list[int]]] = [([], []) for _ in range(max(What) + 1)]
         for place, entry in enumerate(self.entries):
-            entries, places = found[entry.what]
+            entries, places = of_kind[entry.what]
             entries.append(entry)
             places.append(place)
-        return found
+        return of_kind
 
     def _gather(self, what: What) -> EventRows:
         entries, places = self._by_what[what]
@@ -224,20 +224,20 @@ def task_and_number(message: int) -> tuple[int, int]:
 
 def is_repeat(keys: U64 | I64) -> NDArray[np.bool_]:
     """Return which keys repeat an earlier one: shape (n,)."""
-    found = np.ones(len(keys), np.bool_)
-    found[np.unique(keys, return_index=True)[1]] = False
-    return found
+    repeats = np.ones(len(keys), np.bool_)
+    repeats[np.unique(keys, return_index=True)[1]] = False
+    return repeats
 
 
 def lookup(
     keys: U64 | I64, values: NDArray[NumberT], wanted: U64 | I64, missing: float
 ) -> NDArray[NumberT]:
     """Return the first value of each wanted key, or `missing` if it is not in `keys`."""
-    there, at = np.unique(keys, return_index=True)
-    if not len(there):
+    known, at = np.unique(keys, return_index=True)
+    if not len(known):
         return np.full(len(wanted), missing, values.dtype)
-    places = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-    return np.where(there[places] == wanted, values[at[places]], values.dtype.type(missing))
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[places] == wanted, values[at[places]], values.dtype.type(missing))
 
 
 # ---- history lines -------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ class _Reader:
                 fields = json.loads(line)
             except ValueError:
                 if line.endswith("\n"):
-                    self._wrong(f"this is no JSON: {line.strip()[:60]!r}")
+                    self._wrong(f"this is not valid JSON: {line.strip()[:60]!r}")
                 break
             over = isinstance(fields, dict) and fields.get("what") == OVER
             if not over:
@@ -380,7 +380,9 @@ class _Reader:
 
     def _check(self, fields: Any) -> None:
         if not isinstance(fields, dict) or fields.get("what") not in _NAMES:
-            self._wrong(f"no event; each has a what, one of: {', '.join(_NAMES)}, {OVER}")
+            self._wrong(
+                f"this is not a valid event; each has a what, one of: {', '.join(_NAMES)}, {OVER}"
+            )
         for name in ("t", *_NEEDED[_NAMES[fields["what"]]]):
             if name not in fields:
                 self._wrong(f"{fields['what']} without {name!r}")

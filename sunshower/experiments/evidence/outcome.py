@@ -83,35 +83,35 @@ class Outcome:
     @property
     def recovery_s(self) -> float | None:
         """The time of the longest recovery that ended; None: none ended."""
-        known = (one.seconds for one in self.recoveries if one.seconds is not None)
+        known = (recovery.seconds for recovery in self.recoveries if recovery.seconds is not None)
         return max(known, default=None)
 
     @property
     def never_recovered(self) -> int:
         """The number of faults after which the run never recovered."""
-        return sum(one.seconds is None for one in self.recoveries)
+        return sum(recovery.seconds is None for recovery in self.recoveries)
 
     def to_fields(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {**asdict(self), "verdict": self.verdict}
 
     @staticmethod
-    def from_fields(found: Mapping[str, Any]) -> Outcome:
+    def from_fields(stored: Mapping[str, Any]) -> Outcome:
         """Build the outcome from the result of `to_fields`. Raises KeyError, TypeError or
         ValueError for any other value."""
-        fields = {name: value for name, value in found.items() if name != "verdict"}
+        fields = {name: value for name, value in stored.items() if name != "verdict"}
         fields["findings"] = tuple(
             Finding(
-                one["checker"],
-                Verdict(one["verdict"]),
-                tuple(one["reasons"]),
-                tuple(one["evidence"]),
-                one["figures"],
+                part["checker"],
+                Verdict(part["verdict"]),
+                tuple(part["reasons"]),
+                tuple(part["evidence"]),
+                part["figures"],
             )
-            for one in found["findings"]
+            for part in stored["findings"]
         )
-        fields["recoveries"] = tuple(Recovery(**one) for one in found["recoveries"])
-        fields["undone"] = tuple(found["undone"])
+        fields["recoveries"] = tuple(Recovery(**part) for part in stored["recoveries"])
+        fields["undone"] = tuple(stored["undone"])
         return Outcome(**fields)
 
 
@@ -161,7 +161,7 @@ class Facts:
     ending: Ending = Ending.FINISHED
     error: str | None = None  #: why it did not finish
     drained: bool = False  #: the source was stopped, and had more
-    harmless: frozenset[str] = frozenset()  #: descriptions of steps that are no faults
+    harmless: frozenset[str] = frozenset()  #: descriptions of steps that are not faults
 
 
 UNTRACKED = "nothing is tracked (ackers=0): no tree was ever followed"
@@ -210,30 +210,30 @@ class BatchAttempt:
 
 def batches_of(history: History) -> list[BatchAttempt]:
     """Return all attempts of all groups, in the order in which they began."""
-    found: dict[tuple[str, int, int, int], BatchAttempt] = {}
+    attempts: dict[tuple[str, int, int, int], BatchAttempt] = {}
     emitted: dict[tuple[int, int, int], int] = {}
     for task, at_s, event, facts in _noted(history):
         stamp = facts["txid"], facts["attempt"], facts["epoch"]
         key = history.name(task), *stamp
         if event == "batch begun":
-            found[key] = BatchAttempt(*key, begun_s=at_s)
+            attempts[key] = BatchAttempt(*key, begun_s=at_s)
         elif event == "batch emitted":
             emitted[stamp] = emitted.get(stamp, 0) + facts["rows"]
-        elif key in found:
-            one = found[key]
+        elif key in attempts:
+            attempt = attempts[key]
             match event:
                 case "batch processed":
-                    one.processed_s = at_s
+                    attempt.processed_s = at_s
                 case "batch committed":
-                    one.committed_s = at_s
+                    attempt.committed_s = at_s
                 case "batch failed":
-                    one.failed_s, one.why = at_s, facts["why"]
+                    attempt.failed_s, attempt.why = at_s, facts["why"]
     if (
-        len({one.group for one in found.values()}) == 1
+        len({attempt.group for attempt in attempts.values()}) == 1
     ):  # else the rows cannot be assigned to a group
-        for one in found.values():
-            one.rows = emitted.get((one.txid, one.attempt, one.epoch), 0)
-    return list(found.values())
+        for attempt in attempts.values():
+            attempt.rows = emitted.get((attempt.txid, attempt.attempt, attempt.epoch), 0)
+    return list(attempts.values())
 
 
 def batch_figures(history: History) -> dict[str, float]:
@@ -242,14 +242,18 @@ def batch_figures(history: History) -> dict[str, float]:
     batches committed, batch attempts, batch attempts failed; batch_p50_s, batch_p99_s: the duration
     of committed attempts.
     """
-    found = batches_of(history)
-    if not found:
+    attempts = batches_of(history)
+    if not attempts:
         return {}
-    took_s = [one.committed_s - one.begun_s for one in found if one.committed_s is not None]
+    took_s = [
+        attempt.committed_s - attempt.begun_s
+        for attempt in attempts
+        if attempt.committed_s is not None
+    ]
     figures: dict[str, float] = {
         "batches committed": len(took_s),
-        "batch attempts": len(found),
-        "batch attempts failed": sum(one.failed_s is not None for one in found),
+        "batch attempts": len(attempts),
+        "batch attempts failed": sum(attempt.failed_s is not None for attempt in attempts),
     }
     if took_s:
         median, tail = np.percentile(took_s, (50, 99)).tolist()
@@ -297,7 +301,7 @@ class _Edge:
 def trees(history: History, messages: Iterable[int]) -> tuple[str, ...]:
     """Describe the first few of these messages; see event_history.message_keys."""
     wanted = list(messages)
-    lines = [line for one in wanted[:MESSAGES_MAX] for line in tree(history, one)]
+    lines = [line for message in wanted[:MESSAGES_MAX] for line in tree(history, message)]
     if len(wanted) > MESSAGES_MAX:
         lines.append(f"… and {len(wanted) - MESSAGES_MAX} more")
     return tuple(lines)
@@ -383,5 +387,5 @@ def _events(history: History, root: int) -> Iterator[_EdgeEvent]:
 def messages_of(history: History, roots: U64) -> list[int]:
     """Return the messages of these roots, ascending."""
     emitted = history.rows(What.EMITTED)
-    found: list[int] = np.unique(emitted.messages[np.isin(emitted.roots, roots)]).tolist()
-    return found
+    messages: list[int] = np.unique(emitted.messages[np.isin(emitted.roots, roots)]).tolist()
+    return messages

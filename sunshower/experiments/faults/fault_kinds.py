@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from sunshower.arguments import SECONDS, check_all
+from sunshower.arguments import SECONDS, SECONDS_FROM_0, check_all
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, SlowTask
@@ -57,24 +57,34 @@ class Target(Protocol):
         """Draw the target in a run whose tasks are placed as in `plan`."""
 
 
+class _AnyPlan:
+    """The base of targets: its fields have the types of their annotations."""
+
+    _noun: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, f"{self._noun}: ", ExperimentError)
+
+    def check(self, plan: Plan) -> None:
+        """Accept every plan: there is always a master, and machines are known at run time only."""
+
+
 @dataclass(frozen=True)
-class Tasks:
+class Tasks(_AnyPlan):
     """A task of a component or of the acker; None: a random one."""
 
     component: str
     index: int | None = None
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "a task: ", ExperimentError)
+    _noun = "a task"
 
     def check(self, plan: Plan) -> None:
-        there = plan.tasks_of(self.component)
-        if not there and self.component == ACKER:
+        tasks = plan.tasks_of(self.component)
+        if not tasks and self.component == ACKER:
             raise ExperimentError("there is no acker: the topology has ackers=0")
         check_has_component(self.component, plan)
-        if self.index is not None and not 0 <= self.index < len(there):
-            tasks = ", ".join(one.name for one in there)
-            raise ExperimentError(f"there is no task {self}; there are: {tasks}")
+        if self.index is not None and not 0 <= self.index < len(tasks):
+            names = ", ".join(task.name for task in tasks)
+            raise ExperimentError(f"there is no task {self}; there are: {names}")
 
     def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> FaultTarget:
         tasks = plan.tasks_of(self.component)
@@ -85,13 +95,11 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class Spouts:
+class Spouts(_AnyPlan):
     """A random task of the named spout; None: of any spout."""
 
     component: str | None = None
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "spout: ", ExperimentError)
+    _noun = "spout"
 
     def check(self, plan: Plan) -> None:
         spouts = sorted({task.component for task in plan.spouts})
@@ -109,13 +117,11 @@ class Spouts:
 
 
 @dataclass(frozen=True)
-class Workers:
+class Workers(_AnyPlan):
     """A worker process with all its tasks; None: a random one."""
 
     worker: int | None = None
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "worker: ", ExperimentError)
+    _noun = "worker"
 
     def check(self, plan: Plan) -> None:
         if self.worker is not None and self.worker not in plan.workers:
@@ -133,11 +139,8 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class MasterProcess:
+class MasterProcess(_AnyPlan):
     """The master."""
-
-    def check(self, plan: Plan) -> None:
-        """Accept every plan: there is always a master."""
 
     def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> FaultTarget:
         return FaultTarget(str(self))
@@ -147,22 +150,17 @@ class MasterProcess:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(_AnyPlan):
     """A machine; None: a random one that runs a worker of the topology."""
 
     node: str | None = None
-
-    def __post_init__(self) -> None:
-        check_all(self, {}, "node: ", ExperimentError)
-
-    def check(self, plan: Plan) -> None:
-        """Accept every plan: machines are known only at run time."""
+    _noun = "node"
 
     def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> FaultTarget:
-        there = sorted(run.nodes())
-        if not there:
+        nodes = sorted(run.nodes())
+        if not nodes:
             raise ClusterError("no machine runs a worker of this topology at the moment")
-        name = choose(there, generator) if self.node is None else self.node
+        name = choose(nodes, generator) if self.node is None else self.node
         return FaultTarget(f"node {name}", node=name)
 
     def __str__(self) -> str:
@@ -170,11 +168,8 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Anybody:
+class Anybody(_AnyPlan):
     """A random spout, bolt or acker task or the master, each kind with the same probability."""
-
-    def check(self, plan: Plan) -> None:
-        """Accept every plan."""
 
     def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> FaultTarget:
         ackers = plan.tasks_of(ACKER)
@@ -210,8 +205,7 @@ spout, worker, master, node, anybody = Spouts, Workers, MasterProcess, Nodes, An
 
 def check_has_component(component: str, plan: Plan, *others: str) -> None:
     """Raise ExperimentError unless it is a component, the acker, or one of `others`."""
-    there = [*plan.graph.components, ACKER, *others]
-    if component not in there:
+    if component not in (*plan.graph.components, ACKER, *others):
         raise ExperimentError(
             f"there is no component {component!r}; there are: {', '.join(plan.graph.components)}"
             f" (and the ackers, {ACKER!r})"
@@ -227,7 +221,7 @@ def beside_text(chosen: FaultTarget, plan: Plan) -> str:
     """Describe the other tasks in the target's process; empty if there are none."""
     if chosen.worker is None:
         return ""
-    others = [one.name for one in plan.tasks_on(chosen.worker) if one not in chosen.tasks]
+    others = [task.name for task in plan.tasks_on(chosen.worker) if task not in chosen.tasks]
     return f" with {', '.join(others)}" if others else ""
 
 
@@ -243,7 +237,7 @@ def choose(things: Sequence[T], generator: np.random.Generator) -> T:
 class ActiveFault:
     """A fault that has begun: how to describe and how to end it."""
 
-    words: str  # such as: kill relay[0]
+    words: str = ""  # such as: kill relay[0]
     end: Callable[[Run], None] | None = None  # ends it
     # Combined with those of the other active faults.
     injected: InjectedFaults = field(default_factory=InjectedFaults)
@@ -272,197 +266,237 @@ class Fault(Protocol):
 
 
 @dataclass(frozen=True)
-class Kill:
-    """Ends a process and all its tasks with SIGKILL; a new process replaces it."""
+class ProcessFault:
+    """A fault of a drawn process, or of its tasks: `kill` and the other verbs of `_VERBS`."""
 
+    verb: str
     target: Target
-    for_s: ClassVar[float] = 0.0
+    for_s: float = 0.0
+    seconds: float | None = None  # `slow`: for each record
 
     def __post_init__(self) -> None:
-        check_all(self, {}, "kill: ", ExperimentError)
+        rules = {} if self.verb == "kill" else {"for_s": SECONDS}
+        if self.verb in ("slow", "throttle"):
+            rules["seconds"] = SECONDS_FROM_0
+        check_all(self, rules, f"{self.verb}: ", ExperimentError)
+        verb = _VERBS[self.verb]
+        if isinstance(self.target, verb.not_of):
+            raise ExperimentError(f"{self}: {verb.remedy}")
+
+    @property
+    def is_fault(self) -> bool:
+        """See `harmless`."""
+        return self.verb != "throttle"
 
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
-        with_it = beside_text(chosen, plan)
-        if chosen.node is not None:
-            run.kill_node(chosen.node)
-        elif chosen.worker is not None:
-            run.kill_worker(chosen.worker)
-        else:
-            run.kill_master()
-        return ActiveFault(f"kill {chosen.label}{with_it}")
-
-    def __str__(self) -> str:
-        return f"kill {self.target}"
-
-
-@dataclass(frozen=True)
-class Expire:
-    """Makes all pending tuples time out."""
-
-    for_s: ClassVar[float] = 0.0
-
-    def check(self, plan: Plan) -> None:
-        if not plan.graph.config.tracked:
-            raise ExperimentError("nothing can expire: the topology has ackers=0")
-
-    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        return ActiveFault(str(self), injected=InjectedFaults(expirations=1))
-
-    def __str__(self) -> str:
-        return "expire all that is pending"
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Stops a process, and resumes it after `for_s`."""
-
-    target: Target
-    for_s: float
-
-    def __post_init__(self) -> None:
-        check_fault(self)
-        if isinstance(self.target, Nodes):
-            raise ExperimentError(f"{self}: a node can be killed, not paused; pause its workers")
-
-    def check(self, plan: Plan) -> None:
-        self.target.check(plan)
-
-    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        chosen = self.target.draw(run, plan, generator)
-        words = f"pause {chosen.label}{beside_text(chosen, plan)}{lasting(self.for_s)}"
-        worker = chosen.worker
-        if worker is None:
-            run.pause_master()
-            return ActiveFault(
-                words, lambda run: run.resume_master(), pauses_master=True, paused="the master"
-            )
-        run.pause_worker(worker)
-        return ActiveFault(words, lambda run: run.resume_worker(worker), paused=f"worker {worker}")
-
-    def __str__(self) -> str:
-        return f"pause {self.target}{lasting(self.for_s)}"
-
-
-@dataclass(frozen=True)
-class Isolate:
-    """Cuts a worker's process off from the master, and connects it again after `for_s`."""
-
-    target: Target
-    for_s: float
-
-    def __post_init__(self) -> None:
-        check_fault(self)
-        if isinstance(self.target, MasterProcess | Nodes | Anybody):
-            raise ExperimentError(f"{self}: only a task, a component, an acker or a worker can be")
-
-    def check(self, plan: Plan) -> None:
-        self.target.check(plan)
-
-    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        chosen = self.target.draw(run, plan, generator)
-        words = f"isolate {chosen.label}{beside_text(chosen, plan)}{lasting(self.for_s)}"
-        workers = () if chosen.worker is None else (chosen.worker,)
-        return ActiveFault(words, injected=InjectedFaults(isolated=workers))
-
-    def __str__(self) -> str:
-        return f"isolate {self.target}{lasting(self.for_s)}"
-
-
-@dataclass(frozen=True)
-class Slowness:
-    """Makes each record take a task `seconds` longer; for an acker, each report."""
-
-    target: Target
-    seconds: float
-    for_s: float
-    is_fault: bool = True
-
-    def __post_init__(self) -> None:
-        check_fault(self)
-        SlowTask(component=ANY, seconds=self.seconds)  # raises if that is no duration
-        if isinstance(self.target, MasterProcess | Nodes | Anybody):
-            raise ExperimentError(f"{self}: slow is a task, a component, an acker or a worker")
-
-    def check(self, plan: Plan) -> None:
-        self.target.check(plan)
-
-    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        chosen = self.target.draw(run, plan, generator)
-        slows = tuple(
-            SlowTask(component=task.component, index=task.index, seconds=self.seconds)
-            for task in chosen.tasks
-        )
-        return ActiveFault(self._words(chosen.label), injected=InjectedFaults(slows=slows))
+        begun = _VERBS[self.verb].begin(self, chosen, run)
+        beside = beside_text(chosen, plan) if self.seconds is None else ""
+        return replace(begun, words=self._words(chosen.label + beside))
 
     def _words(self, who: str) -> str:
-        verb = "slow" if self.is_fault else "throttle"
-        return f"{verb} {who} by {self.seconds:g} s a record{lasting(self.for_s)}"
+        by = "" if self.seconds is None else f" by {self.seconds:g} s a record"
+        return f"{self.verb} {who}{by}{lasting(self.for_s)}"
 
     def __str__(self) -> str:
         return self._words(str(self.target))
 
 
-@dataclass(frozen=True)
-class Errors:
-    """The fault of `errors` and `away`."""
+def _begin_kill(_: ProcessFault, chosen: FaultTarget, run: Run) -> ActiveFault:
+    if chosen.node is not None:
+        run.kill_node(chosen.node)
+    elif chosen.worker is not None:
+        run.kill_worker(chosen.worker)
+    else:
+        run.kill_master()
+    return ActiveFault()
 
-    error: Raise
+
+def _begin_pause(_: ProcessFault, chosen: FaultTarget, run: Run) -> ActiveFault:
+    if (worker := chosen.worker) is None:
+        run.pause_master()
+        return ActiveFault(
+            end=lambda run: run.resume_master(), pauses_master=True, paused="the master"
+        )
+    run.pause_worker(worker)
+    return ActiveFault(end=lambda run: run.resume_worker(worker), paused=f"worker {worker}")
+
+
+def _begin_isolation(_: ProcessFault, chosen: FaultTarget, _run: Run) -> ActiveFault:
+    workers = () if chosen.worker is None else (chosen.worker,)
+    return ActiveFault(injected=InjectedFaults(isolated=workers))
+
+
+def _begin_slowness(fault: ProcessFault, chosen: FaultTarget, _run: Run) -> ActiveFault:
+    slows = tuple(
+        SlowTask(component=task.component, index=task.index, seconds=fault.seconds or 0.0)
+        for task in chosen.tasks
+    )
+    return ActiveFault(injected=InjectedFaults(slows=slows))
+
+
+class _Verb(NamedTuple):
+    """How the fault begins, and the targets that it cannot have."""
+
+    begin: Callable[[ProcessFault, FaultTarget, Run], ActiveFault]  # without its words
+    not_of: tuple[type, ...] = ()
+    remedy: str = ""
+
+
+_NO_TASKS = (MasterProcess, Nodes, Anybody)
+_SLOW = _Verb(_begin_slowness, _NO_TASKS, "slow is a task, a component, an acker or a worker")
+_VERBS = {
+    "kill": _Verb(_begin_kill),
+    "pause": _Verb(_begin_pause, (Nodes,), "a node can be killed, not paused; pause its workers"),
+    "isolate": _Verb(
+        _begin_isolation, _NO_TASKS, "only a task, a component, an acker or a worker can be"
+    ),
+    "slow": _SLOW,
+    "throttle": _SLOW,
+}
+
+
+def kill(target: Target) -> ProcessFault:
+    """End a process and all its tasks with SIGKILL; a new process replaces it."""
+    return ProcessFault("kill", target)
+
+
+def pause(target: Target, for_s: float) -> ProcessFault:
+    """Stop a process, and resume it after `for_s`."""
+    return ProcessFault("pause", target, for_s)
+
+
+def isolate(target: Target, for_s: float) -> ProcessFault:
+    """Cut a worker's process off from the master, and connect it again after `for_s`."""
+    return ProcessFault("isolate", target, for_s)
+
+
+def slow(target: Target, seconds: float, for_s: float) -> ProcessFault:
+    """Make each record take a task `seconds` longer; for an acker, each report."""
+    return ProcessFault("slow", target, for_s, seconds)
+
+
+def throttle(source: Tasks, seconds: float, for_s: float) -> ProcessFault:
+    """Slow a source down that would end too soon; it does not count as a fault."""
+    return ProcessFault("throttle", source, for_s, seconds)
+
+
+def harmless(fault: Fault) -> bool:
+    """Return whether `fault.is_fault` is False: such a step does not count as a fault."""
+    return not getattr(fault, "is_fault", True)
+
+
+@dataclass(frozen=True)
+class WorkerFault:
+    """A fault that workers inject themselves: `errors`, `away`, `lossy`, `cut` and `expire`."""
+
+    verb: str
+    where: str  # the rest of the description, without the duration
+    injected: InjectedFaults
     for_s: float
 
     def __post_init__(self) -> None:
-        check_fault(self)
+        rules = {} if self.injected.expirations else {"for_s": SECONDS}
+        check_all(self, rules, f"{self.verb}: ", ExperimentError)
 
     def check(self, plan: Plan) -> None:
-        Tasks(self.error.component, self.error.index).check(plan)
-        if self.error.component == ACKER:
-            raise ExperimentError(f"{self}: ackers run no user code that could raise")
+        for rule in self.injected.raises:
+            Tasks(rule.component, rule.index).check(plan)
+            if rule.component == ACKER:
+                raise ExperimentError(f"{self}: ackers run no user code that could raise")
+        for link in self.injected.links:
+            check_has_component(link.source, plan, ANY)
+            check_has_component(link.target, plan, ANY)
+        if self.injected.expirations and not plan.graph.config.tracked:
+            raise ExperimentError("nothing can expire: the topology has ackers=0")
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        return ActiveFault(str(self), injected=InjectedFaults(raises=(self.error,)))
+        return ActiveFault(str(self), injected=self.injected)
 
     def __str__(self) -> str:
-        one = self.error
-        if one.unavailable:
-            number = "" if one.index is None else f"[{one.index}]"
-            return f"away: what {one.component}{number} depends on{lasting(self.for_s)}"
-        share = "" if one.probability == 1 else f", {one.probability:g} of its records"
-        wanted = [f"{name}={value!r}" for name, value in (one.where or {}).items()]
-        where = f", where {', '.join(wanted)}" if wanted else ""
-        return f"errors in {one.component}{share}{where}{lasting(self.for_s)}"
+        return f"{self.verb}{self.where}{lasting(self.for_s)}"
 
 
-@dataclass(frozen=True)
-class Lossy:
-    """The fault of `lossy` and `cut`."""
+def expire() -> WorkerFault:
+    """Make all pending tuples time out."""
+    return WorkerFault("expire", " all that is pending", InjectedFaults(expirations=1), 0.0)
 
-    links: tuple[Link, ...]
-    for_s: float
 
-    def __post_init__(self) -> None:
-        check_fault(self)
+def errors(
+    component: str,
+    *,
+    for_s: float,
+    probability: float = 1.0,
+    where: Mapping[str, Any] | None = None,
+) -> WorkerFault:
+    """Make a component's user code raise, for a share of its records or for those with `where`."""
+    rule = Raise(component=component, probability=probability, where=where)
+    share = "" if probability == 1 else f", {probability:g} of its records"
+    values = [f"{name}={value!r}" for name, value in (where or {}).items()]
+    text = f" in {component}{share}" + (f", where {', '.join(values)}" if values else "")
+    return WorkerFault("errors", text, InjectedFaults(raises=(rule,)), for_s)
 
-    def check(self, plan: Plan) -> None:
-        for link in self.links:
-            for end in (link.source, link.target):
-                check_has_component(end, plan, ANY)
 
-    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
-        return ActiveFault(str(self), injected=InjectedFaults(links=self.links))
+def away(component: str, *, for_s: float, index: int | None = None) -> WorkerFault:
+    """Make a component's user code raise Unavailable for every record.
 
-    def __str__(self) -> str:
-        link = self.links[0]
-        if len(self.links) > 1:
-            return f"cut {link.source} ↔ {link.target}{lasting(self.for_s)}"
-        rates = {name: rate for name in _RATES if (rate := getattr(link, name))}
-        text = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
-        if len(rates) > 1 and len(set(rates.values())) == 1:
-            text = f"{', '.join(rates)} {next(iter(rates.values())):g} each"
-        late = f" by {link.delay_s:g} s" if link.delay else ""
-        return f"lossy {link.source} → {link.target}: {text}{late}{lasting(self.for_s)}"
+    A spout's code raises when it is asked for the next record. `index`: only this task.
+    """
+    rule = Raise(component=component, index=index, unavailable=True)
+    text = f": what {component}{'' if index is None else f'[{index}]'} depends on"
+    return WorkerFault("away", text, InjectedFaults(raises=(rule,)), for_s)
+
+
+def lossy(
+    source: str = ANY,
+    target: str = ANY,
+    *,
+    for_s: float,
+    drop: float = 0.0,
+    forget: float = 0.0,
+    repeat: float = 0.0,
+    corrupt: float = 0.0,
+    delay: float = 0.0,
+    delay_s: float = 0.05,
+) -> WorkerFault:
+    """Make the network between the workers of two components bad, in one direction.
+
+    The probabilities are for each packet: `drop`, it does not arrive; `forget`, it arrives, and its
+    answer does not; `repeat`, it arrives twice; `corrupt`, with a bit flipped; `delay`, later, on
+    average by `delay_s`. Raises ExperimentError if all of them are 0.
+    """
+    link = Link(
+        source=source,
+        target=target,
+        drop=drop,
+        forget=forget,
+        repeat=repeat,
+        corrupt=corrupt,
+        delay=delay,
+        delay_s=delay_s,
+    )
+    rates = {name: rate for name in _RATES if (rate := getattr(link, name))}
+    if not rates:
+        raise ExperimentError(
+            f"lossy {source} → {target}: give a probability, such as drop=0.1; there are: "
+            f"{', '.join(_RATES)}"
+        )
+    text = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+    if len(rates) > 1 and len(set(rates.values())) == 1:
+        text = f"{', '.join(rates)} {next(iter(rates.values())):g} each"
+    late = f" by {delay_s:g} s" if delay else ""
+    where = f" {source} → {target}: {text}{late}"
+    return WorkerFault("lossy", where, InjectedFaults(links=(link,)), for_s)
+
+
+def cut(source: str, target: str, for_s: float) -> WorkerFault:
+    """Cut the network between the workers of two components: packets and answers vanish."""
+    both = ((source, target), (target, source))
+    links = tuple(Link(source=sender, target=receiver, vanish=1.0) for sender, receiver in both)
+    return WorkerFault("cut", f" {source} ↔ {target}", InjectedFaults(links=links), for_s)
 
 
 @dataclass(frozen=True)
@@ -480,7 +514,7 @@ class Outage:
     for_s: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        check_fault(self)
+        check_all(self, {"for_s": SECONDS}, "outage: ", ExperimentError)
 
     def check(self, plan: Plan) -> None:
         """Accept every plan."""
@@ -503,87 +537,9 @@ class Outage:
         return f"outage of {self.what}{lasting(self.for_s)}"
 
 
-# As plans write them: kill(anybody()), pause(master(), 3).
-kill, pause, isolate, slow, expire, outage = Kill, Pause, Isolate, Slowness, Expire, Outage
-
-
-def throttle(source: Tasks, seconds: float, for_s: float) -> Slowness:
-    """Slow a source down that would end too soon; it does not count as a fault."""
-    return Slowness(source, seconds, for_s, is_fault=False)
-
-
-def harmless(fault: Fault) -> bool:
-    """Return whether `fault.is_fault` is False: such a step does not count as a fault."""
-    return not getattr(fault, "is_fault", True)
-
-
-def errors(
-    component: str,
-    *,
-    for_s: float,
-    probability: float = 1.0,
-    where: Mapping[str, Any] | None = None,
-) -> Errors:
-    """Make a component's user code raise, for a share of its records or for those with `where`."""
-    return Errors(Raise(component=component, probability=probability, where=where), for_s)
-
-
-def away(component: str, *, for_s: float, index: int | None = None) -> Errors:
-    """Make a component's user code raise Unavailable for every record.
-
-    A spout's code raises when it is asked for the next record. `index`: only this task.
-    """
-    rule = Raise(component=component, index=index, unavailable=True)
-    return Errors(rule, for_s)
-
-
-def lossy(
-    source: str = ANY,
-    target: str = ANY,
-    *,
-    for_s: float,
-    drop: float = 0.0,
-    forget: float = 0.0,
-    repeat: float = 0.0,
-    corrupt: float = 0.0,
-    delay: float = 0.0,
-    delay_s: float = 0.05,
-) -> Lossy:
-    """Make the network between the workers of two components bad, in one direction.
-
-    The probabilities are for each packet: `drop`, it does not arrive; `forget`, it arrives, and its
-    answer does not; `repeat`, it arrives twice; `corrupt`, with a bit flipped; `delay`, later, on
-    average by `delay_s`. Raises ExperimentError if all of them are 0.
-    """
-    link = Link(
-        source=source,
-        target=target,
-        drop=drop,
-        forget=forget,
-        repeat=repeat,
-        corrupt=corrupt,
-        delay=delay,
-        delay_s=delay_s,
-    )
-    if not any(getattr(link, name) for name in _RATES):
-        raise ExperimentError(
-            f"lossy {source} → {target}: give a probability, such as drop=0.1; there are: "
-            f"{', '.join(_RATES)}"
-        )
-    return Lossy((link,), for_s)
-
-
-def cut(source: str, target: str, for_s: float) -> Lossy:
-    """Cut the network between the workers of two components: packets and answers vanish."""
-    there = Link(source=source, target=target, vanish=1.0)
-    return Lossy((there, Link(source=target, target=source, vanish=1.0)), for_s)
-
-
-def check_fault(fault: Fault) -> None:
-    """Raise ExperimentError for a field of another type, and a fault that never ends."""
-    check_all(fault, {"for_s": SECONDS}, f"{type(fault).__name__.lower()}: ", ExperimentError)
+outage = Outage  # as plans write it
 
 
 def lasting(for_s: float) -> str:
-    """Format the duration of a fault."""
-    return f" for {for_s:g} s"
+    """Format the duration of a fault; empty for one of a moment."""
+    return f" for {for_s:g} s" if for_s else ""

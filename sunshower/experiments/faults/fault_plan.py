@@ -115,7 +115,7 @@ def random(
 @checked(ExperimentError, end_s=SECONDS_FROM_0)
 def until(end_s: float, plan: Iterable[Step]) -> Iterator[Step]:
     """The steps before `end_s`."""
-    # `settle` refuses what is no step.
+    # `settle` refuses what is not a step.
     return takewhile(lambda step: not isinstance(step, Step) or step.at_s < end_s, plan)
 
 
@@ -146,7 +146,8 @@ def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None
     for step in plan if hurt_s is None else until(hurt_s, plan):
         if not isinstance(step, Step):
             raise ExperimentError(
-                f"the plan gives {step!r}, which is no step; write at(2, kill(…)) or every(2, …)"
+                f"the plan gives {step!r}, which is not a valid step; write at(2, kill(…)) "
+                "or every(2, …)"
             )
         if steps and step < steps[-1]:
             raise ExperimentError(
@@ -366,7 +367,6 @@ class Nemesis:
         return True
 
     def _wait_for_master(self) -> None:
-        """Wait until the master is not paused any more."""
         while pauses := self._master_pauses:
             self.wait(pauses[0].end_s)
             self._end(pauses[0])
@@ -400,11 +400,13 @@ class Nemesis:
         self._unsure = True
         self._run.disturb(
             InjectedFaults(
-                tuple(one for injected in injected_list for one in injected.raises),
-                tuple(one for injected in injected_list for one in injected.slows),
-                tuple(one for injected in injected_list for one in injected.links),
+                tuple(rule for injected in injected_list for rule in injected.raises),
+                tuple(slow for injected in injected_list for slow in injected.slows),
+                tuple(link for injected in injected_list for link in injected.links),
                 self._expirations + sum(injected.expirations for injected in more),
-                tuple(sorted({one for injected in injected_list for one in injected.isolated})),
+                tuple(
+                    sorted({worker for injected in injected_list for worker in injected.isolated})
+                ),
             )
         )
         self._unsure = False
@@ -436,7 +438,7 @@ class Nemesis:
             snapshot = self._run.snapshot()
             spouts = {spout.component for spout in self.plan.spouts}
             counts = map(snapshot.component, spouts)
-            if sum(one.emitted - one.replayed for one in counts) >= self._emits_max:
+            if sum(of_spout.emitted - of_spout.replayed for of_spout in counts) >= self._emits_max:
                 self._run.drain()
                 self._emits_max, self.drained = None, True
         except ClusterError:

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import median
@@ -83,8 +84,8 @@ class Chart:
     @property
     def element(self) -> str:
         """The SVG element for a page, without a fixed size, with unique ids."""
-        found = self.svg[self.svg.index("<svg") :].strip()
-        opening, rest = found.split(">", 1)
+        text = self.svg[self.svg.index("<svg") :].strip()
+        opening, rest = text.split(">", 1)
         opening = re.sub(r'\s(width|height|xmlns(:\w+)?|version)="[^"]*"', "", opening)
         rest = re.sub(r"<metadata>.*?</metadata>", "", rest, count=1, flags=re.DOTALL)
         return f"{opening}>" + re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{self.name}-", rest)
@@ -221,14 +222,13 @@ def bins(seconds: float, events: int) -> F64:
 
 
 def _committed(history: History) -> F64:
-    """Return when each batch was committed."""
-    times_s = [one.committed_s for one in batches_of(history) if one.committed_s is not None]
+    times_s = [batch.committed_s for batch in batches_of(history) if batch.committed_s is not None]
     return np.array(times_s, np.float64)
 
 
 def _bin_of(edges_s: F64, at_s: F64) -> I64:
-    found = np.searchsorted(edges_s, at_s, side="right") - 1
-    return np.clip(found, 0, len(edges_s) - 2).astype(np.int64)
+    places = np.searchsorted(edges_s, at_s, side="right") - 1
+    return np.clip(places, 0, len(edges_s) - 2).astype(np.int64)
 
 
 def _counts(edges_s: F64, at_s: F64) -> I64:
@@ -240,9 +240,9 @@ def _ends(emitted: EventRows, settled: Sequence[EventRows]) -> F64:
 
     It completed or failed, or its spout task was restarted.
     """
-    found = np.full(len(emitted), np.inf)
+    ended_s = np.full(len(emitted), np.inf)
     for rows in settled:
-        found = np.minimum(found, lookup(rows.roots, rows.at_s, emitted.roots, np.inf))
+        ended_s = np.minimum(ended_s, lookup(rows.roots, rows.at_s, emitted.roots, np.inf))
     lives = incarnations_of(emitted.roots)
     for task in np.unique(emitted.tasks):
         mine = emitted.tasks == task
@@ -250,8 +250,8 @@ def _ends(emitted: EventRows, settled: Sequence[EventRows]) -> F64:
         begins = [emitted.at_s[mine & (lives == number)].min() for number in numbers]
         for number, successor_s in zip(numbers[:-1], begins[1:], strict=True):
             old = mine & (lives == number)
-            found[old] = np.minimum(found[old], successor_s)
-    return found
+            ended_s[old] = np.minimum(ended_s[old], successor_s)
+    return ended_s
 
 
 def _latencies(edges_s: F64, history: History) -> tuple[F64, F64]:
@@ -268,14 +268,14 @@ def _latencies(edges_s: F64, history: History) -> tuple[F64, F64]:
     order = np.lexsort((waited_s, bin_of))
     sizes = np.bincount(bin_of, minlength=len(edges_s) - 1)
     begins = np.cumsum(sizes) - sizes
-    found = []
+    percentiles = []
     for ratio in (0.50, 0.99):
         ranks = np.ceil(ratio * sizes).astype(np.int64) - 1
         values = np.full(len(sizes), np.nan)
         some = sizes > 0
         values[some] = waited_s[order][(begins + ranks)[some]]
-        found.append(values)
-    return found[0], found[1]
+        percentiles.append(values)
+    return percentiles[0], percentiles[1]
 
 
 def _pending(edges_s: F64, begun_s: F64, ended_s: F64) -> I64:
@@ -293,11 +293,11 @@ def _pending(edges_s: F64, begun_s: F64, ended_s: F64) -> I64:
 def _failures(edges_s: F64, at_s: F64, causes: Sequence[str]) -> dict[str, I64]:
     names, which = np.unique(np.array(causes, str), return_inverse=True)
     bin_of = _bin_of(edges_s, at_s)
-    found = {
+    counts = {
         str(name): np.bincount(bin_of[which == index], minlength=len(edges_s) - 1)
         for index, name in enumerate(names)
     }
-    return dict(sorted(found.items(), key=lambda pair: (-int(pair[1].sum()), pair[0])))
+    return dict(sorted(counts.items(), key=lambda pair: (-int(pair[1].sum()), pair[0])))
 
 
 # ---- timeline ------------------------------------------------------------------------------------
@@ -338,8 +338,8 @@ def fault_rows(bands: Sequence[Band]) -> dict[str, list[Band]]:
         rest = [band for label in list(rows)[_LANES_MAX - 1 :] for band in rows.pop(label)]
         rows["other faults"] = sorted(rest, key=lambda band: band.begun_s)
     return {
-        f"{wrapped(name)} ×{len(found)}" if len(found) > 1 else wrapped(name): found
-        for name, found in rows.items()
+        f"{wrapped(name)} ×{len(alike)}" if len(alike) > 1 else wrapped(name): alike
+        for name, alike in rows.items()
     }
 
 
@@ -357,28 +357,32 @@ def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, lis
 
 def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
     """Return the times with an active fault, as disjoint intervals."""
-    found: list[tuple[float, float]] = []
+    intervals: list[tuple[float, float]] = []
     for band in sorted(bands, key=lambda band: band.begun_s):
         if is_moment(band, end_s):
             continue
         until_s = end_s if band.ended_s is None else band.ended_s
-        if found and band.begun_s <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], until_s))
+        if intervals and band.begun_s <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(intervals[-1][1], until_s))
         else:
-            found.append((band.begun_s, until_s))
-    return found
+            intervals.append((band.begun_s, until_s))
+    return intervals
 
 
 def _paint(series: Series) -> Figure:
     rows = fault_rows(series.bands)
     panels: list[tuple[Callable[[Axes, Series], None], bool]] = [  # and whether it has data
         (_throughput, True),
-        (_pending_bars, True),
+        (partial(_hill, "pending (trees)", series.pending, GREEN), True),
         (_latency, bool(series.completed_per_s.any())),
-        (_replays, bool(series.replays_per_s.any())),
+        (
+            partial(_hill, "replays (messages a second)", series.replays_per_s, PURPLE),
+            bool(series.replays_per_s.any()),
+        ),
     ]
     if series.batches_per_s.any():  # only of Trident programs
-        panels.append((_batches, True))
+        batches = "batches committed (a second)"
+        panels.append((partial(_hill, batches, series.batches_per_s, GREEN), True))
     panels.append((_failure_bars, bool(series.failures)))
     lane_in = _TWO_LINES_IN if any("\n" in label for label in rows) else _LANE_IN
     heights_in = [max(1, len(rows)) * lane_in]
@@ -469,11 +473,6 @@ def height_of(values: F64) -> float:
     return usual if values.max() > 1.5 * usual else float(values.max())
 
 
-def _pending_bars(ax: Axes, series: Series) -> None:
-    ax.set_title("pending (trees)")
-    _hill(ax, series.edges_s, series.pending, GREEN)
-
-
 def _latency(ax: Axes, series: Series) -> None:
     ax.set_title("complete latency (seconds)")
     known = np.flatnonzero(~np.isnan(series.p50_s))
@@ -505,16 +504,6 @@ def _marks(known: I64) -> list[int]:
     return marks
 
 
-def _replays(ax: Axes, series: Series) -> None:
-    ax.set_title("replays (messages a second)")
-    _hill(ax, series.edges_s, series.replays_per_s, PURPLE)
-
-
-def _batches(ax: Axes, series: Series) -> None:
-    ax.set_title("batches committed (a second)")
-    _hill(ax, series.edges_s, series.batches_per_s, GREEN)
-
-
 def _failure_bars(ax: Axes, series: Series) -> None:
     ax.set_title("failures, by cause")
     starts = np.arange(0, len(series.edges_s) - 1, -(-(len(series.edges_s) - 1) // _BARS_MAX))
@@ -537,22 +526,23 @@ def _failure_bars(ax: Axes, series: Series) -> None:
 
 def _causes(series: Series) -> list[tuple[str, I64]]:
     """Return the causes with their counts; if they are too many, the rarest are summed."""
-    found = list(series.failures.items())
-    if len(found) <= _CAUSES_MAX:
-        return found
-    rest = found[_CAUSES_MAX - 1 :]
+    causes = list(series.failures.items())
+    if len(causes) <= _CAUSES_MAX:
+        return causes
+    rest = causes[_CAUSES_MAX - 1 :]
     return [
-        *found[: _CAUSES_MAX - 1],
+        *causes[: _CAUSES_MAX - 1],
         (f"{len(rest)} other causes", np.sum([counts for _, counts in rest], axis=0)),
     ]
 
 
-def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
+def _hill(title: str, values: F64 | I64, colour: str, ax: Axes, series: Series) -> None:
+    ax.set_title(title)
     if not values.any():
         no_values(ax)
         return
-    ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
-    ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
+    ax.stairs(values, series.edges_s, color=colour, fill=True, alpha=0.3)
+    ax.stairs(values, series.edges_s, color=colour, linewidth=1.2, baseline=None)
     _from_zero(ax)
 
 
@@ -669,8 +659,8 @@ class _Measure:
 
     def values(self, groups: Sequence[Sequence[Point]]) -> list[list[float]]:
         """Return the known values of each group."""
-        found = ([self.of(point) for point in group] for group in groups)
-        return [[value for value in values if value is not None] for values in found]
+        of_groups = ([self.of(point) for point in group] for group in groups)
+        return [[value for value in values if value is not None] for values in of_groups]
 
 
 _RECOVERY = _Measure("longest recovery", VERMILION, "^", lambda point: point.recovery_s)
@@ -682,15 +672,15 @@ _DUPLICATES = _Measure("duplicates", INK, "x", lambda point: point.duplicates, "
 
 def _paint_sweep(points: Sequence[Point], name: str) -> Figure:
     by_value: dict[str, list[Point]] = {}
-    for one in points:
-        by_value.setdefault(figure(one.values[name]), []).append(one)
+    for run in points:
+        by_value.setdefault(figure(run.values[name]), []).append(run)
     groups = list(by_value.values())
     page = new_figure(10.0, 7.6)
     axes = page.subplots(4, 1, sharex=True, height_ratios=(0.8, 1, 1, 1))
     _verdicts(axes[0], groups)
     _measure(axes[1], "longest recovery (seconds)", groups, _RECOVERY)
     for x, group in enumerate(groups):
-        if never := sum(not one.recovers for one in group):
+        if never := sum(not run.recovers for run in group):
             axes[1].annotate(f"{never} never", (x, 1), (0, -2), va="top", ha="center",
                              xycoords=("data", "axes fraction"), textcoords="offset points",
                              weight="bold")  # fmt: skip
@@ -713,7 +703,7 @@ def _verdicts(ax: Axes, groups: Sequence[Sequence[Point]]) -> None:
     ax.grid(axis="y", color=PALE, linewidth=0.8)
     for x, group in enumerate(groups):
         for y, verdict in enumerate(_ORDER):
-            count = sum(one.verdict is verdict for one in group)
+            count = sum(run.verdict is verdict for run in group)
             if count:
                 ax.plot(x, y, MARKS[verdict], color=TONES[verdict], markeredgecolor=INK,
                         markersize=9, markeredgewidth=0.7)  # fmt: skip
@@ -728,11 +718,11 @@ def _measure(ax: Axes, title: str, groups: Sequence[Sequence[Point]], *measures:
     if not everything:
         no_values(ax)
         return
-    for measure, found in known.items():
-        for x, values in enumerate(found):
+    for measure, values_of in known.items():
+        for x, values in enumerate(values_of):
             ax.plot([x] * len(values), values, measure.mark, color=measure.colour, alpha=0.55,
                     markersize=5)  # fmt: skip
-        medians = [median(values) if values else nan for values in found]
+        medians = [median(values) if values else nan for values in values_of]
         ax.plot(medians, measure.line, linewidth=measure.width, color=measure.colour)
         ax.plot([], [], f"{measure.mark}{measure.line}", color=measure.colour, label=measure.label)
     if len(measures) > 1:
@@ -828,14 +818,14 @@ def counted(verdicts: Sequence[Verdict], noun: str) -> str:
 
 
 def _tiles(outcome: Outcome) -> dict[str, str]:
-    found = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
-    if "throughput" in found:
-        found["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
+    tiles = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
+    if "throughput" in tiles:
+        tiles["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
     if outcome.never_recovered:
-        found["longest recovery"] = "never"
+        tiles["longest recovery"] = "never"
     elif outcome.recovery_s is not None:
-        found["longest recovery"] = span(outcome.recovery_s)
-    return found
+        tiles["longest recovery"] = span(outcome.recovery_s)
+    return tiles
 
 
 def _render(template: str, **values: Any) -> str:

@@ -76,7 +76,7 @@ def _load(
 ) -> tuple[T, tuple[ModuleType, ...]]:
     path, name = split_target(target)
     if not path.is_file():
-        other = "is no ordinary file" if path.exists() else "does not exist"
+        other = "is not an ordinary file" if path.exists() else "does not exist"
         what = "is a folder" if path.is_dir() else other
         raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
     for former, module in _loaded.items():
@@ -90,7 +90,7 @@ def _load(
     module = _import(path)
     _loaded.clear()
     modules = (module, *_neighbours(folders, before | {module.__name__}))
-    _loaded.update({one.__name__: one for one in modules})
+    _loaded.update({each.__name__: each for each in modules})
     return _find(module, path, name, kind), modules
 
 
@@ -106,7 +106,7 @@ def _check_names(folders: Sequence[Path], target: Path) -> None:
     """Raise LoadError if a file or package in these folders would be imported instead of a module
     that the commands or the workers need. Ray adds the working directory to the paths of workers,
     which have imported the modules of Python by then."""
-    places = [(one, True) for one in folders]
+    places = [(each, True) for each in folders]
     if Path.cwd() not in folders:
         places.append((Path.cwd(), False))
     hiding = [
@@ -145,7 +145,7 @@ def _is_hidden(name: str, entry: Path, folders: Sequence[Path], *, of_python: bo
         return entry.resolve() != Path(__file__).resolve().parents[2]
     if name in sys.stdlib_module_names:
         return of_python
-    others = [one for one in sys.path if Path(one).absolute() not in (*folders, entry.parent)]
+    others = [place for place in sys.path if Path(place).absolute() not in (*folders, entry.parent)]
     spec = PathFinder.find_spec(name, others)
     return spec is not None and spec.origin is not None and is_library(spec.origin)
 
@@ -182,7 +182,6 @@ def _import(path: Path) -> ModuleType:
 
 
 def _remedy(error: BaseException) -> str:
-    """How to make a program importable."""
     missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
     if (extra := _EXTRAS.get(missing.partition(".")[0])) is not None:
         return f"Install the extra {extra}: {install_command(extra)}"
@@ -203,24 +202,24 @@ def _place(error: BaseException, path: Path) -> str:
 
 
 def _find(module: ModuleType, path: Path, name: str | None, kind: LoadKind[T]) -> T:
-    there = {key: value for key, value in vars(module).items() if isinstance(value, kind.type)}
-    if name is None and len(there) == 1:
-        return next(iter(there.values()))
-    found = vars(module).get(name or kind.noun)
-    if isinstance(found, kind.type):
-        return found
-    names = ", ".join(there)
+    known = {key: value for key, value in vars(module).items() if isinstance(value, kind.type)}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    chosen = vars(module).get(name or kind.noun)
+    if isinstance(chosen, kind.type):
+        return chosen
+    names = ", ".join(known)
     if name is not None and name in vars(module):
-        problem = f"{name!r} in {path} is of type {type(found).__name__}, not {kind.type.__name__}"
+        problem = f"{name!r} in {path} is of type {type(chosen).__name__}, not {kind.type.__name__}"
     elif name is not None:
         problem = f"{path} has no {name!r}"
-    elif there:
+    elif known:
         problem = f"{path} has several {kind.nouns}"
     else:
         problem = f"{path} has no {kind.noun}"
-    if there:
+    if known:
         raise LoadError(
-            f"{problem}; name one of them, as in {path.name}:{next(iter(there))}. "
+            f"{problem}; name one of them, as in {path.name}:{next(iter(known))}. "
             f"Its {kind.nouns} are: {names}"
         )
     others = [

@@ -59,14 +59,14 @@ class RunFolder:
     def plan(self) -> dict[str, Any]:
         """The content of plan.json. Raises ExperimentError if it cannot be read, VersionMismatch if
         another release wrote the folder."""
-        found = _read(self.path / PLAN)
+        content = _read(self.path / PLAN)
         way_out = "read it with the release that wrote it, or run the experiment again"
-        versions.check(str(self.path), found.get("version", 1), versions.RUN_FOLDER, way_out)
-        if missing := [name for name in _PLAN_NAMES if name not in found]:
+        versions.check(str(self.path), content.get("version", 1), versions.RUN_FOLDER, way_out)
+        if missing := [name for name in _PLAN_NAMES if name not in content]:
             raise ExperimentError(
                 f"{self.path / PLAN} is not what a run writes: it has no {', '.join(missing)}"
             )
-        return found
+        return content
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class RunFolder:
     @property
     def runs(self) -> list[RunFolder]:
         """The runs of a group; a single run has none."""
-        return [RunFolder(one.parent) for one in sorted(self.path.glob(f"*/{PLAN}"))]
+        return [RunFolder(file.parent) for file in sorted(self.path.glob(f"*/{PLAN}"))]
 
     @property
     def is_group(self) -> bool:
@@ -94,7 +94,7 @@ class RunFolder:
         if not self.is_over:
             return None
         if self.is_group:
-            return gravest(one.verdict or Verdict.UNKNOWN for one in self.runs)
+            return gravest(run.verdict or Verdict.UNKNOWN for run in self.runs)
         return self.outcome.verdict
 
     @cached_property
@@ -154,15 +154,17 @@ def member(group: RunFolder, number: int) -> RunFolder:
 def run_paths(root: Path) -> list[Path]:
     """Return the folders of all runs and groups below `root`, the newest first by their names,
     without reading them."""
-    found = (path.parent for path in root.glob(f"*/*/{PLAN}"))
-    runs = [path for path in found if not path.is_symlink()]
+    folders = (path.parent for path in root.glob(f"*/*/{PLAN}"))
+    runs = [path for path in folders if not path.is_symlink()]
     return sorted(runs, key=lambda path: path.name, reverse=True)
 
 
 def all_runs(root: Path) -> list[RunFolder]:
     """Return all runs and groups below `root`, the newest first."""
-    found = [RunFolder(path) for path in run_paths(root)]
-    return sorted(found, key=lambda one: (str(one.plan.get("begun")), one.path.name), reverse=True)
+    runs = [RunFolder(path) for path in run_paths(root)]
+    return sorted(
+        runs, key=lambda item: (str(item.plan.get("begun")), item.path.name), reverse=True
+    )
 
 
 def find(root: Path, run: str | None) -> RunFolder:
@@ -186,32 +188,32 @@ def find(root: Path, run: str | None) -> RunFolder:
         raise ExperimentError(
             f"{run} is not a run: it has no {PLAN}. `sunshower experiment list` shows all runs"
         )
-    names = sorted({one.path.parent.name for one in all_runs(root)})
-    there = f"its experiments are: {', '.join(names)}" if names else "it has no runs at all"
-    raise ExperimentError(f"there is no run {run!r} in {root}; {there}")
+    names = sorted({run.path.parent.name for run in all_runs(root)})
+    experiments = f"its experiments are: {', '.join(names)}" if names else "it has no runs at all"
+    raise ExperimentError(f"there is no run {run!r} in {root}; {experiments}")
 
 
-def find_both(root: Path, one: str, other: str) -> tuple[RunFolder, RunFolder]:
+def find_both(root: Path, first: str, other: str) -> tuple[RunFolder, RunFolder]:
     """Return two runs. Raises ExperimentError, which names each run that is missing."""
-    found, errors = [], []
-    for run in (one, other):
+    runs, errors = [], []
+    for run in (first, other):
         try:
-            found.append(find(root, run))
+            runs.append(find(root, run))
         except ExperimentError as error:
             errors.append(str(error))
     if errors:
         raise ExperimentError("; and ".join(dict.fromkeys(errors)))
-    return found[0], found[1]
+    return runs[0], runs[1]
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ExperimentError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ExperimentError(f"{path} is not what a run writes: it holds no object")
-    return found
+    return content
 
 
 def _file_name(experiment: str) -> str:
@@ -230,7 +232,7 @@ def write_report(folder: RunFolder, outcome: Outcome, history: History) -> None:
     if outcome.recoveries:
         charts.append(recovery_chart(outcome.recoveries))
     steps = [_step(band) for band in history.faults]
-    background = _background(folder, [*steps, *(f"not done: {one}" for one in outcome.undone)])
+    background = _background(folder, [*steps, *(f"not done: {step}" for step in outcome.undone)])
     _write(folder, charts, run_page(outcome, background, charts))
 
 
@@ -268,9 +270,9 @@ def write_unfinished(folder: RunFolder) -> None:
 
 def remake_all(group: RunFolder) -> None:
     """Write the reports of a group again; runs without files are left out."""
-    for one in group.runs:
+    for run in group.runs:
         with suppress(ExperimentError):
-            remake(one)
+            remake(run)
     write_group_report(group)
 
 
@@ -278,12 +280,12 @@ def write_group_report(group: RunFolder) -> None:
     """Write the page and the summary of the finished runs of a group."""
     points = points_of(group)
     swept = list(group.plan["swept"]) or ["seed"]
-    charts = [sweep_chart([one for _, one in points], name) for name in swept if points]
+    charts = [sweep_chart([run for _, run in points], name) for name in swept if points]
     background = _background(group)
     page = group_page(group.name, points, group.plan["parameters"], background, charts)
     _write(group, charts, page)
     if group.plan["ended"] is not None:
-        rows = [_row(one) for one in group.runs if one.is_over]
+        rows = [_row(run) for run in group.runs if run.is_over]
         verdict = gravest(point.verdict for _, point in points)
         group.write(SUMMARY, {"experiment": group.name, "verdict": verdict, "runs": rows})
 
@@ -291,17 +293,17 @@ def write_group_report(group: RunFolder) -> None:
 def points_of(group: RunFolder) -> list[tuple[str, Point]]:
     """Return the folder name and the result of each finished run of a group."""
     swept = list(group.plan["swept"])
-    return [(one.path.name, point(one.outcome, swept)) for one in group.runs if one.is_over]
+    return [(run.path.name, point(run.outcome, swept)) for run in group.runs if run.is_over]
 
 
 def figures_of_all(folder: RunFolder) -> dict[str, float]:
     """Return the figures of a run, or the medians of a group. Raises ExperimentError."""
-    outcomes = [one.outcome for one in (folder.runs if folder.is_group else [folder])]
-    found: dict[str, list[float]] = {}
+    outcomes = [run.outcome for run in (folder.runs if folder.is_group else [folder])]
+    values_of: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in {**outcome.figures, "seconds": outcome.seconds}.items():
-            found.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in found.items()}
+            values_of.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in values_of.items()}
 
 
 def _row(run: RunFolder) -> dict[str, Any]:

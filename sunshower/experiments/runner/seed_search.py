@@ -125,7 +125,9 @@ def shrink_seed(task: SwarmTask, seed: int) -> ShrunkSeed:
 
 def relevant_lines(findings: tuple[Finding, ...], history: History) -> list[str]:
     """Return the lines of a history about the messages of the findings, and about faults."""
-    roots = {root for one in findings for line in one.evidence for root in _ROOT.findall(line)}
+    roots = {
+        root for finding in findings for line in finding.evidence for root in _ROOT.findall(line)
+    }
     marks = tuple(f'"{root}"' for root in roots)
     lines = [
         line.rstrip("\n")
@@ -162,8 +164,8 @@ def _pace(task: SwarmTask) -> Pace | None:
 def _prepared(task: SwarmTask, seed: int) -> Prepared:
     pace = _pace(task)  # first: it imports the file, too
     topology = _topology(task.target)
-    one = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
-    return prepare(one, seed)
+    experiment = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
+    return prepare(experiment, seed)
 
 
 def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:

@@ -333,6 +333,11 @@ def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
     return [Partition(target.topic, target.partition) for target in partitions]
 
 
+def partition_of_message(message: Message) -> Partition:
+    """The partition that a message, or an event, belongs to."""
+    return Partition(message.topic() or "", message.partition() or 0)
+
+
 def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
     from confluent_kafka import TopicPartition
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
@@ -24,37 +24,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.errors import (
-    BadOffset,
     KafkaError,
     KafkaUnreachable,
     StaleGeneration,
     SunshowerError,
     UnknownTopic,
 )
-from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
+from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, StartFinder, without
 from sunshower.kafka.consuming.decoding import MessageBatch, OffsetRun
-from sunshower.kafka.consuming.partition_progress import (
-    I64,
-    Cursor,
-    Fetched,
-    Progress,
-    partition_of_message,
-)
-from sunshower.kafka.consuming.start_position import (
-    IgnoredPosition,
-    Start,
-    StartPosition,
-    check_start,
-    find_start,
-    ignored_position,
-    report_ignored,
-    report_recreated,
-    within,
-    writer,
-)
+from sunshower.kafka.consuming.partition_progress import I64, Progress
+from sunshower.kafka.consuming.start_position import Start, check_start, within, writer
 from sunshower.kafka.consuming.subscription import TopicWatch
 from sunshower.kafka.options import Guarantee, KafkaOptions
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RebalanceListener
+from sunshower.kafka.partitions.ports import (
+    Committed,
+    Offsets,
+    Partition,
+    RebalanceListener,
+    may_be_same_topic,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -306,21 +295,18 @@ class PartitionReader(RebalanceListener):
         self.committer = Committer(offsets)
         self.gone: list[tuple[int, int]] = []
         self.skipped: list[tuple[ReadPartition, Skipped]] = []
-        self.ahead: list[Message] = []  # fetched from the client, not processed
+        self.ahead: list[Message] = []  # that may be emitted
         self.has_changed = False  # one of its topics was deleted, or created again
-        self.recreated = 0  # partitions that were begun anew
+        self.starts = StartFinder(consumer, options.first, deployment, options.behind_max)
         self._consumer = consumer
+        self.loop = ConsumerLoop(consumer)  # in `ahead` it has messages that are not asked for yet
         self._offsets = offsets
         self._options = options
         self._deployment = deployment
         self._writer = {"topologyId": deployment, "taskId": task}
         self._watch = watch
         self._exact = offsets.by_message or options.guarantee is Guarantee.AT_MOST_ONCE
-        self._fetched: list[Message] = []  # not asked for yet
         self._asked: list[Message] = []  # held until there is an answer
-        self._has_warned = False  # that the brokers give no ids
-        self._ignored: list[IgnoredPosition] = []  # not reported yet
-        self._reported = set[Partition]()  # whose stored position was ignored
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self.all_new = False  # partitions assigned from now on were created after the first look
         self._full: set[Partition] = set()  # paused: too many uncommitted offsets
@@ -365,8 +351,7 @@ class PartitionReader(RebalanceListener):
         ids: Mapping[str, str],
     ) -> None:
         """Read these partitions from their start positions."""
-        report_ignored(self._options.first, self._ignored)
-        self._ignored.clear()
+        self.starts.report_ignored()
         for partition, start in starts.items():
             committed = stored.get(partition)
             id = ids.get(partition.topic, "") or (committed.topic_id if committed else "")
@@ -442,7 +427,7 @@ class PartitionReader(RebalanceListener):
             if not lost:
                 self.send_commit(partitions)
             if held:  # otherwise their beginning has failed
-                self._consumer.unassign(held)
+                self.loop.leave(held)
         finally:
             for partition in held:
                 self.gone.append(self._drop(partition).numbers)
@@ -474,50 +459,26 @@ class PartitionReader(RebalanceListener):
         """Whether the stored offset alone determines where to read, without a broker request."""
         if stored is None or self._options.behind_max is not None:
             return False
-        return self._options.first.by_anyone or writer(stored) == self._deployment
+        return self.starts.continues(stored)
 
     def _begin(
         self, partition: Partition, stored: Committed | None, new: bool, topic_id: str
     ) -> Start:
         """Where to read. `new`: without a stored offset, read the partition from its start.
         A stored offset of another topic of that name does not count."""
-        where, behind_max = self._options.first, self._options.behind_max
-        if stored is not None and stored.topic_id and topic_id not in ("", stored.topic_id):
+        if stored is not None and not may_be_same_topic(stored.topic_id, topic_id):
             return self._begin_anew(partition, stored.offset, new)
-        if new and stored is None:
-            where = StartPosition.EARLIEST
         if stored is not None and self._known(stored):
             return Start(stored.offset)
         retained = self._consumer.retained(partition)
-        stamped = self._consumer.since(partition, where)
-        check_start(where, partition, stored and stored.offset, retained)
-        start = find_start(
-            where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max
-        )
-        if stored is not None and not where.by_anyone and writer(stored) != self._deployment:
-            ignored = ignored_position(partition, stored.offset, start.first, retained)
-            if ignored is not None and partition not in self._reported:
-                self._ignored.append(ignored)
-                self._reported.add(partition)
+        start = self.starts.find(partition, stored, retained, new=new)
+        if stored is not None and not self.starts.continues(stored):
+            self.starts.note_ignored(partition, stored.offset, start.first, retained)
         return start
 
     def _begin_anew(self, partition: Partition, former: int, new: bool = False) -> Start:
-        """Where to read a topic that was created again; `former`: where the former one was read."""
-        where = self._options.first
-        if where is StartPosition.NONE:
-            raise BadOffset(
-                f"{partition}: its topic was deleted and created again, the former one was read up "
-                f"to offset {former}, and first=StartPosition.NONE begins nowhere else: commit an "
-                "offset for the group while nothing reads, or say where to begin, such as "
-                "first=StartPosition.UNCOMMITTED_EARLIEST"
-            )
-        start = self._begin(partition, None, new, "")
-        if start.skipped is None and where.from_end and not new:
-            first = self._consumer.retained(partition).earliest
-            start = Start(start.offset, (first, start.offset)) if first < start.offset else start
-        self.recreated += 1
-        report_recreated(partition, former, start.offset, where)
-        return start
+        retained = self._consumer.retained(partition)
+        return self.starts.find_anew(partition, former, retained, new=new)
 
     # ---- topics that are created again ----------------------------------------------------------
 
@@ -528,30 +489,22 @@ class PartitionReader(RebalanceListener):
         try:
             ids = self._watch.answer()
         except KafkaError:
-            self._fetched, self._asked = self._asked + self._fetched, []
+            self.loop.ahead, self._asked = self._asked + self.loop.ahead, []
             if self._exact:
                 raise
         if ids is not None:
             self._compare(ids)
             asked, self._asked = self._asked, []
             for message in asked:
-                is_known = message.error() is not None or message.topic() in ids
-                (self.ahead if is_known else self._asked).append(message)
-        if self.places and (self._watch.is_due or (self._watch.is_idle and (now or self._fetched))):
-            self._asked, self._fetched = self._asked + self._fetched, []
+                (self.ahead if message.topic() in ids else self._asked).append(message)
+        is_wanted = now or bool(self.loop.ahead)
+        if self.places and (self._watch.is_due or (self._watch.is_idle and is_wanted)):
+            self._asked, self.loop.ahead = self._asked + self.loop.ahead, []
             self._watch.begin({partition.topic for partition in self.places})
 
     def _compare(self, ids: Mapping[str, str]) -> None:
         for place in [*self.places.values()]:
             id = ids.get(place.partition.topic)
-            if id == "" and not self._has_warned:
-                self._has_warned = True
-                _LOG.warning(
-                    "the brokers give no ids of topics (Kafka does from 2.8 on): a topic that is "
-                    "deleted and created again, such as %r, is noticed only by its leader epochs, "
-                    "and if it ends before the next offset",
-                    place.partition.topic,
-                )
             if not id or id == place.topic_id:
                 continue
             if place.topic_id:
@@ -569,52 +522,61 @@ class PartitionReader(RebalanceListener):
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def receive(self, limit: int) -> None:
-        """Take up to `limit` messages from the client. It may revoke partitions meanwhile."""
-        taken = self._consumer.consume(limit, 0.0)
+    def receive(self, limit: int) -> bool:
+        """Take up to `limit` messages from the client. It may revoke partitions meanwhile. Returns
+        whether anything arrived."""
+        has_arrived = self.loop.fetch(limit)
         if self._exact:
-            self._fetched += taken
             for _ in range(2):  # begin a request; perhaps there is an answer already
                 self.look_at_topics()
         else:
-            self.ahead += taken
+            self.ahead += self.loop.ahead
+            self.loop.ahead = []
+        return has_arrived
 
     @property
     def held(self) -> int:
         """How many messages wait for an answer."""
-        return len(self._fetched) + len(self._asked)
+        return len(self.loop.ahead) + len(self._asked)
 
     def sort(self, taken: list[Message]) -> tuple[MessageBatch, I64]:
-        """Messages of this task's partitions, with their ids; handles the client's events, too.
-
-        Raises KafkaError for permanent errors; all other messages go back to `ahead`.
-        """
-        fetched = Fetched.of(taken)
-        if fetched.refusal is not None:
-            self.ahead = [
-                message for message in taken if message is not fetched.refusal
-            ] + self.ahead
-            raise fetched.error(self._consumer.address)
+        """Messages of this task's partitions, with their ids."""
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
-        batch = MessageBatch.of(fetched.messages, topic)
+        batch = MessageBatch.of(taken, topic)
         numbers = batch.offsets()
         keep = self._number(batch, numbers)
         if not keep.all():
             numbers = numbers[keep]
             batch = MessageBatch.of(list(compress(batch.messages, keep)), topic)
-        for partition, end in fetched.ends.items():
+        self.apply_events()
+        return batch, numbers
+
+    def apply_events(self) -> None:
+        """Note the ends of partitions, and which next offsets are out of range, where no message
+        from before is left."""
+        loop = self.loop
+        if not loop.ends and not loop.lost:
+            return
+        waiting = {
+            partition_of_message(message) for message in chain(self.ahead, self._asked, loop.ahead)
+        }
+        for partition in loop.ends.keys() - waiting:
+            end = loop.ends.pop(partition)
             if partition in self.places:
                 self.places[partition].progress.reached(end)
-        self._waiting |= {
-            partition: False for partition in fetched.lost if partition in self.places
-        }
-        return batch, numbers
+        for partition in loop.lost - waiting:
+            loop.lost.remove(partition)
+            if partition in self.places:
+                self._waiting[partition] = False
 
     def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
         """Undo the emission of messages: `before` has each partition's previous `emitted`."""
         for partition, offset in before.items():
             if (place := self.places.get(partition)) is not None:
+                # All below was fetched: it counts as reached once these are emitted again.
+                end = max(place.progress.emitted, self.loop.ends.get(partition, 0))
+                self.loop.ends[partition] = end
                 place.progress.back(offset)
         self.ahead = messages + self.ahead
 
@@ -727,7 +689,7 @@ class PartitionReader(RebalanceListener):
             self._first_ends.pop(place.partition, None)
             place = self.places.replace(place.partition, start.first, place.topic_id)
             self._set_metadata(place)
-            self.recreated += 1
+            self.starts.recreated += 1
             self._skip(
                 place, start.offset, "the topic was cut or recreated, and is read from its end"
             )
@@ -736,15 +698,16 @@ class PartitionReader(RebalanceListener):
     def _go_on(self, place: ReadPartition, offset: int) -> None:
         """Reassign at `offset`: the client refuses a seek after an out-of-range error."""
         if not self._consumer.eager:
-            self._consumer.unassign([place.partition])
+            self.loop.leave([place.partition])
         self._read({place.partition: offset})
 
     def _read(self, targets: Mapping[Partition, int]) -> None:
         """Add these to the assignment."""
         if self._consumer.eager:
-            self.ahead, self._fetched, self._asked = [], [], []
             targets = {**self.emitted(), **targets}
-        self._consumer.assign(targets)
+            self.loop.discard([*self.loop.at])
+            self.ahead, self._asked = [], []
+        self.loop.read(targets)
         self._full -= targets.keys()
 
     def _skip(self, place: ReadPartition, end: int, why: str) -> None:
@@ -809,12 +772,9 @@ class PartitionReader(RebalanceListener):
 
     def _drop_ahead(self, partition: Partition) -> None:
         """Discard buffered messages of a partition; its next reader fetches them again."""
-
-        def others(messages: list[Message]) -> list[Message]:
-            return [m for m in messages if partition_of_message(m) != partition]
-
-        self.ahead = others(self.ahead)
-        self._fetched, self._asked = others(self._fetched), others(self._asked)
+        self.loop.discard([partition])
+        self.ahead = without(self.ahead, [partition])
+        self._asked = without(self._asked, [partition])
 
 
 def _topic(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -857,9 +817,9 @@ class Refetcher:
         self._settings = {**settings, **_FETCH}
 
     @cached_property
-    def _cursor(self) -> Cursor:
+    def _loop(self) -> ConsumerLoop:
         """Connects at the first use."""
-        return Cursor(Consumer(self._settings))
+        return ConsumerLoop(Consumer(self._settings))
 
     def find(self, wanted: Mapping[Partition, I64], limit: int) -> tuple[list[Message], list[Gone]]:
         """The wanted messages that have arrived, up to `limit`, and those that no longer exist.
@@ -867,40 +827,41 @@ class Refetcher:
         `wanted` has ascending offsets. This does not wait: call it again for the others.
         Raises KafkaError for permanent errors.
         """
-        cursor = self._cursor
-        cursor.seek({partition: int(offsets[0]) for partition, offsets in wanted.items()}, _LEAP)
-        fetched = Fetched.of(cursor.consumer.consume(limit, 0.0))
-        if fetched.refusal is not None:
+        loop = self._loop
+        loop.seek({partition: int(offsets[0]) for partition, offsets in wanted.items()}, _LEAP)
+        loop.fetch(limit)
+        try:
+            loop.raise_refusal()
+        except KafkaError:
             self.stop()  # the fetched messages are read again
-            raise fetched.error(cursor.consumer.address)
+            raise
         messages: list[Message] = []
         gone: list[Gone] = []
-        batch = MessageBatch.of(fetched.messages)
+        batch = MessageBatch.of(loop.ahead)
+        loop.ahead = []
         for run in batch.runs:
-            if run.partition in cursor.at:
-                messages += self._found(run, batch.messages, wanted[run.partition], gone)
-        for partition in fetched.ends.keys() & cursor.at.keys():
-            passed = self._pass(partition, wanted[partition], fetched.ends[partition])
+            if run.partition in loop.at:
+                messages += self._wanted_of_run(run, batch.messages, wanted[run.partition], gone)
+        for partition, end in loop.ends.items():
+            passed = self._pass(partition, wanted[partition], end)
             gone += [Gone(partition, at, _COMPACTED) for at in passed.tolist()]
-        for partition in fetched.lost:
-            if partition in cursor.at:
-                gone += self._out_of_range(partition, wanted[partition])
-        cursor.leave(
-            [partition for partition, at in cursor.at.items() if wanted[partition][-1] < at]
-        )
+        loop.ends.clear()
+        for partition in [*loop.lost]:
+            gone += self._out_of_range(partition, wanted[partition])
+        loop.leave([partition for partition, at in loop.at.items() if wanted[partition][-1] < at])
         return messages, gone
 
     def stop(self) -> None:
         """Stop reading: no message is wanted."""
-        if "_cursor" in vars(self):
-            self._cursor.seek({})
+        if "_loop" in vars(self):
+            self._loop.seek({})
 
     def close(self) -> None:
         """Close the client, if there is one."""
-        if "_cursor" in vars(self):
-            self._cursor.consumer.close()
+        if "_loop" in vars(self):
+            self._loop.consumer.close()
 
-    def _found(
+    def _wanted_of_run(
         self, run: OffsetRun, messages: Sequence[Message], wanted: I64, gone: list[Gone]
     ) -> list[Message]:
         """The wanted messages of a run; wanted offsets missing between its messages are gone."""
@@ -913,16 +874,16 @@ class Refetcher:
 
     def _pass(self, partition: Partition, wanted: I64, end: int) -> I64:
         """Advance to `end`. Returns the wanted offsets in between."""
-        at = self._cursor.at[partition]
-        self._cursor.at[partition] = max(at, end)
+        at = self._loop.at[partition]
+        self._loop.at[partition] = max(at, end)
         return wanted[(wanted >= at) & (wanted < end)]
 
     def _out_of_range(self, partition: Partition, wanted: I64) -> Iterable[Gone]:
         """The position is out of range: report wanted offsets outside the retained range."""
-        left = wanted[wanted >= self._cursor.at[partition]]
-        self._cursor.leave([partition])  # after such an error the client does not read it any more
+        left = wanted[wanted >= self._loop.at[partition]]
+        self._loop.leave([partition])  # after such an error the client does not read it any more
         try:
-            first, end = self._cursor.consumer.retained(partition)
+            first, end = self._loop.consumer.retained(partition)
         except KafkaUnreachable:
             return  # the next `find` gets the same error
         for at in left.tolist():

@@ -7,8 +7,6 @@ FirstPollOffsetStrategy
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -16,9 +14,6 @@ from typing import NamedTuple
 from sunshower.arguments import Values
 from sunshower.errors import BadOffset
 from sunshower.kafka.partitions.ports import Committed, Partition, RetainedOffsets
-
-_LOG = logging.getLogger("sunshower.kafka")
-_SHOWN_MAX = 3  # partitions in a warning
 
 
 class StartPosition(Enum):
@@ -118,57 +113,6 @@ def check_start(
         f"{partition}: {problem}, and first=StartPosition.NONE begins nowhere else. The partition "
         f"has the offsets from {earliest} up to {latest}: commit one of them for the group, or say "
         "where to begin, such as first=StartPosition.UNCOMMITTED_EARLIEST"
-    )
-
-
-class IgnoredPosition(NamedTuple):
-    """A stored position, and the offset at which a partition begins instead."""
-
-    partition: Partition
-    stored: int
-    start: int
-
-
-def ignored_position(
-    partition: Partition, stored: int, start: int, retained: RetainedOffsets
-) -> IgnoredPosition | None:
-    """None if a start at the stored position would begin there, too."""
-    is_same = start == stored or stored < start == retained.earliest
-    return None if is_same else IgnoredPosition(partition, stored, start)
-
-
-def report_ignored(where: Where, ignored: Sequence[IgnoredPosition]) -> None:
-    """Log one warning that a start does not continue at the positions of an earlier one."""
-    if not ignored:
-        return
-    shown = [
-        f"{at.partition} begins at offset {at.start}, and the stored position is {at.stored}"
-        for at in ignored[:_SHOWN_MAX]
-    ]
-    if len(ignored) > _SHOWN_MAX:
-        shown.append(f"and {len(ignored) - _SHOWN_MAX} more partitions")
-    effects = []
-    if any(position.start < position.stored for position in ignored):
-        effects.append("messages before the stored position are processed again, and results that "
-                       "are stored count them twice")  # fmt: skip
-    if any(position.start > position.stored for position in ignored):
-        effects.append("messages between the two are not processed")
-    continuing = StartPosition.UNCOMMITTED_EARLIEST
-    if where.from_end:
-        continuing = StartPosition.UNCOMMITTED_LATEST
-    _LOG.warning(
-        "an earlier start of this topology has stored positions, and first=%s does not continue "
-        "there: %s. So %s. To continue at each start, give first=%s",
-        *(where, "; ".join(shown), ", and ".join(effects), continuing),
-    )
-
-
-def report_recreated(partition: Partition, former: int, start: int, where: Where) -> None:
-    """Log where a partition begins whose topic was created again; `former`: what was read of it."""
-    _LOG.warning(
-        "%s: its topic was deleted and created again; the former one was read up to offset %d, "
-        "the new one is read from %d (first=%s)",
-        *(partition, former, start, where),
     )
 
 

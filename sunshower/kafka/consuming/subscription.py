@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from sunshower.clock import Clock
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.partitions.ports import Directory, Partition
 
+_LOG = logging.getLogger("sunshower.kafka")
 _PATTERN = AnyOf((replace(NAME, instead="a regular expression, as text"), NONE))
 
 
@@ -124,41 +126,67 @@ class TopicSubscription:
 
 EVERY_S = 1.0
 Ask = Callable[[Collection[str]], Mapping[str, str]]
+BY_OFFSETS = "if it ends before the next offset"
+BY_EPOCHS = f"by its leader epochs, and {BY_OFFSETS}"
 
 
 class TopicWatch:
-    """One request at a time. `ask` is `Directory.topic_ids`, called in a thread."""
+    """One request at a time. `request` is `Directory.topic_ids`, called in a thread, too.
 
-    def __init__(self, ask: Ask, clock: Clock) -> None:
-        self.ask = ask
+    `noticed`: how a topic that was created again is noticed where the brokers give no ids.
+    """
+
+    def __init__(self, request: Ask, clock: Clock, noticed: str = BY_EPOCHS) -> None:
+        self._request = request
         self._clock = clock
+        self._noticed = noticed
         self._thread = ThreadPoolExecutor(1, "topic-ids")
-        self._request: Future[Mapping[str, str]] | None = None
+        self._answer: Future[Mapping[str, str]] | None = None
         self._due_s = 0.0
+        self._has_warned = False  # that the brokers give no ids
 
     @property
     def is_due(self) -> bool:
         """Whether no request is under way, and the last one is some time ago."""
-        return self._request is None and self._clock.now() >= self._due_s
+        return self._answer is None and self._clock.now() >= self._due_s
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is under way."""
-        return self._request is None
+        return self._answer is None
+
+    def put_off(self, for_s: float = EVERY_S) -> None:
+        """Let no request be due before that."""
+        self._due_s = self._clock.now() + for_s
+
+    def ask(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The present ids of these topics. Raises what the request raises."""
+        return self._checked(self._request(topics))
 
     def begin(self, topics: Collection[str]) -> None:
         """Start a request; none may be under way."""
-        self._due_s = self._clock.now() + EVERY_S
-        self._request = self._thread.submit(self.ask, topics)
+        self.put_off()
+        self._answer = self._thread.submit(self._request, topics)
 
     def answer(self) -> Mapping[str, str] | None:
         """The answer to the request, once; None as long as there is none. Raises what the request
         has raised."""
-        if self._request is None or not self._request.done():
+        if self._answer is None or not self._answer.done():
             return None
-        request, self._request = self._request, None
-        return request.result()
+        answer, self._answer = self._answer, None
+        return self._checked(answer.result())
 
     def close(self) -> None:
         """Stop the thread without waiting."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _checked(self, ids: Mapping[str, str]) -> Mapping[str, str]:
+        without = next((topic for topic, id in ids.items() if not id), None)
+        if without is not None and not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "the brokers give no ids of topics (Kafka does from 2.8 on): a topic that is "
+                "deleted and created again, such as %r, is noticed only %s",
+                *(without, self._noticed),
+            )
+        return ids

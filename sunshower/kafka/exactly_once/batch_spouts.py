@@ -31,6 +31,7 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.consuming.consumer import Consumer, EndChecks, with_servers
+from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, StartFinder
 from sunshower.kafka.consuming.decoding import (
     KafkaRecord,
     MessageBatch,
@@ -38,17 +39,8 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.partition_progress import Cursor, Fetched, partition_of_message
-from sunshower.kafka.consuming.start_position import (
-    StartPosition,
-    Where,
-    check_start,
-    find_start,
-    ignored_position,
-    report_ignored,
-    report_recreated,
-)
-from sunshower.kafka.consuming.subscription import EVERY_S
+from sunshower.kafka.consuming.start_position import Start, StartPosition, Where, check_start
+from sunshower.kafka.consuming.subscription import BY_OFFSETS, TopicWatch
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import (
@@ -59,6 +51,7 @@ from sunshower.kafka.partitions.ports import (
     RefreshedDirectory,
     RetainedOffsets,
     figures,
+    may_be_same_topic,
 )
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context, OnStream
@@ -99,25 +92,8 @@ _AT_ONCE = 10_000  # messages in one call of the client
 _WAIT_S = 0.05  # the longest wait for one message, so that conditions are checked in between
 
 
-class BatchFetcher(Cursor):
-    """Buffers fetched messages that are not taken yet.
-
-    `lost`: partitions in which the next offset is out of range.
-    """
-
-    def __init__(self, consumer: Consumer) -> None:
-        super().__init__(consumer)
-        self._ends: dict[Partition, int] = {}  # all messages below were fetched
-        self._reported: dict[Partition, int] = {}  # the end of the partition, as the broker has it
-        self._ahead: list[Message] = []  # fetched, not taken
-        self.lost: set[Partition] = set()
-
-    def discard(self, partitions: Collection[Partition]) -> None:
-        for partition in partitions:
-            self._ends.pop(partition, None)
-            self._reported.pop(partition, None)
-        self.lost -= {*partitions}
-        self._ahead = [m for m in self._ahead if partition_of_message(m) not in partitions]
+class BatchLoop(ConsumerLoop):
+    """Takes messages for batches; the messages that one batch leaves are for the next."""
 
     def take(self, room: Room, until: Mapping[Partition, int]) -> dict[Partition, list[Message]]:
         """Messages in order, until `room` is used up or all that are available have arrived.
@@ -129,19 +105,19 @@ class BatchFetcher(Cursor):
         while (
             len(messages) < room.records and size > 0 and room.seconds and not self._finished(until)
         ):
-            if not self._ahead:
-                enough = bool(messages) and self._at_ends()
-                self._fetch(room.records - len(messages), 0.0 if enough else room.seconds)
-                if not self._ahead and (enough or self.lost):
+            if not self.ahead:
+                is_enough = bool(messages) and self.at.keys() <= self.ends.keys()
+                self._fetch(room.records - len(messages), 0.0 if is_enough else room.seconds)
+                if not self.ahead and (is_enough or self.lost):
                     break
                 continue
-            part = self._ahead[: room.records - len(messages)]
+            part = self.ahead[: room.records - len(messages)]
             sums = np.cumsum(list(map(len, part)))
             count = max(int(np.searchsorted(sums, size, "right")), 0 if messages else 1)
             if not count:
                 break
             messages += part[:count]
-            self._ahead = self._ahead[count:]
+            self.ahead = self.ahead[count:]
             size -= int(sums[count - 1])
         return self._taken(messages, until)
 
@@ -156,63 +132,46 @@ class BatchFetcher(Cursor):
         self.leave([*self.at])
         self.seek({partition: offsets.start for partition, offsets in ranges.items()})
         messages_of: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
+        passed = dict.fromkeys(ranges, 0)  # all messages below were fetched, or do not exist
         while self.at:
-            came = self._fetch(_AT_ONCE, _WAIT_S)
-            if not came and is_over(
-                [partition for partition in self.at if not self._is_at_end(partition)]
+            if not self._fetch(_AT_ONCE, _WAIT_S) and is_over(
+                [other for other in self.at if self.ends.get(other, -1) < passed[other]]
             ):
                 self.leave([*self.at])
-            for partition, messages in self._by_partition(self._ahead).items():
+            for partition, messages in self._by_partition(self.ahead).items():
                 offsets = ranges[partition]
                 messages_of[partition] += [
                     message for message in messages if (message.offset() or 0) in offsets
                 ]
-                end = (messages[-1].offset() or 0) + 1
-                self._ends[partition] = max(end, self._reported.get(partition, 0))
-            self._ahead = []
+                passed[partition] = (messages[-1].offset() or 0) + 1
+            self.ahead = []
             for partition in [*self.lost]:
-                self._go_on(partition, ranges[partition].start)
-            done = [
-                partition
-                for partition in self.at
-                if len(messages_of[partition]) >= counts[partition]
-                or self._ends.get(partition, 0) >= ranges[partition].stop
-            ]
-            self.leave(done)
+                # Continue at the first retained offset, or at the end if that comes first.
+                first, end = self.consumer.retained(partition)
+                passed[partition] = max(first, min(ranges[partition].start, end))
+                self.leave([partition])
+                self.read({partition: passed[partition]})
+            for partition, end in self.ends.items():
+                passed[partition] = max(passed[partition], end)
+            self.leave(
+                [
+                    partition
+                    for partition in self.at
+                    if len(messages_of[partition]) >= counts[partition]
+                    or passed[partition] >= ranges[partition].stop
+                ]
+            )
         return messages_of
 
-    def _go_on(self, partition: Partition, wanted: int) -> None:
-        """Continue at the first retained offset, or at the end if that comes first."""
-        first, end = self.consumer.retained(partition)
-        self.leave([partition])
-        self._ends[partition] = max(first, min(wanted, end))
-        self.seek({**self.at, partition: self._ends[partition]})
-
-    def _is_at_end(self, partition: Partition) -> bool:
-        return self._reported.get(partition, -1) >= self._ends.get(partition, 0)
-
     def _fetch(self, limit: int, wait_s: float) -> bool:
-        """Append arriving messages to `_ahead`. Returns whether anything arrived."""
-        taken = self.consumer.consume(min(limit, _AT_ONCE), 0.0)
-        taken = taken or self.consumer.consume(1, min(wait_s, _WAIT_S))
-        fetched = Fetched.of(taken)
-        self._ahead += fetched.messages
-        ends = {partition: end for partition, end in fetched.ends.items() if partition in self.at}
-        self._ends |= ends
-        self._reported |= ends
-        self.lost |= {*fetched.lost} & self.at.keys()
-        if fetched.refusal is not None:
-            raise fetched.error(self.consumer.address)
-        return bool(taken)
-
-    def _at_ends(self) -> bool:
-        """Whether every partition was read to its end at least once."""
-        return self.at.keys() <= self._ends.keys()
+        has_arrived = self.fetch(min(limit, _AT_ONCE), min(wait_s, _WAIT_S))
+        self.raise_refusal()
+        return has_arrived
 
     def _finished(self, until: Mapping[Partition, int]) -> bool:
         """Whether every partition has reached its bound in `until` and nothing is buffered."""
-        return not self._ahead and all(
-            partition in until and max(at, self._ends.get(partition, 0)) >= until[partition]
+        return not self.ahead and all(
+            partition in until and max(at, self.ends.get(partition, 0)) >= until[partition]
             for partition, at in self.at.items()
         )
 
@@ -221,14 +180,14 @@ class BatchFetcher(Cursor):
     ) -> dict[Partition, list[Message]]:
         """Group messages by partition and advance the positions past them."""
         messages_of = self._by_partition(messages)
-        waiting = self._by_partition(self._ahead)
+        waiting = self._by_partition(self.ahead)
         for partition, at in self.at.items():
             new = messages_of.get(partition, [])
             if new and (new[0].offset() or 0) < at:
                 new = [message for message in new if (message.offset() or 0) >= at]
             after = max(at, (new[-1].offset() or 0) + 1) if new else at
             if partition not in waiting:
-                after = max(after, self._ends.get(partition, 0))
+                after = max(after, self.ends.get(partition, 0))
             end = until.get(partition, after)
             self.at[partition] = min(after, end)
             messages_of[partition] = (
@@ -269,7 +228,7 @@ class Extent:
     checksum: int | None = None  # of offsets, keys and values
     until: int | None = None  # where a bounded job ends in this partition
     run: str | None = None  # the run of that job that determined `until`
-    topic_id: str | None = None  # None: not known
+    topic_id: str = ""  # "": not known
 
     @classmethod
     def of(cls, stored: Any, partition: str) -> Extent:
@@ -282,8 +241,8 @@ class Extent:
                 "partition of Kafka: give the spout another id, or remove the nodes to start over"
             )
         rest = {name: fields.get(name) for name in ("count", "checksum", "until", "run")}
-        rest["topic_id"] = fields.get("topicId")
-        return cls(first, last + 1, fields.get("topologyId"), **rest)
+        topic_id = fields.get("topicId") or ""
+        return cls(first, last + 1, fields.get("topologyId"), **rest, topic_id=topic_id)
 
     def kept(self) -> dict[str, Any]:
         """The metadata to store: the inverse of `of`."""
@@ -295,7 +254,7 @@ class Extent:
             "checksum": self.checksum,
             "until": self.until,
             "run": self.run,
-            "topicId": self.topic_id,
+            "topicId": self.topic_id or None,
         }
         return {name: value for name, value in metadata.items() if value is not None}
 
@@ -311,7 +270,8 @@ class Extent:
     @property
     def committed(self) -> Committed:
         """The end of the extent as a consumer offset, with Storm's metadata."""
-        return Committed(self.end, json.dumps({"topologyId": self.deployment}))
+        fields = {"topologyId": self.deployment, "topicId": self.topic_id}
+        return Committed(self.end, json.dumps(fields))
 
 
 def partition_name(partition: Partition) -> str:
@@ -395,9 +355,8 @@ class KafkaBatches(Partitioned):
         self._reads = spout.reads
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
-        self.skipped = self.unreadable = self.recreated = 0
+        self.skipped = self.unreadable = 0
         self._has_found = False  # the subscribed topics existed
-        self._has_warned = False  # that the brokers give no ids of topics
         self._run, self._added = "", frozenset[str]()  # of the batch, see begin_batch
 
     # ---- lifecycle ------------------------------------------------------------------------------
@@ -406,9 +365,11 @@ class KafkaBatches(Partitioned):
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
         self.origin = "" if self.options.first.by_anyone else self._topology
-        self._begun: dict[tuple[str, str, int | None, str | None], Extent] = {}
+        self._begun: dict[tuple[str, str, int | None, str], Extent] = {}
         self._ids: Mapping[str, str] = {}  # of topics, at the last request
-        self._look_s = -EVERY_S  # when that was
+        self._watch = TopicWatch(
+            lambda topics: self._open_directory().topic_ids(topics), self._clock, BY_OFFSETS
+        )
         self._extents_of: Mapping[Partition, Extent] = {}  # the positions of this batch
         self._unanswered_s: dict[str, float] = {}  # the time of the last failed request
         self._quiet_until_s = self._clock.now()
@@ -419,10 +380,11 @@ class KafkaBatches(Partitioned):
     def _connect(self) -> Consumer:
         if self._consumer is None:
             self._consumer = Consumer(with_servers(self.settings, self._open_directory))
-            self._fetching = BatchFetcher(self._consumer)
+            self._loop = BatchLoop(self._consumer)
+            self._finder = StartFinder(self._consumer, self.options.first, self._topology)
             self._ends = EndChecks(self._consumer, self._clock)
             self._translator = Translator(*self._reads)
-            self._translator.topic_id = lambda partition: self._extents_of[partition].topic_id or ""
+            self._translator.topic_id = lambda partition: self._extents_of[partition].topic_id
         return self._consumer
 
     def _open_directory(self) -> RefreshedDirectory:
@@ -451,7 +413,7 @@ class KafkaBatches(Partitioned):
         odd = {
             "skipped": float(self.skipped),
             "unreadable": float(self.unreadable),
-            "recreated": float(self.recreated),
+            "recreated": float(self._finder.recreated if self._consumer else 0),
         }
         is_known = bool(self._read) or self._has_committed  # in this life
         if self._consumer is None or self._consumer.is_cut:
@@ -505,9 +467,9 @@ class KafkaBatches(Partitioned):
         starts = self._starts(last)
         if not starts:
             self._clock.sleep(min(room.seconds, REST_S))  # the interval between requests
-        self._fetching.seek({partition: extent.end for partition, extent in starts.items()})
+        self._loop.seek({partition: extent.end for partition, extent in starts.items()})
         until = {partition: e.until for partition, e in starts.items() if e.until is not None}
-        taken = self._fetching.take(room, until)
+        taken = self._loop.take(room, until)
         if starts and not taken:
             self._connect().check()
         starts, unread = self._of_present_topics(starts, now=bool(taken))
@@ -520,9 +482,9 @@ class KafkaBatches(Partitioned):
                 self._read[partition] = start
                 continue
             messages = taken.get(partition, [])
-            extent = replace(start, first=start.end, end=self._fetching.at[partition])
-            if partition in self._fetching.lost:
-                self._fetching.leave([partition])  # the next batch finds a new position
+            extent = replace(start, first=start.end, end=self._loop.at[partition])
+            if partition in self._loop.lost:
+                self._loop.leave([partition])  # the next batch finds a new position
                 if not messages:
                     extent = self._beyond(partition, start)
             self._note_topic(last, partition, extent, room)
@@ -541,12 +503,12 @@ class KafkaBatches(Partitioned):
     ) -> None:
         """Note that a partition begins anew if its topic was created again."""
         stored = last[name := partition_name(partition)]
-        former = None if stored is None else Extent.of(stored, name).topic_id
-        if former and extent.topic_id and former != extent.topic_id:
+        former = "" if stored is None else Extent.of(stored, name).topic_id
+        if not may_be_same_topic(former, extent.topic_id):
             room.anew.add(name)
 
     def partitions_at_end(self) -> Mapping[str, float] | None:
-        read = self._fetching.at
+        read = self._loop.at
         positions = {
             partition: read[partition] for partition in self._extents_of if partition in read
         }
@@ -587,17 +549,8 @@ class KafkaBatches(Partitioned):
 
     def _topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """The present ids. Raises KafkaUnreachable."""
-        self._look_s = self._clock.now()
-        self._ids = self._open_directory().topic_ids(topics)
-        for topic, id in self._ids.items():
-            if not id and not self._has_warned:
-                self._has_warned = True
-                _LOG.warning(
-                    "the brokers give no ids of topics (Kafka does from 2.8 on): a topic that is "
-                    "deleted and created again, such as %r, is noticed only if it ends before the "
-                    "next offset",
-                    topic,
-                )
+        self._watch.put_off()
+        self._ids = self._watch.ask(topics)
         return self._ids
 
     def _of_present_topics(
@@ -608,17 +561,17 @@ class KafkaBatches(Partitioned):
 
         `now`: messages were fetched, and are emitted only if their topic is still the same.
         """
-        if not starts or not (now or self._clock.now() - self._look_s >= EVERY_S):
+        if not starts or not (now or self._watch.is_due):
             return {**starts}, ()
         positions, unread = dict[Partition, Extent](), set[Partition]()
         try:
             ids = self._topic_ids({partition.topic for partition in starts})
         except KafkaUnreachable as error:
             if not now:
-                self._look_s = self._clock.now() + _LOOK_LATER_S
+                self._watch.put_off(_LOOK_LATER_S)
                 return {**starts}, ()
             _LOG.warning("what was fetched is fetched again: %s", error)
-            self._fetching.leave({*starts})
+            self._loop.leave({*starts})
             empty = {partition: replace(at, first=at.end) for partition, at in starts.items()}
             return empty, {*starts}
         for partition, start in starts.items():
@@ -626,55 +579,56 @@ class KafkaBatches(Partitioned):
             if id is None:  # deleted, or not known to this broker
                 positions[partition] = replace(start, first=start.end)
                 unread.add(partition)
-            elif start.topic_id is None or not id or start.topic_id == id:
-                positions[partition] = replace(start, topic_id=start.topic_id or id or None)
+            elif may_be_same_topic(start.topic_id, id):
+                positions[partition] = replace(start, topic_id=start.topic_id or id)
             else:
                 positions[partition] = self._anew(partition, start, id)
                 unread.add(partition)
-        self._fetching.leave(unread)
+        self._loop.leave(unread)
         return positions, unread
 
     def _anew(self, partition: Partition, former: Extent, id: str) -> Extent:
         """Where to begin in a topic that was created again, as an empty extent."""
-        consumer, where = self._connect(), self.options.first
-        if where is StartPosition.NONE:
+        consumer = self._connect()
+        if self.options.first is StartPosition.NONE:
             raise FailedBatch(
                 f"{partition}: its topic was deleted and created again, the former one was read up "
                 f"to offset {former.end}, and first=StartPosition.NONE begins nowhere else: say "
                 "where to begin, such as first=StartPosition.EARLIEST"
             )
         retained = consumer.retained(partition)
-        stamped = consumer.since(partition, where)
-        at = find_start(where, None, self._topology, retained, stamped=stamped).offset
-        self.recreated += 1
-        report_recreated(partition, former.end, at, where)
-        if where.from_end and retained.earliest < at:
-            self._skip(partition, retained.earliest, at, "they are of a topic that is new")
-        until = retained.latest if self.options.until_end else None
-        return Extent(at, at, self._topology, until=until, run=self._bounded, topic_id=id)
+        start = self._finder.find_anew(partition, former.end, retained)
+        if start.skipped:
+            self._skip(partition, *start.skipped, "they are of a topic that is new")
+        return self._begun_at(start, retained, id)
+
+    def _begun_at(self, start: Start, retained: RetainedOffsets, id: str) -> Extent:
+        return Extent(
+            *(start.offset, start.offset, self._topology),
+            until=retained.latest if self.options.until_end else None,
+            run=self._bounded,
+            topic_id=id,
+        )
 
     # ---- start positions ------------------------------------------------------------------------
 
     def begins_anew(self, stored: Mapping[str, Any]) -> None:
         """Log one warning if this start does not continue at the stored positions."""
-        ignored = []
+        consumer, finder = self._connect(), self._finder
         for name, metadata in stored.items():
             extent, partition = Extent.of(metadata, name), partition_of(name)
             if extent.deployment == self._topology:
                 continue
             try:
                 id = self._topic_ids({partition.topic}).get(partition.topic)
-                if id == "" or (id and extent.topic_id in (None, id)):  # else it was created again
-                    retained = self._connect().retained(partition)
-                    at = self._connect().since(partition, self.options.first)
-                    start = find_start(
-                        self.options.first, None, self._topology, retained, stamped=at
-                    )
-                    other_position = ignored_position(partition, extent.end, start.offset, retained)
-                    ignored += [other_position] if other_position else []
+                was_recreated = id is None or not may_be_same_topic(extent.topic_id, id)
+                if not was_recreated:
+                    retained = consumer.retained(partition)
+                    start = finder.find(partition, None, retained)
+                    finder.note_ignored(partition, extent.end, start.offset, retained)
             except KafkaUnreachable as error:
                 _LOG.warning("it is not known where %s begins: %s", name, error)
-        report_ignored(self.options.first, ignored)
+        finder.report_ignored()
 
     def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
         """The start position of each partition, as an extent that ends there.
@@ -695,7 +649,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        key = (self._run, name, before, None if extent is None else extent.topic_id)
+        key = (self._run, name, before, "" if extent is None else extent.topic_id)
         if key in self._begun:  # a replayed attempt begins at the same offset
             return self._begun[key]
         now_s = self._clock.now()
@@ -711,41 +665,31 @@ class KafkaBatches(Partitioned):
         return self._begun[key]
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
-        consumer, where = self._connect(), self.options.first
+        consumer = self._connect()
         id = self._topic_ids({partition.topic}).get(partition.topic, "")  # before the offsets
-        stored = None if extent is None else extent.committed
-        if extent is not None and id and extent.topic_id not in (None, id):
+        if extent is not None and not may_be_same_topic(extent.topic_id, id):
             return self._anew(partition, extent, id)
-        if stored is None and where.by_anyone:
+        stored = None if extent is None else extent.committed
+        if stored is None and self.options.first.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
-            if stored is not None and stored.topic_id and id not in ("", stored.topic_id):
+            if stored is not None and not may_be_same_topic(stored.topic_id, id):
                 return self._anew(partition, Extent(stored.offset, stored.offset, None), id)
-        if stored is None and partition_name(partition) in self._added:
-            where = StartPosition.EARLIEST
         retained = consumer.retained(partition)
-        late = consumer.since(partition, where)
-        continues = where.by_anyone or (extent is not None and extent.deployment == self._topology)
-        if extent is not None and continues and extent.end > retained.latest:
-            at = self._shortened(partition, extent.end, retained)
-            stored = extent.at(at).committed
-        check_start(where, partition, stored and stored.offset, retained)
-        start = find_start(where, stored, self._topology, retained, stamped=late)
+        is_short = extent is not None and extent.end > retained.latest
+        if extent is not None and is_short and self._finder.continues(extent.committed):
+            stored = extent.at(self._shortened(partition, extent.end, retained)).committed
+        is_new = partition_name(partition) in self._added
+        start = self._finder.find(partition, stored, retained, new=is_new)
         if start.skipped:
             self._skip(partition, *start.skipped)
-        until = retained.latest if self.options.until_end else None
-        return Extent(
-            *(start.offset, start.offset, self._topology),
-            until=until,
-            run=self._bounded,
-            topic_id=id or None,
-        )
+        return self._begun_at(start, retained, id)
 
     def _beyond(self, partition: Partition, start: Extent) -> Extent:
         """The extent of a batch without records whose next offset, the end of `start`, is out of
         range."""
         wanted = start.end
         id = self._topic_ids({partition.topic}).get(partition.topic)
-        if id and start.topic_id not in (None, id):
+        if id is not None and not may_be_same_topic(start.topic_id, id):
             return self._anew(partition, start, id)
         retained = self._connect().retained(partition)
         if wanted < retained.earliest:
@@ -780,7 +724,7 @@ class KafkaBatches(Partitioned):
     def _other_topic(self, partition: Partition, extent: Extent) -> str:
         """Why a batch cannot be read again, if its topic was created again since; or ""."""
         id = self._ids.get(partition.topic)
-        if not extent.topic_id or id in ("", extent.topic_id):
+        if not extent.topic_id or (id is not None and may_be_same_topic(extent.topic_id, id)):
             return ""
         return (
             f"{partition}, offsets {extent.first} to {extent.end - 1}: the topic was deleted"
@@ -818,7 +762,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
             partition: range(extent.first, extent.end) for partition, extent in wanted.items()
         }
         counts = {partition: extent.records_max for partition, extent in wanted.items()}
-        messages_of = self._fetching.again(ranges, counts, is_over)
+        messages_of = self._loop.again(ranges, counts, is_over)
         gone = []
         self._topic_ids({partition.topic for partition in wanted})
         for partition, messages in sorted(messages_of.items()):
@@ -955,7 +899,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         self._read[partition] = extent
         room.partition = partition_name(partition)
         if extent.first < extent.end:
-            room.emit([OffsetRange(*partition, extent.first, extent.end, extent.topic_id or "")])
+            room.emit([OffsetRange(*partition, extent.first, extent.end, extent.topic_id)])
 
     def _extents(self, starts: Mapping[Partition, Extent], room: Room) -> dict[Partition, Extent]:
         """The extents of a batch; partitions whose broker does not answer are left out."""

@@ -60,6 +60,11 @@ class Committed(NamedTuple):
         return id if isinstance(id, str) else ""
 
 
+def may_be_same_topic(id: str, other_id: str) -> bool:
+    """Whether two ids can be of the same topic; one that is not known is ""."""
+    return "" in (id, other_id) or id == other_id
+
+
 class RetainedOffsets(NamedTuple):
     """The offsets that a partition has: from `earliest` up to `latest`, the next to be written."""
 
@@ -118,30 +123,41 @@ class RebalanceListener:
         they are `lost`: then another task or process may read them already."""
 
 
-class PartitionSharing(Protocol):
+class PartitionSharing(ABC):
     """Divides partitions among the tasks and processes that read them."""
 
+    # Whether partitions assigned after the first `look` are newly created: then they are read from
+    # their start. In a group another member may have read them without committing.
+    later_is_new = False
+
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether this task knows which partitions it has, and others have had the time to begin
+        with theirs. So a task without partitions has none, for windows."""
+
+    @abstractmethod
     def look(self, owner: RebalanceListener) -> None:
         """Apply due changes and report them to `owner`. Called often; never blocks for long.
 
         Raises KafkaError for permanent errors: an unknown topic, a credential.
         """
 
-    @property
-    def later_is_new(self) -> bool:
-        """Whether partitions assigned after the first `look` are newly created: then they are read
-        from their start. In a group another member may have read them without committing."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether this task knows which partitions it has, and others have had the time to begin
-        with theirs. So a task without partitions has none, for windows."""
-
+    @abstractmethod
     def refresh(self) -> None:
         """Let the next `look` find new partitions and topics: reading one has failed."""
 
+    @abstractmethod
     def leave(self, owner: RebalanceListener) -> None:
         """Give up all partitions: revoke them from `owner`, then release them to others."""
+
+    def owns(self, partition: Partition) -> bool:
+        """Whether this task still owns a partition, as far as the members of the group can see."""
+        return True
+
+    def member(self, where: object) -> str | None:
+        """The path of this member's node, if the group is in the ZooKeeper that is `where`."""
+        return None
 
 
 class Offsets(ABC):

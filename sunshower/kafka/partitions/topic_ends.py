@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sunshower.errors import KafkaUnreachable
-from sunshower.kafka.consuming.partition_progress import partition_of_message
+from sunshower.kafka.consuming.consumer import partition_of_message
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors, new_client
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.producer import Settings

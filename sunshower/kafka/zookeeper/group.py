@@ -42,7 +42,13 @@ from sunshower.errors import (
     StoreForbidden,
     StoreUnreachable,
 )
-from sunshower.kafka.partitions.ports import SETTLES_S, Directory, Partition, RebalanceListener
+from sunshower.kafka.partitions.ports import (
+    SETTLES_S,
+    Directory,
+    Partition,
+    PartitionSharing,
+    RebalanceListener,
+)
 from sunshower.state.tree import SessionState, Tree
 
 _log = logging.getLogger(__name__)
@@ -265,17 +271,15 @@ class _View(NamedTuple):
     partitions: tuple[Partition, ...]  # of the subscribed topics
 
 
-class ZooKeeperGroup:
-    """The port `PartitionSharing`: a member with a number of stream threads; `topics` are names or
-    a pattern.
+class ZooKeeperGroup(PartitionSharing):
+    """A member of a group in ZooKeeper, with a number of stream threads; `topics` are names or a
+    pattern.
 
     `tree` and `chance` must belong to this member alone: the tree's session is the membership, and
     `chance` makes its name unique. `leave` closes the tree, for good. Every look asks `directory`:
     use one with a cache (`RefreshedDirectory`). `wall` returns seconds since 1970; `where`
     identifies the ZooKeeper and its user, for stores that check the member node when they write.
     """
-
-    later_is_new = False
 
     def __init__(
         self,
@@ -293,7 +297,7 @@ class ZooKeeperGroup:
         wall: Callable[[], float] = time.time,
         where: object = None,
     ) -> None:
-        self.where = where
+        self._where = where
         self._tree = tree
         self._home = f"/consumers/{group}"
         self._directory = directory
@@ -337,8 +341,12 @@ class ZooKeeperGroup:
         """Partitions assigned to this member that another member still owns."""
         return frozenset(self._mine.keys() - self._held)
 
-    def member(self) -> str:
-        """The path of this member's node; outside the group, one that never exists."""
+    def member(self, where: object) -> str | None:
+        """As of PartitionSharing; outside the group, a path that never exists."""
+        return self._member if where == self._where else None
+
+    @property
+    def _member(self) -> str:
         return f"{self._home}/ids/{self._name or '-'}"
 
     def owns(self, partition: Partition) -> bool:
@@ -375,7 +383,7 @@ class ZooKeeperGroup:
                 with suppress(StoreUnreachable):  # then the nodes end with the session
                     self._withdraw_leftovers()
                     self._release()
-                    self._tree.withdraw(self.member())
+                    self._tree.withdraw(self._member)
         finally:
             self._tree.close()
 
@@ -436,7 +444,7 @@ class ZooKeeperGroup:
         """The session has ended. Later operations under the old name ran in a new session."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._leftovers.add(self.member())
+            self._leftovers.add(self._member)
         self._leftovers |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
@@ -521,8 +529,8 @@ class ZooKeeperGroup:
         """Withdraw owner nodes of partitions assigned to others, or to another thread of ours."""
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
-                self._tree.withdraw(self._owner(partition), self.member())
-                if self._tree.get(self.member()) is None:  # then the node may still exist
+                self._tree.withdraw(self._owner(partition), self._member)
+                if self._tree.get(self._member) is None:  # then the node may still exist
                     self._leftovers.add(self._owner(partition))
                 del self._nodes[partition]
 
@@ -573,5 +581,5 @@ class ZooKeeperGroup:
     def _withdraw_leftovers(self) -> None:
         """Withdraw nodes of former names, created in this session before it was reported."""
         for path in sorted(self._leftovers):
-            self._tree.withdraw(path, self.member())
+            self._tree.withdraw(path, self._member)
             self._leftovers.remove(path)

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random, SystemRandom
 from typing import Any, ClassVar, TypeAlias
 
@@ -375,7 +376,10 @@ class _InZooKeeper(ZooKeeperAccess):
             return ZooKeeperTree.of(self)
 
     def _offsets(self, reader: ReaderContext, layout: OffsetLayout) -> StoredOffsets:
-        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
+        sharing = reader.sharing
+        assert sharing is not None
+        member = partial(sharing.member, self._where)
+        return StoredOffsets(self._tree(), layout, sharing.owns, member)
 
 
 @dataclass(frozen=True)
@@ -486,8 +490,9 @@ class SqliteOffsets(SqliteFile):
         layout = StormLayout(
             "/offsets", self.id, reader.deployment, reader.context.topology, wildcard=True
         )
+        assert reader.sharing is not None
         with using(str(self.file)):
-            return StoredOffsets(SqliteTree(self.path), layout, _owns(reader))
+            return StoredOffsets(SqliteTree(self.path), layout, reader.sharing.owns)
 
 
 def _leader(directory: Directory, partition: Partition) -> str | None:
@@ -496,17 +501,3 @@ def _leader(directory: Directory, partition: Partition) -> str | None:
         return directory.leaders(partition.topic).get(partition)
     except KafkaError:
         return None
-
-
-def _owns(reader: ReaderContext) -> Callable[[Partition], bool]:
-    """Only a ZooKeeper group knows the owner of a partition; otherwise the reader owns it."""
-    sharing = reader.sharing
-    return sharing.owns if isinstance(sharing, ZooKeeperGroup) else lambda _: True
-
-
-def _member(reader: ReaderContext, where: object) -> Callable[[], str | None]:
-    """The member's node if the group is in the same ZooKeeper; other groups have none there."""
-    sharing = reader.sharing
-    if isinstance(sharing, ZooKeeperGroup) and sharing.where == where:
-        return sharing.member
-    return lambda: None

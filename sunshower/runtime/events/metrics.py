@@ -46,8 +46,8 @@ class Latencies:
     def __init__(
         self, counts: Iterable[int] | None = None, sum_s: float = 0.0, max_s: float = 0.0
     ) -> None:
-        found = np.zeros(_BUCKETS) if counts is None else counts
-        self.counts: NDArray[np.int64] = np.array(found, np.int64)
+        counted = np.zeros(_BUCKETS) if counts is None else counts
+        self.counts: NDArray[np.int64] = np.array(counted, np.int64)
         self._view = self.counts.data  # for single counts: half as slow
         self.sum_s, self.max_s = sum_s, max_s
 
@@ -109,12 +109,12 @@ class Latencies:
     @staticmethod
     def sum_of(latencies: Iterable[Latencies]) -> Latencies:
         """All durations of `latencies`, in one pass."""
-        found = Latencies()
-        for one in latencies:
-            found.counts += one.counts
-            found.sum_s += one.sum_s
-            found.max_s = max(found.max_s, one.max_s)
-        return found
+        total = Latencies()
+        for latency in latencies:
+            total.counts += latency.counts
+            total.sum_s += latency.sum_s
+            total.max_s = max(total.max_s, latency.max_s)
+        return total
 
     def __add__(self, other: Latencies) -> Latencies:
         return Latencies.sum_of((self, other))
@@ -126,10 +126,10 @@ class Latencies:
 
 
 def _rebuilt(first: int, data: bytes, sum_s: float, max_s: float) -> Latencies:
-    found = Latencies(None, sum_s, max_s)
+    latencies = Latencies(None, sum_s, max_s)
     part = np.frombuffer(data, np.int64)
-    found.counts[first : first + len(part)] = part
-    return found
+    latencies.counts[first : first + len(part)] = part
+    return latencies
 
 
 def _bound_s(bucket: int) -> float:
@@ -211,79 +211,28 @@ class Counts:
         return {**vars(self), **pairs}
 
     @staticmethod
-    def from_fields(found: Mapping[str, Any]) -> Counts:
+    def from_fields(stored: Mapping[str, Any]) -> Counts:
         """The counters of `to_fields`, without fields of another release."""
-        known = {name: found[name] for name in (*_NUMBERS, *_WORST, *_PARTS) if name in found}
+        known = {name: stored[name] for name in (*_NUMBERS, *_WORST, *_PARTS) if name in stored}
         for name, key in _KEYED.items():
-            known[name] = {key(*parts): count for *parts, count in found.get(name, ())}
+            known[name] = {key(*parts): count for *parts, count in stored.get(name, ())}
         return Counts(**known)
 
     @staticmethod
     def sum_of(counts: Iterable[Counts]) -> Counts:
         """The sum of `counts`, in one pass: those of 100 tasks take less than 0.2 ms."""
-        all_fields = [vars(one) for one in counts]
-        sums: dict[str, Any] = {name: sum(one[name] for one in all_fields) for name in _NUMBERS}
-        sums |= {name: max((one[name] for one in all_fields), default=0.0) for name in _WORST}
+        all_fields = [vars(count) for count in counts]
+        sums: dict[str, Any] = {
+            name: sum(values[name] for values in all_fields) for name in _NUMBERS
+        }
+        sums |= {name: max((values[name] for values in all_fields), default=0.0) for name in _WORST}
         parts: dict[str, Any] = {
-            name: _sum(one[name] for one in all_fields if one[name]) for name in _PARTS
+            name: _sum(values[name] for values in all_fields if values[name]) for name in _PARTS
         }
         return Counts(**sums, **parts)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts.sum_of((self, other))
-
-
-class Measure(NamedTuple):
-    """A number of `Counts` as monitoring systems get it."""
-
-    name: str  # in Prometheus, without its prefix; a name that ends with _total only grows
-    help: str
-    is_spout: bool | None = None  # whether spouts have it, or bolts; None: both
-
-
-# By field. Prometheus and Ray's metrics read this table; docs/METRICS.md is compared with it.
-MEASURES = {
-    "emitted": Measure("tuples_emitted_total", "calls of emit; of spouts: replays, too"),
-    "transferred": Measure("tuples_transferred_total", "tuples sent, one for each target task"),
-    "executed": Measure("tuples_executed_total", "bolts: tuples received", is_spout=False),
-    "acked": Measure(
-        "tuples_acked_total", "spouts: complete trees, and dead letters; bolts: acked inputs"
-    ),
-    "failed": Measure("tuples_failed_total", "spouts: failed trees; bolts: failed inputs"),
-    "replayed": Measure("tuples_replayed_total", "spouts: tuples emitted again", is_spout=True),
-    "pending": Measure("pending_tuples", "spouts: trees that are open now", is_spout=True),
-    "expired": Measure(
-        "tuples_expired_total",
-        "bolts: inputs dropped unprocessed, because their trees had failed",
-        is_spout=False,
-    ),
-    "dead": Measure("dead_letters_total", "spouts: tuples that became dead letters", is_spout=True),
-    "late": Measure(
-        "tuples_late_total",
-        "windows and joins: tuples that came after their window had ended",
-        is_spout=False,
-    ),
-    "late_by": Measure(
-        "late_by",
-        "windows and joins: how long after that the worst one came, in the unit of the event-time "
-        "field",
-        is_spout=False,
-    ),
-    "ahead": Measure(
-        "tuples_ahead_total",
-        "spouts, and sources of batches: tuples whose event time was too far ahead of the clock to "
-        "move the watermark",
-    ),
-    "busy_s": Measure(
-        "busy_seconds_total",
-        "time in which tasks were busy, summed: bolts in their code, spouts emitting",
-    ),
-    "blocked_s": Measure(
-        "blocked_seconds_total",
-        "time in which tasks had work but no credit, or (spouts) the maximum number of pending "
-        "trees, summed",
-    ),
-}
 
 
 _PARTS = ("causes", "places", "emitted_to", "transferred_to", "bytes_to", "executed_from")
@@ -298,8 +247,8 @@ _NUMBERS = [field.name for field in fields(Counts) if field.name not in (*_PARTS
 
 def _sum(counts: Iterable[Mapping[K, int]]) -> Mapping[K, int]:
     sums: dict[K, int] = {}
-    for one in counts:
-        for key, count in one.items():
+    for mapping in counts:
+        for key, count in mapping.items():
             sums[key] = sums.get(key, 0) + count
     return sums
 
@@ -333,11 +282,11 @@ class Totals:
 
     def since(self, before: Totals, for_s: float) -> Activity:
         """What it has done in the `for_s` since `before`."""
-        found = {
+        grown = {
             kind: latencies.since(before.latencies.get(kind, Latencies()))
             for kind, latencies in self.latencies.items()
         }
-        return Activity(for_s, self.counts.since(before.counts), found)
+        return Activity(for_s, self.counts.since(before.counts), grown)
 
     @staticmethod
     def sum_of(parts: Iterable[Totals]) -> Totals:
@@ -346,7 +295,7 @@ class Totals:
         for part in (parts := list(parts)):
             for kind, latencies in part.latencies.items():
                 by_kind.setdefault(kind, []).append(latencies)
-        sums = {kind: Latencies.sum_of(found) for kind, found in by_kind.items()}
+        sums = {kind: Latencies.sum_of(all_of_kind) for kind, all_of_kind in by_kind.items()}
         return Totals(Counts.sum_of(part.counts for part in parts), sums)
 
 
@@ -464,10 +413,10 @@ class Snapshot:
 
     @cached_property
     def _by_component(self) -> dict[str, list[TaskStats]]:
-        found: dict[str, list[TaskStats]] = {}
+        by_component: dict[str, list[TaskStats]] = {}
         for task in self.tasks():
-            found.setdefault(task.component, []).append(task)
-        return found
+            by_component.setdefault(task.component, []).append(task)
+        return by_component
 
     def waiting(self) -> list[TaskStats]:
         """The tasks that wait for a dependency, or are in doubt; see `Health.wait`."""
@@ -496,7 +445,7 @@ class Snapshot:
         """The latencies of a component's tasks, previous incarnations included."""
         living = (task.latencies for task in self.tasks_of(component))
         parts = (self.retired.get(component, Totals()).latencies, *living)
-        return Latencies.sum_of(one[kind] for one in parts if kind in one)
+        return Latencies.sum_of(part[kind] for part in parts if kind in part)
 
     def activity(self, component: str, for_s: float) -> Activity:
         """What a component did since the topology was submitted, `for_s` ago."""
@@ -536,13 +485,13 @@ class Snapshot:
         """The watermark of a component's slowest task, and how far it is behind the newest record
         that a spout has emitted; None: without event time, or not known yet; both in the unit of
         the field. The second is None before the first watermark and after the last one."""
-        own = [task.event_time for task in self.tasks_of(component) if task.event_time]
-        if not own:
+        of_tasks = [task.event_time for task in self.tasks_of(component) if task.event_time]
+        if not of_tasks:
             return None
         times = {task.task: task.event_time for task in self.tasks() if task.event_time}
-        slowest = min(own, key=lambda one: one.watermark)
-        followed = [times[task] for one in own for task in one.spouts if task in times]
-        newest = max(one.newest for one in (*own, *followed))
+        slowest = min(of_tasks, key=lambda item: item.watermark)
+        followed = [times[task] for time in of_tasks for task in time.spouts if task in times]
+        newest = max(time.newest for time in (*of_tasks, *followed))
         if newest == -inf:
             return None
         lag = newest - slowest.watermark
@@ -552,16 +501,16 @@ class Snapshot:
         """What the slowest watermark of a component waits for: of a spout, its slowest task; of
         windows, spout tasks of which nothing is heard, such as those of a worker that is replaced.
         """
-        own = [task for task in self.tasks_of(component) if task.event_time is not None]
-        times = [(task.event_time, task.task) for task in own if task.event_time]
+        tasks = [task for task in self.tasks_of(component) if task.event_time is not None]
+        times = [(task.event_time, task.task) for task in tasks if task.event_time]
         if times and all(time.all_ahead for time, _ in times):
             yield times[0][0].holds
         elif times := [(time, task) for time, task in times if not time.all_ahead]:
-            slowest, task = min(times, key=lambda one: one[0].watermark)
+            slowest, task = min(times, key=lambda item: item[0].watermark)
             if slowest.holds:
                 yield f"task {task}: {slowest.holds}"
         reported = {task.task for task in self.tasks()}
-        followed = {spout for task in own if task.event_time for spout in task.event_time.spouts}
+        followed = {spout for task in tasks if task.event_time for spout in task.event_time.spouts}
         for spout in sorted(followed - reported):
             yield f"spout task {spout} is not running: its worker is being replaced"
 
@@ -623,13 +572,15 @@ class TimeWindows:
         first copy."""
         if self._changed_s is None:
             return {}
-        found, last = {}, _Copy(self._changed_s, now, totals)
+        windows, last = {}, _Copy(self._changed_s, now, totals)
         for name, length_s in WINDOWS_S.items():
             begin_s, copies = now - length_s, [*self._copies[name], last]
-            before = next((one for one in reversed(copies) if one.from_s <= begin_s), copies[0])
+            before = next(
+                (copy_ for copy_ in reversed(copies) if copy_.from_s <= begin_s), copies[0]
+            )
             for_s = now - min(max(begin_s, before.from_s), before.to_s)
-            found[name] = {
-                component: one.since(before.totals.get(component, Totals()), for_s)
-                for component, one in totals.items()
+            windows[name] = {
+                component: of_component.since(before.totals.get(component, Totals()), for_s)
+                for component, of_component in totals.items()
             }
-        return found
+        return windows

@@ -25,7 +25,6 @@ from sunshower.spark_integration.sessions.session_host import (
     DriverSession,
     Job,
     SessionHost,
-    end_java,
 )
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 
@@ -106,7 +105,8 @@ class LocalSession(DriverSession):
         ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, reveal(value))
-        self.open(builder.getOrCreate)
+        self.start = builder.getOrCreate
+        self.open()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         return hand_over(session, table)
@@ -116,4 +116,4 @@ class LocalSession(DriverSession):
             with suppress(Exception):
                 self.spark.stop()
         if self.owned or (self._java is not None and self._java.poll() is not None):
-            end_java(self._java)
+            super().stop()

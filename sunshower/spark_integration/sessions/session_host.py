@@ -52,41 +52,26 @@ _OPEN_S = 240.0  # limit for opening a session and running its first job
 
 
 class DriverSession:
-    """An open session. `owned`: whether this object started the JVM, and so ends it."""
+    """A session: `open` starts it, `stop` ends it. `owned`: whether it has started the JVM itself,
+    and so ends it."""
 
     owned = True
+    start: Callable[[], Any]  # starts Spark, and returns its SparkSession
     spark: Any
-    _java: Any  # the JVM's process; None if pyspark did not start it
+    _java: Any = None  # the JVM's process; None before it is open, or if pyspark did not start it
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """Convert a normalised table to a DataFrame of `session`."""
         raise NotImplementedError
 
-    def stop(self) -> None:
-        """End the session and its JVM, or what is left of them, so that another can be opened."""
-        raise NotImplementedError
-
-    def alive(self) -> bool:
-        """Whether the JVM runs and its Spark context has not stopped."""
-        try:
-            running = self._java is None or self._java.poll() is None
-            return running and not self.spark.sparkContext._jsc.sc().isStopped()
-        except Exception:
-            return False
-
-    def kill(self) -> None:
-        """Kill the JVM, if this session started it, so that waiting calls raise."""
-        if self.owned:
-            self._java.kill()
-
-    def open(self, start: Callable[[], Any]) -> None:
+    def open(self) -> None:
         """Start the session and run its first job. Raises SparkUnavailable after `_OPEN_S`: Spark
         waits for ever for executors that never start, or whose master has died."""
         _hide_secrets_from_arguments()
         late = threading.Event()
-        limit = after(_OPEN_S, late.set, self.kill_unopened if self.owned else late.set)
+        limit = after(_OPEN_S, late.set, self.kill)
         try:
-            self.spark = start()
+            self.spark = self.start()
             if self.owned:
                 self.spark.sparkContext.setLogLevel("OFF")  # relevant errors are raised
             self._java = self.spark.sparkContext._gateway.proc
@@ -96,7 +81,7 @@ class DriverSession:
         except BaseException as error:
             limit.cancel()
             if self.owned:
-                self.end_unopened()
+                self.stop()
             if not late.is_set() or not isinstance(error, Exception):
                 raise
             raise SparkUnavailable(
@@ -111,14 +96,31 @@ class DriverSession:
         frame = self.hand_over(self.spark, pa.table({"key": [0], "value": [0.0]}))
         collect_rows(frame.groupBy("key").sum("value"))
 
-    def kill_unopened(self) -> None:
-        """Kill a JVM that does not open a session, so that the waiting call raises."""
-        if (java := _unopened_java()) is not None:
+    def alive(self) -> bool:
+        """Whether the JVM runs and its Spark context has not stopped."""
+        try:
+            running = self._java is None or self._java.poll() is None
+            return running and not self.spark.sparkContext._jsc.sc().isStopped()
+        except Exception:
+            return False
+
+    def kill(self) -> None:
+        """Kill the JVM, if this session started it, so that waiting calls raise: also one that does
+        not open."""
+        if self.owned and (java := self._started_java()) is not None:
             java.kill()
 
-    def end_unopened(self) -> None:
-        """End the JVM of a session that failed to open, so that the next one does not reuse it."""
-        end_java(_unopened_java())
+    def stop(self) -> None:
+        """End the session and its JVM, or what is left of them, so that another can be opened."""
+        end_java(self._started_java())
+
+    def _started_java(self) -> Any:
+        """The process of the JVM; before the session is open, that of pyspark's gateway."""
+        from pyspark import SparkContext
+
+        if self._java is None and SparkContext._gateway is not None:
+            return SparkContext._gateway.proc
+        return self._java
 
 
 def _hide_secrets_from_arguments() -> None:
@@ -166,12 +168,6 @@ def end_calls_with(java: Any, gateway: Any) -> None:
 
     client._create_new_connection = connected
     threading.Thread(target=close, name="spark-java", daemon=True).start()
-
-
-def _unopened_java() -> Any:
-    from pyspark import SparkContext
-
-    return None if SparkContext._gateway is None else SparkContext._gateway.proc
 
 
 def end_java(java: Any) -> None:

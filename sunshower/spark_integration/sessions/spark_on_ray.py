@@ -49,7 +49,6 @@ from sunshower.spark_integration.sessions.session_host import (
     RunningJobs,
     SessionHost,
     after,
-    end_java,
 )
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
@@ -114,15 +113,15 @@ class RayDPSession(DriverSession):
             f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
         configs = {**SETTINGS, **ours, **with_jars(place.jars), **revealed(place.settings)}
+        self._place = place
         self._name, self._master = name, f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
         _give_masters_namespaces()
-        self.open(
-            lambda: raydp.init_spark(
-                name, place.executors, place.cores, place.memory, configs=configs
-            )
+        self.start = partial(
+            raydp.init_spark, name, place.executors, place.cores, place.memory, configs=configs
         )
-        threading.Thread(target=self._watch, args=(place,), daemon=True).start()
+        self.open()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """Convert a normalised table to a DataFrame that executors read from Ray's object store, in
@@ -143,30 +142,23 @@ class RayDPSession(DriverSession):
         with suppress(Exception):
             raydp.stop_spark()
         self._kill_master()  # RayDP skips this when the JVM is dead
-        end_java(self._java)
+        super().stop()
 
-    def kill_unopened(self) -> None:
+    def kill(self) -> None:
         self._kill_master()
-        super().kill_unopened()
-
-    def end_unopened(self) -> None:
-        import raydp
-
-        with suppress(Exception):
-            raydp.stop_spark()
-        super().end_unopened()
+        super().kill()
 
     def _kill_master(self) -> None:
         with suppress(Exception):
             ray.kill(ray.get_actor(self._master))
 
-    def _watch(self, place: RayDPSpark) -> None:
+    def _watch(self) -> None:
         """Kill the JVM when the session's masters or nodes are gone: its jobs would hang."""
         missed = 0
         while missed < _MISSED_MAX and not self._ended.wait(_CHECK_S):
-            missed = 0 if self._is_intact(replace(place, executors=1)) else missed + 1
+            missed = 0 if self._is_intact(replace(self._place, executors=1)) else missed + 1
         if not self._ended.is_set():
-            self._java.kill()
+            self.kill()
 
     def _is_intact(self, least: RayDPSpark) -> bool:
         """Whether both RayDP masters exist and the cluster has the resources of `least`."""

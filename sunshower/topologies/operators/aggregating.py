@@ -71,6 +71,8 @@ class Empty(Enum):
 class AggregatorOperator(Operator):
     """Keeps one table per aggregator: the groups of a batch and their values."""
 
+    blocks_lineage = "an aggregate of one batch"
+
     def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]):
         self.schema, self.by, self.aggregators = schema, tuple(by), tuple(aggregators)
 

@@ -64,6 +64,7 @@ class FilterColumns(Operator):
     """Emits the rows of tables for which an Arrow expression is true."""
 
     takes_tables = makes_tables = by_row = keeps_values = True
+    ends_lineage = False
 
     def __init__(self, schema: Schema, expression: Any) -> None:
         self.schema, self.expression = schema, expression
@@ -86,6 +87,7 @@ class ProjectColumns(Operator):
     """Emits some columns of tables."""
 
     takes_tables = makes_tables = by_row = keeps_values = True
+    ends_lineage = False
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, list(fields)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,14 @@ from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.generated_stages import (
-    can_generate,
     code_of_record,
     code_of_rows,
     function_of_record,
     generated_steps,
 )
-from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
+from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Passing, Rows
 from sunshower.topologies.operators.schemas import code_name
+from sunshower.topologies.operators.stage_graph import Feed, StageNode, behind, row_chains
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
@@ -42,65 +41,54 @@ if TYPE_CHECKING:
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
 
-@dataclass(frozen=True)
-class Branch:
-    """An operator (None: the rows themselves), the stream that its rows leave on, if any, what they
-    are, and the operators that read them."""
-
-    operator: Operator | None
-    stream: str | None
-    schema: Schema
-    readers: tuple[Branch, ...] = ()
-
-    def operators(self) -> Iterator[Operator]:
-        """All operators, each before its readers."""
-        if self.operator is not None:
-            yield self.operator
-        for reader in self.readers:
-            yield from reader.operators()
-
-
 class OperatorBolt(Bolt[Any, Any]):
-    """Runs `steps` for each record, and `root` for the rows of a batch.
+    """Runs the operators of a stage: the first functions, `steps`, for each record, what follows
+    them for the rows of a batch.
 
-    `schema`: of the rows between them. `stream`: the one that these rows leave on, each as part of
-    its own record's tree, if nothing else reads them. `window`: the operator that makes rows of
-    watermarks, and `ended`, what reads them.
+    `nodes`: the first one passes on what arrives. `window`: the operator that makes rows of
+    watermarks, and `ended`: the node that emits them. `schema`: of the rows behind the steps.
+    `stream`: the one that these rows leave on, each as part of its own record's tree, if nothing
+    else reads them.
     """
 
     expand: Callable[[Any], Any]  # the rows of a record, after all steps; a coroutine if `calls`
 
     def __init__(
-        self,
-        steps: Sequence[RowOperator],
-        root: Branch,
-        schema: Schema,
-        window: Any = None,
-        ended: Branch | None = None,
+        self, nodes: Sequence[StageNode], window: Any = None, ended: int | None = None
     ) -> None:
-        self.schema, self._steps, self._root = schema, list(steps), root
-        self._window, self._ended = window, ended
-        self.stream = root.stream if not root.readers else None
-        self.passes = not steps
-        self._first = root.readers[0] if len(root.readers) == 1 and not root.stream else root
+        self._nodes, self._window, self._ended = nodes, window, ended
+        self.steps, self._root = _steps_of(nodes)
+        root = nodes[self._root]
+        self.schema: Schema = root.schema or Schema(())
+        self.stream = root.stream if not root.feeds else None
+        self.passes = not self.steps
+        # the only reader of these rows, which runs first; None: they have several
+        self._first = root.feeds[0].node if len(root.feeds) == 1 and not root.stream else None
+        first = None if self._first is None else nodes[self._first].operator
         # whether it gets the tables that its senders have sent, instead of their rows
-        self.takes_tables = self.passes and any(map(_takes_tables, root.readers))
-        self.combines = isinstance(self._first.operator, Combine)
+        self.takes_tables = self.passes and any(map(self._takes_tables, root.feeds))
+        self.combines = isinstance(first, Combine)
         # whether the rows that it sends are combined from all inputs of a batch
-        tables_combined = any(isinstance(one, Combine) for one in root.operators())
+        behind_root = [*behind(nodes, self._root)]
+        tables_combined = any(isinstance(nodes[node].operator, Combine) for node in behind_root)
         self.makes_fewer = self.combines or (self.takes_tables and tables_combined)
-        slot = getattr(self._first.operator, "slot", None)  # of totals, which are written per batch
+        slot = getattr(first, "slot", None)  # of totals, which are written per batch
         self.writes = self.passes and getattr(slot, "factory", None) is not None
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
-        behind = () if ended is None else ended.operators()
         # what reads both rows of a batch and those of watermarks is there once
-        self.operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
+        self._order = [*dict.fromkeys([*behind(nodes, 0), *self._behind_watermarks()])]
+        operators = [nodes[node].operator for node in self._order]
+        self.operators: list[Any] = [one for one in operators if not isinstance(one, Passing)]
+        # what processes the rows that a node gets, and the node that emits what it makes
+        self._runs = {node: (nodes[node].operator, node) for node in self._order}
         ticks = [getattr(operator, "tick_s", None) for operator in self.operators]
         self.keeps_state = window is not None or self.keyed is not None
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._cleanups = ExitStack()  # of what is prepared, the last first; each is called
-        self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]
+        self._async = [
+            one for one in self.steps if isinstance(one, RowFunction) and one.concurrency
+        ]
         self.concurrency = max((one.concurrency for one in self._async), default=0)
         self.ordered = all(one.ordered for one in self._async)
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
@@ -108,7 +96,7 @@ class OperatorBolt(Bolt[Any, Any]):
     @property
     def maker(self) -> Any:
         """What has made the rows of `expand`: a function, or an operator without one."""
-        steps = [one for one in self._steps if one.makes is not None] or self._steps
+        steps = [one for one in self.steps if one.makes is not None] or self.steps
         return getattr(steps[-1], "function", steps[-1]) if steps else self
 
     @property
@@ -130,11 +118,13 @@ class OperatorBolt(Bolt[Any, Any]):
                 operator.prepare(context)
                 self._cleanups.callback(operator.cleanup)
             if self._async:
-                self.expand = _async_function(self._steps, context, self.ordered)
+                self.expand = _async_function(self.steps, context, self.ordered)
             else:
-                self.expand = function_of_record(self._steps, context)
-            self._first = _generated(self._first, context)
-            self._ended = self._ended and _generated(self._ended, context)
+                self.expand = function_of_record(self.steps, context)
+            for chain in self._chains():
+                generated = generated_steps([self._nodes[node].operator for node in chain], context)
+                if generated is not None:
+                    self._runs[chain[0]] = generated, chain[-1]
         except BaseException:
             with user_errors_suppressed():  # what has failed first says whether there is an outage
                 self.cleanup()
@@ -142,8 +132,8 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def add(self, rows: Sequence[Any]) -> None:
         """Combine some rows of a batch before the others, if the bolt `combines`."""
-        operator = self._first.operator
-        assert operator is not None, "it does not combine"
+        assert self._first is not None, "it does not combine"
+        operator = self._nodes[self._first].operator
         if self._combined is None:
             self._combined = operator.start(_BATCH)
         operator.process(self._combined, 0, rows, list[Any]().extend)
@@ -152,14 +142,17 @@ class OperatorBolt(Bolt[Any, Any]):
         """The rows that a batch sends, by stream; `rows`: without those that were added."""
         outputs: dict[str, Rows] = {}
         added, self._combined = self._combined, None
-        _run(self._first, rows, outputs, added)
+        if self._first is None:
+            self._pass_on(self._root, rows, outputs)
+        else:
+            self._run(self._first, rows, outputs, added)
         return outputs
 
     def advance(self, marks: Sequence[Any]) -> dict[str, Rows]:
         """The rows that watermarks bring, by stream."""
         outputs: dict[str, Rows] = {}
         if self._ended is not None:
-            _run(self._ended, self._window.advance(marks), outputs)
+            self._pass_on(self._ended, self._window.advance(marks), outputs)
         return outputs
 
     @property
@@ -173,7 +166,7 @@ class OperatorBolt(Bolt[Any, Any]):
     def announce(self, records: Sequence[Any]) -> None:
         """These records are the next ones that `expand` gets, as a batch."""
         self._combined = None
-        for step in self._steps[:1]:
+        for step in self.steps[:1]:
             _call(step, "announce", records)
 
     def flush(self) -> None:
@@ -226,13 +219,12 @@ class OperatorBolt(Bolt[Any, Any]):
     def __sunshower_code__(self) -> list[str]:
         """The source of the functions that its steps become, and what calls the async ones."""
         codes = []
-        for plain, step in _parts(self._steps):
+        for plain, step in _parts(self.steps):
             if plain:
                 codes.append(code_of_record(plain, are_last=step is None))
             if step is not None:
                 codes.append(f"# for all rows at the same time: {code_name(step.function)}")
-        branches = [self._first, *([] if self._ended is None else [self._ended])]
-        chains = [chain for branch in branches for chain in _row_chains(branch)]
+        chains = ([self._nodes[node].operator for node in chain] for chain in self._chains())
         return codes + [code_of_rows(chain) for chain in chains]
 
     def result(self) -> Any:
@@ -252,54 +244,56 @@ class OperatorBolt(Bolt[Any, Any]):
     def cleanup(self) -> None:
         self._cleanups.close()
 
+    def _behind_watermarks(self) -> Iterator[int]:
+        return iter(()) if self._ended is None else behind(self._nodes, self._ended)
 
-def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None) -> None:
-    """`batch`: the operator's, if it has processed some rows already."""
-    if (operator := branch.operator) is not None and (len(rows) or batch is not None):
-        made: list[Rows] = []
-        batch = operator.start(_BATCH) if batch is None else batch
-        operator.process(batch, 0, rows, made.append)
-        operator.finish(batch, _BATCH, made.append)
-        rows = _joined(made)
-    if not len(rows):
-        return
-    if (stream := branch.stream) is not None:
-        outputs[stream] = _joined([outputs[stream], rows]) if stream in outputs else rows
-    plain = rows
-    for reader in branch.readers:
-        if not (takes := _takes_tables(reader)) and is_table(plain):
-            plain = branch.schema.rows_of_table(plain)
-        _run(reader, rows if takes else plain, outputs)
+    def _chains(self) -> list[list[int]]:
+        """The nodes behind the steps whose functions become one."""
+        steps = {id(step) for step in self.steps}
+        chains = row_chains(self._nodes)
+        chains = [chain for chain in chains if id(self._nodes[chain[0]].operator) not in steps]
+        return sorted(chains, key=lambda chain: self._order.index(chain[0]))
 
+    def _run(self, node: int, rows: Rows, outputs: dict[str, Rows], batch: Any = None) -> None:
+        """Process the rows that a node gets. `batch`: the operator's, if it has processed some rows
+        already."""
+        operator, last = self._runs[node]
+        if len(rows) or batch is not None:
+            made: list[Rows] = []
+            batch = operator.start(_BATCH) if batch is None else batch
+            operator.process(batch, 0, rows, made.append)
+            operator.finish(batch, _BATCH, made.append)
+            self._pass_on(last, _joined(made), outputs)
 
-def _generated(branch: Branch, context: Context) -> Branch:
-    """The branch with generated code in place of operators that read each other's rows."""
-    chain = _row_chain(branch)
-    operator = generated_steps([one.operator for one in chain], context) if chain else None
-    last = branch if operator is None else chain[-1]
-    readers = tuple(_generated(reader, context) for reader in last.readers)
-    return Branch(operator or branch.operator, last.stream, last.schema, readers)
+    def _pass_on(self, emitter: int, rows: Rows, outputs: dict[str, Rows]) -> None:
+        """Give the rows that a node emits to its readers, and to `outputs`."""
+        if not len(rows):
+            return
+        node = self._nodes[emitter]
+        if (stream := node.stream) is not None:
+            outputs[stream] = _joined([outputs[stream], rows]) if stream in outputs else rows
+        plain = rows
+        for reader in node.feeds:
+            if not (takes := self._takes_tables(reader)) and is_table(plain):
+                assert node.schema is not None
+                plain = node.schema.rows_of_table(plain)
+            self._run(reader.node, rows if takes else plain, outputs)
 
-
-def _row_chain(branch: Branch) -> list[Branch]:
-    """Branches whose functions become one, from this one on; empty if it cannot."""
-    if not can_generate(branch.operator):
-        return []
-    is_alone = branch.stream is None and len(branch.readers) == 1
-    return [branch, *(_row_chain(branch.readers[0]) if is_alone else ())]
-
-
-def _row_chains(branch: Branch) -> Iterator[list[Operator]]:
-    """The operators of all such branches."""
-    chain = _row_chain(branch)
-    if chain:
-        yield [one.operator for one in chain if one.operator is not None]
-    for reader in (chain or [branch])[-1].readers:
-        yield from _row_chains(reader)
+    def _takes_tables(self, reader: Feed) -> bool:
+        return self._nodes[reader.node].operator.takes_tables
 
 
-def _takes_tables(branch: Branch) -> bool:
-    return branch.operator is not None and branch.operator.takes_tables
+def _steps_of(nodes: Sequence[StageNode]) -> tuple[list[RowOperator], int]:
+    """The functions that can run for each record, because the rows have one reader each, and the
+    node that emits what they make."""
+    steps, last = list[RowOperator](), 0
+    while nodes[last].stream is None and len(nodes[last].feeds) == 1:
+        reader = nodes[last].feeds[0].node
+        if not isinstance(operator := nodes[reader].operator, RowOperator):
+            break
+        steps.append(operator)
+        last = reader
+    return steps, last
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

@@ -43,8 +43,11 @@ class Operator:
     keeps_values = False
     #: Whether it reads updates of running totals, see updates.py, instead of their rows.
     reads_updates = False
-    #: Whether its rows replace nothing, though those that it reads may be running totals.
-    ends_lineage = False
+    #: Whether its rows replace nothing, though those that it reads may be running totals. True is
+    #: right for what user code makes of many rows.
+    ends_lineage = True
+    #: What it is, for errors, if nobody knows which earlier row one of its rows replaces.
+    blocks_lineage = ""
 
     def prepare(self, context: Context) -> None:
         """Called once per task."""
@@ -63,6 +66,16 @@ class Operator:
 
     def cleanup(self) -> None:
         """Called when the topology stops."""
+
+
+class Passing(Operator):
+    """Passes rows on to its readers, or to another stage."""
+
+    by_row = keeps_values = True
+    ends_lineage = False
+
+    def __init__(self, *, tables: bool = False) -> None:
+        self.takes_tables = self.makes_tables = tables
 
 
 @runtime_checkable

@@ -88,6 +88,8 @@ class ExtremeRow(Operator):
     """Emits the row with the greatest (or least) value of a field, chosen as `top` does. It runs
     twice: on the rows of each task, and on the results of these."""
 
+    blocks_lineage = "min_by or max_by"
+
     def __init__(self, schema: Schema, field: str, *, greatest: bool) -> None:
         self.get, self.greatest = schema.key([field]), greatest
         self.where = f"{'max' if greatest else 'min'}_by({field!r})"

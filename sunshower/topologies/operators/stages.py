@@ -1,12 +1,17 @@
-"""Stages of ordinary streams while they are declared: trees of operators, compiled into bolts."""
+"""Stages while they are declared: rows, the operators that read them, and the nodes they become.
+
+A repartitioning begins a stage. `StageBuilder` is what ordinary streams (`RecordStage`) and streams
+of batches (`BatchStage` in `sunshower/trident/declaration/stage_builder.py`) have in common. Storm:
+org.apache.storm.trident.planner.GraphGrouper.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypedDict
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
@@ -18,20 +23,23 @@ from sunshower.topologies.operators.aggregators import (
     CombinerAggregator,
     ReducerAggregator,
 )
-from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.joins.stream_join import JoinInput
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import bound_aggregators, code_name
+from sunshower.topologies.operators.stage_graph import Feed, StageNode
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.steps import RowFunction, RowOperator, TakeBranch
-from sunshower.topologies.operators.totals import Persist, TotalsSlot, single, totals_operators
+from sunshower.topologies.operators.steps import RowFunction, TakeBranch
+from sunshower.topologies.operators.totals import Persist, single, totals_operators
 from sunshower.topologies.operators.updates import (
     Lineage,
     PlainRows,
     UpdatedTotals,
     check_replaces,
+    merged_lineage,
     moved_origins,
     of_updates,
     totals_lineage,
@@ -41,6 +49,184 @@ from sunshower.topologies.operators.updates import (
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
 from sunshower.topologies.outputs import Columns
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+B = TypeVar("B", bound="StageBuilder")
+
+
+@dataclass(eq=False)
+class StageRows(Generic[B]):
+    """Rows that operators of `stage` can read, and what they make of them."""
+
+    stage: B
+    schema: Schema
+    operator: Operator | None = None  # that emits them; None: a spout, or other stages
+    origins: tuple[StageRows[B], ...] = ()  # what that operator reads, or what other stages send
+    readers: list[tuple[StageRows[B], int]] = field(default_factory=list)  # and which input it is
+    arrivals: list[StageRows[B]] = field(default_factory=list)  # in other stages
+    lineage: Lineage | None = None  # if they follow from running totals
+    updates: bool = False  # whether something reads them as updates
+    # what lets its operator make updates of rows that are none; None: it needs those of its origins
+    on_updates: Callable[[], None] | None = None
+    # Of ordinary streams: the streams that they leave on, once something outside reads them.
+    stream: str | None = None
+    updates_stream: str | None = None
+    # Of batches: how other stages distribute them, and whether another attempt may have other rows,
+    # all tasks together.
+    sharing: Any = None
+    varies: bool = False
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether these rows are Arrow tables."""
+        return self.operator is not None and self.operator.makes_tables
+
+    def then(self, operator: Operator, schema: Schema) -> StageRows[B]:
+        """The rows that `operator` makes of these, in the same stage."""
+        return self.stage.add(operator, schema, [self])
+
+    def derivation(self) -> Iterator[StageRows[B]]:
+        """These rows, and all that they are made of."""
+        found: dict[StageRows[B], None] = {}
+        frontier = [self]
+        while frontier:
+            if (rows := frontier.pop()) not in found:
+                found[rows] = None
+                frontier += rows.origins
+                yield rows
+
+    def operators(self) -> Iterator[Operator]:
+        """What emits these rows, and all operators of the stage that they reach."""
+        if self.operator is not None:
+            yield self.operator
+        for reader, _ in self.readers:
+            yield from reader.operators()
+
+    def need_updates(self) -> None:
+        """Let these rows, which follow from running totals, be updates."""
+        if self.updates:
+            return
+        self.updates = True
+        if self.on_updates is not None:
+            self.on_updates()
+        elif not isinstance(self.operator, Persist):
+            for origin in self.origins:
+                origin.need_updates()
+
+    @property
+    def reads_updates(self) -> bool:
+        """Whether the operator that emits these rows reads updates, if there are any."""
+        return self.updates or (self.operator is not None and self.operator.reads_updates)
+
+    @property
+    def shows(self) -> bool:
+        """Whether something reads plain rows of these, if they are updates."""
+        return (
+            not self.updates
+            or self.stream in self.stage.subscribed
+            or any(rows.shows for rows in self.arrivals)
+            or any(rows.shows if rows.updates else _shows(rows) for rows, _ in self.readers)
+        )
+
+    @property
+    def is_read_plain(self) -> bool:
+        """Whether something reads plain rows, or may do so."""
+        return (
+            self.stream is not None
+            or any(not rows.updates for rows in self.arrivals)
+            or any(not rows.reads_updates for rows, _ in self.readers)
+        )
+
+
+def _shows(rows: StageRows[Any]) -> bool:
+    """Whether an operator makes plain rows of updates, or may let others do it."""
+    if isinstance(rows.operator, JoinInput):
+        return rows.operator.number > 0
+    return not rows.reads_updates
+
+
+# ---- builder -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class StageBuilder:
+    """A stage that will be a bolt."""
+
+    nodes: list[StageRows[Any]] = field(default_factory=list, init=False)  # that operators emit
+    arrivals: list[StageRows[Any]] = field(default_factory=list, init=False)  # that none emits
+    subscribed: frozenset[str | None] = field(default=frozenset(), init=False)  # streams of readers
+
+    def add(
+        self, operator: Operator, schema: Schema, *inputs: Sequence[StageRows[Self]]
+    ) -> StageRows[Self]:
+        """Add an operator that reads `inputs[i]` as its input i. Returns what it emits."""
+        origins = tuple(rows for several in inputs for rows in several)
+        lineage = merged_lineage([rows.lineage for rows in origins])
+        emitted = StageRows(self, schema, operator, origins)
+        emitted.lineage = lineage and lineage.behind(operator, schema)
+        for number, several in enumerate(inputs):
+            for rows in several:
+                rows.readers.append((emitted, number))
+        self.nodes.append(emitted)
+        return emitted
+
+
+class FrozenNodes:
+    """The nodes of a stage as they will run, with those that make plain rows of updates."""
+
+    def __init__(self, stage: StageBuilder) -> None:
+        self._places: dict[tuple[int, bool], int] = {}  # (id of rows, as updates) → node
+        emitted: list[tuple[Operator, StageRows[Any], bool]] = []
+
+        def place(operator: Operator, rows: StageRows[Any], *, updates: bool) -> None:
+            self._places[id(rows), updates] = len(emitted)
+            emitted.append((operator, rows, updates))
+
+        for rows in [*stage.arrivals, *stage.nodes]:
+            if rows.operator is not None:
+                place(_with_updates(rows.operator, rows), rows, updates=rows.updates)
+            if rows.updates and rows.is_read_plain:
+                place(PlainRows(), rows, updates=False)
+        self.nodes = tuple(self._node(*node) for node in emitted)
+
+    def feeds(self, rows: StageRows[Any]) -> tuple[Feed, ...]:
+        """The inputs that read what arrives, or what an operator emits."""
+        feeds, plain = self._readers(rows, updates=rows.updates), None
+        if rows.updates:
+            plain = self._places.get((id(rows), False))
+        return feeds if plain is None else (*feeds, Feed(plain, 0))
+
+    def place(self, rows: StageRows[Any], *, updates: bool = False) -> int | None:
+        """The node that emits rows; None: no operator does."""
+        return None if rows.operator is None else self._places[id(rows), updates]
+
+    def _node(self, operator: Operator, rows: StageRows[Any], updates: bool) -> StageNode:
+        if updates:
+            schema = update_schema(rows.schema)
+            return StageNode(operator, self.feeds(rows), schema, rows.updates_stream)
+        feeds = self._readers(rows, updates=False)
+        return StageNode(operator, feeds, rows.schema, rows.stream)
+
+    def _readers(self, rows: StageRows[Any], *, updates: bool) -> tuple[Feed, ...]:
+        return tuple(
+            Feed(self._places[id(reader), reader.updates], number)
+            for reader, number in rows.readers
+            if updates == (rows.updates and reader.reads_updates)
+        )
+
+
+def _with_updates(operator: Operator, rows: StageRows[Any]) -> Operator:
+    """An operator, or what does the same with updates if these are what it emits."""
+    if not rows.updates or rows.on_updates is not None:
+        return operator
+    if isinstance(operator, Persist):
+        operator.emits_updates, operator.shows = True, rows.shows
+        return operator
+    return of_updates(operator, rows.schema, shows=rows.shows)
+
+
+# ---- ordinary stages -----------------------------------------------------------------------------
 
 
 class Declarations(Protocol):
@@ -59,97 +245,10 @@ class Declarations(Protocol):
         inputs: Sequence[Any],
         parallelism: int,
         resources: Resources = NOTHING,
-    ) -> StageRows: ...
+    ) -> StageRows[RecordStage]: ...
     def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
     def add_input(self, bolt: str, grouped: Any) -> None: ...
     def answer(self, stream: Any) -> None: ...
-    def read_updates(self, stage: StageDraft) -> None: ...
-
-
-@dataclass(eq=False)
-class StageRows:
-    """The rows that an operator emits, or those that arrive at the stage (`operator` None)."""
-
-    stage: StageDraft
-    schema: Schema
-    operator: Operator | None = None
-    stream: str | None = None  # the stream that they leave on, once something outside reads them
-    readers: list[StageRows] = field(default_factory=list)  # within the stage
-    lineage: Lineage | None = None  # if they follow from running totals
-    updates: str | None = None  # the stream that they leave on as updates, if something reads these
-    makes_updates: bool = False  # whether its operator makes updates of the rows of a join
-    read_elsewhere: list[StageRows] = field(default_factory=list)  # of stages that read the updates
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether these rows are Arrow tables."""
-        if self.operator is None:
-            return self.stage.has_columns
-        return self.operator.makes_tables
-
-    def then(self, operator: Operator, schema: Schema) -> StageRows:
-        """The rows that `operator` makes of these, in the same stage."""
-        lineage = self.lineage and self.lineage.behind(operator, schema)
-        self.readers.append(StageRows(self.stage, schema, operator, lineage=lineage))
-        return self.readers[-1]
-
-    @property
-    def needs_updates(self) -> bool:
-        """Whether something reads these rows as updates."""
-        return self.updates is not None or any(
-            reader.operator.reads_updates or reader.needs_updates
-            for reader in self.readers
-            if reader.operator is not None
-        )
-
-    @property
-    def shows(self) -> bool:
-        """Whether something reads plain rows of these, if they are updates."""
-        return (
-            self.stream in self.stage.subscribed
-            or any(rows.shows for rows in self.read_elsewhere)
-            or any(
-                reader.shows if reader.needs_updates else _shows(reader.operator)
-                for reader in self.readers
-                if reader.operator is not None
-            )
-        )
-
-    def compiled(self, *, arrive: bool) -> StageRows:
-        """A copy in which rows are passed on as updates as far as something reads them so.
-        `arrive`: whether updates arrive at its operator."""
-        operator, emits = self.operator, arrive
-        if operator is not None and arrive:
-            emits = not operator.reads_updates
-            operator = of_updates(operator, self.schema, shows=self.shows) if emits else operator
-        elif isinstance(operator, Persist) and self.needs_updates:
-            operator.emits_updates, operator.shows, emits = True, self.shows, True
-        elif self.makes_updates:
-            emits = True
-        if not emits:
-            readers = [reader.compiled(arrive=False) for reader in self.readers]
-            return replace(self, operator=operator, readers=readers)
-        plain, passed = list[StageRows](), list[StageRows]()
-        for reader in self.readers:
-            assert reader.operator is not None
-            reads = reader.operator.reads_updates or reader.needs_updates
-            (passed if reads else plain).append(reader.compiled(arrive=reads))
-        if plain or self.stream is not None:
-            passed.append(StageRows(self.stage, self.schema, PlainRows(), self.stream, plain))
-        schema = update_schema(self.schema)
-        return StageRows(self.stage, schema, operator, self.updates, passed)
-
-    def branch(self) -> Branch:
-        """This node and its readers, frozen."""
-        readers = tuple(one.branch() for one in self.readers)
-        return Branch(self.operator, self.stream, self.schema, readers)
-
-
-def _shows(operator: Operator) -> bool:
-    """Whether an operator makes plain rows of updates, or may let others do it."""
-    if isinstance(operator, JoinInput):
-        return operator.number > 0
-    return not operator.reads_updates
 
 
 @dataclass
@@ -158,47 +257,44 @@ class WindowDraft:
 
     fields: Sequence[TimeField | None]  # of each input: its event time; None: the clock
     operator: WindowOperator
-    ended: StageRows
-    take_late: Callable[[], StageRows] | None = None  # None: there are none
+    ended: StageRows[RecordStage]
+    take_late: Callable[[], StageRows[RecordStage]] | None = None  # None: there are none
 
 
-class StageDraft:
-    """A stage, which will be the bolt `id`."""
+class RecordStage(StageBuilder):
+    """A stage of an ordinary stream, which will be the bolt `id`."""
 
     def __init__(self, id: str, schema: Schema, *, has_columns: bool) -> None:
-        self.id, self.has_columns = id, has_columns
-        self.input = StageRows(self, schema)
+        super().__init__()
+        self.id = id
+        self.input = self.add(Passing(tables=has_columns), schema)
         self.window: WindowDraft | None = None  # if the stage is one
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
-        self.inputs: Sequence[Any] = ()  # the grouped streams whose rows arrive
-        self.reads_updates = False  # whether they arrive as updates
-        self.subscribed: frozenset[str | None] = frozenset()  # its streams that others read
-        # of a table: what lets the records that are joined with it come as updates
-        self.on_updates: list[Callable[[], None]] = []
         self.is_awaited = False  # whether records of other inputs wait until these are read
         self.is_in_memory = False  # of a table: whether it is lost with its process
         self._words: Counter[str] = Counter()
 
     def end_by(
         self, field: TimeField | None, operator: WindowOperator, schema: Schema
-    ) -> StageRows:
+    ) -> StageRows[RecordStage]:
         """Make this stage a window. Returns the rows of windows that have ended."""
         late = self.input.then(operator, schema)
-        self.window = WindowDraft([field], operator, StageRows(self, schema), lambda: late)
-        return self.window.ended
+        ended = self.add(Passing(), schema)
+        self.window = WindowDraft([field], operator, ended, lambda: late)
+        return ended
 
     def join_by(
         self, fields: Sequence[TimeField], operator: WindowOperator, schema: Schema
-    ) -> StageRows:
+    ) -> StageRows[RecordStage]:
         """Make this stage a join, whose operator makes (branch, record) of its rows: 0 for the
         joined ones, which watermarks bring, too, and 1 for the late ones. Returns the joined."""
         pairs = self.input.then(operator, PAIRS)
         joined = pairs.then(TakeBranch(0), schema)
         late = lambda: pairs.then(TakeBranch(1), schema)  # noqa: E731
-        self.window = WindowDraft(fields, operator, joined, late)
+        self.window = WindowDraft(fields, operator, pairs, late)
         return joined
 
-    def process_by(self, operator: KeyedProcess) -> StageRows:
+    def process_by(self, operator: KeyedProcess) -> StageRows[RecordStage]:
         """Make this stage a process. Returns its rows, which watermarks bring, too, if it has
         timers."""
         rows = self.input.then(operator, operator.schema)
@@ -207,7 +303,7 @@ class StageDraft:
         return rows
 
     @cached_property
-    def late(self) -> StageRows:
+    def late(self) -> StageRows[RecordStage]:
         """Of a window or a join: rows that came too late. Unless it is asked for, nothing reads
         them."""
         assert self.window is not None
@@ -220,35 +316,22 @@ class StageDraft:
         return word if self._words[word] == 1 else f"{word}-{self._words[word]}"
 
     def compiled(self) -> OperatorBolt:
-        """The bolt. Its functions run input by input as far as the rows have one reader."""
-        node, steps = self.input, list[RowOperator]()
-        if self.window is None:
-            node = node.compiled(arrive=self.reads_updates)
-        while node.stream is None and len(node.readers) == 1:
-            (reader,) = node.readers
-            if not isinstance(reader.operator, RowOperator):
-                break
-            steps.append(reader.operator)
-            node = reader
-        branches = tuple(reader.branch() for reader in node.readers)
-        root = Branch(None, node.stream, node.schema, branches)
-        if (window := self.window) is None:
-            bolt = OperatorBolt(steps, root, node.schema)
+        """The bolt."""
+        frozen, window = FrozenNodes(self), self.window
+        if window is None:
+            bolt = OperatorBolt(frozen.nodes)
         else:
-            ended = window.ended.branch()
-            if ended.operator is window.operator:
-                ended = replace(ended, operator=None)
-            bolt = OperatorBolt(steps, root, node.schema, window.operator, ended)
-        self._check_calls(bolt, steps)
+            bolt = OperatorBolt(frozen.nodes, window.operator, frozen.place(window.ended))
+        self._check_calls(bolt)
         return bolt
 
-    def _check_calls(self, bolt: OperatorBolt, steps: Sequence[RowOperator]) -> None:
+    def _check_calls(self, bolt: OperatorBolt) -> None:
         """Raise TopologyError for calls without order which the stage would make for all rows of a
         batch, or whose failure would find a state changed."""
-        for one in self.input.branch().operators():
+        for one in self.input.operators():
             if not isinstance(one, RowFunction) or one.ordered:
                 continue
-            if bolt.keeps_state or one not in steps:
+            if bolt.keeps_state or one not in bolt.steps:
                 raise TopologyError(
                     f"stage {self.id!r}: {code_name(one.function)} is asynchronous(ordered=False), "
                     "so it is the first function of a stage that nothing else reads, or follows "
@@ -305,7 +388,7 @@ def totals_of(
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
     settings: TotalsSettings,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """Declare the totals of a stream, grouped by the fields `by`. Raises TopologyError."""
     where = location(stream, by, "aggregate")
     given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
@@ -314,7 +397,7 @@ def totals_of(
     if (lineage := stream.lineage) is not None:
         check_replaces(lineage, where)
         return _updated_totals(stream, by, one, out, id, settings, where)
-    slot = TotalsSlot(settings.get("state"), id, where)
+    slot = StateSlot(settings.get("state"), id, where)
     combine, operator = totals_operators(slot, stream.schema, by, one, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
     rows = grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
@@ -330,12 +413,12 @@ def _updated_totals(
     id: str,
     settings: TotalsSettings,
     where: str,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """The totals of rows that follow from other totals: of the last row of each of their groups."""
     parallelism, lineage = settings.get("parallelism", 1), stream.lineage
     assert lineage is not None
     stream.topology.check_new(id, parallelism, where)
-    slot = TotalsSlot(settings.get("state"), id, where, moved_origins)
+    slot = StateSlot(settings.get("state"), id, where, moved_origins)
     combiner, divide = updated_operators(stream.schema, by, one, lineage)
     stream.need_updates()
     if divide.places is not None:
@@ -370,7 +453,7 @@ def grouped_stage(
     where: str,
     *,
     combined: tuple[Operator, Schema] | None = None,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """The rows of a stream in a new stage, each in the task of its group; `combined`: what combines
     them before they travel, and the schema of its rows. Raises TopologyError."""
     parallelism = settings.get("parallelism", 1)

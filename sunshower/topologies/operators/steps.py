@@ -88,6 +88,7 @@ class RowOperator(Operator):
     """An operator that can process a row by itself."""
 
     by_row = True
+    ends_lineage = False
     makes: Schema | None = None  # what its rows are; None: no user code has made them
     renames = False  # whether its rows are within others, so that they have no fields
 
@@ -252,6 +253,8 @@ class Project(RowOperator):
 
 class EachTable(FunctionOperator):
     """Calls a batch function with rows as an Arrow table; it returns a table, Derived, or None."""
+
+    ends_lineage = False
 
     def __init__(self, function: Callable[..., Any], reads: Schema, schema: Schema) -> None:
         super().__init__(function)

@@ -1,15 +1,14 @@
 """Totals of an ordinary stream: states that are written once for each batch of a task.
 
 A batch is written before its tuples are acked, so no acked tuple is missing. A tuple that is
-replayed counts again: at least once. Each write of a task has a new number, and each opening a new
-epoch, so a state never takes a write for the repetition of another one.
+replayed counts again: at least once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial, reduce
-from typing import Any, Protocol
+from typing import Any
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -29,18 +28,8 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-from sunshower.topologies.operators.states import (
-    FoundPart,
-    Key,
-    MapState,
-    Moving,
-    Place,
-    Spread,
-    StateFactory,
-    Update,
-    count_of,
-    is_own,
-)
+from sunshower.topologies.operators.state_slot import StateSlot
+from sunshower.topologies.operators.states import Key, MapState, is_own
 
 _ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
 
@@ -52,31 +41,6 @@ _ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
 # org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and similar classes.
 
 
-class Slot(Protocol):
-    """The state of one task."""
-
-    name: str
-
-    @property
-    def state(self) -> MapState:
-        """The open state."""
-
-    def number(self, attempt: Attempt) -> int:
-        """The number of the write that has begun; a later write of a group has a higher one."""
-
-    def open(self, context: Context) -> None:
-        """Open the state, unless it is open."""
-
-    def begin_commit(self, attempt: Attempt) -> None:
-        """Begin to write a batch."""
-
-    def commit(self, attempt: Attempt) -> None:
-        """Store what was written, all or nothing."""
-
-    def close(self) -> None:
-        """Close the state."""
-
-
 class Persist(Operator):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
@@ -84,7 +48,7 @@ class Persist(Operator):
     emits_updates = False  # instead of rows: see updates.py
     shows = False  # whether readers of plain rows get what it emits as updates
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: StateSlot) -> None:
         self.slot = slot
 
     def prepare(self, context: Context) -> None:
@@ -129,7 +93,7 @@ class PersistCombined(Persist):
     """Combines values into those of their groups in a state."""
 
     def __init__(
-        self, slot: Slot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
+        self, slot: StateSlot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
     ) -> None:
         super().__init__(slot)
         self.width, self.combiner, self.out = width, combiner, out
@@ -165,7 +129,7 @@ class PersistReduced(Persist):
 
     def __init__(
         self,
-        slot: Slot,
+        slot: StateSlot,
         schema: Schema,
         by: Sequence[str],
         reducer: ReducerAggregator[Any, Any],
@@ -197,152 +161,8 @@ def new_values(keys: Any, values: Any, width: int, out: Schema) -> list[Any]:
 # ---- totals --------------------------------------------------------------------------------------
 
 
-class TaskMemory:
-    """A MapState in the memory of its task, which is lost with the process."""
-
-    def __init__(self) -> None:
-        self.values: dict[Key, Any] = {}
-        self._written: dict[Key, Any] = {}
-
-    def begin_commit(self, attempt: Attempt) -> None:
-        self._written = {}
-
-    def commit(self, attempt: Attempt) -> None:
-        self.values.update(self._written)
-        for key in [key for key, value in self._written.items() if value is None]:
-            del self.values[key]
-        self._written = {}
-
-    def abort(self) -> None:
-        self._written = {}
-
-    def close(self) -> None: ...
-
-    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
-        return [self._now(key) for key in keys] if self._written else [*map(self.values.get, keys)]
-
-    def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
-        values = [update(self._now(key)) for key, update in zip(keys, updates, strict=True)]
-        self._written.update(zip(keys, values, strict=True))
-        return values
-
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        written = dict(zip(keys, values, strict=True))
-        self._written = {**self._written, **written} if self._written else written
-
-    def multi_remove(self, keys: Sequence[Key]) -> None:
-        self.multi_put(keys, [None] * len(keys))
-
-    def items(self) -> Iterator[tuple[Key, Any]]:
-        return iter([*self.values.items()])
-
-    def entry_count(self) -> int:
-        """How many keys have a value."""
-        return len(self.values)
-
-    def _now(self, key: Key) -> Any:
-        return self._written[key] if key in self._written else self.values.get(key)
-
-
-def check_factory(factory: Any, where: str) -> None:
-    """Raise TopologyError for a value that is neither a state factory nor None."""
-    if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
-        hint = 'give one like SqliteState("counts.db")'
-        raise TopologyError(f"{where}: {factory!r} is not a state; {hint}")
-
-
-class TotalsSlot:
-    """The state of one task; `factory` None: in its memory."""
-
-    def __init__(
-        self,
-        factory: StateFactory | None,
-        name: str,
-        where: str,
-        join: Callable[[Sequence[FoundPart]], Mapping[Key, Any]] | None = None,
-    ) -> None:
-        """`join`: as Moving.join; None: there is nothing beside the totals."""
-        check_factory(factory, where)
-        self.factory, self.name, self._join = factory, name, join or _nothing_else
-        self._state: MapState | None = None
-        self._number = 0  # of the last write
-        self._epoch = 1
-        self._was_open = False
-
-    def open(self, context: Context) -> None:
-        """Open the state. Raises what the factory raises, such as StoreUnreachable."""
-        self._epoch = int(context.clock.now() * 1e6)
-        if self.factory is None:
-            self._state = TaskMemory()
-            return
-        moving = Moving(Spread.BY_KEY, self._join, not self._was_open)
-        place = Place(
-            context.topology, self.name, context.index, context.parallelism, moving=moving
-        )
-        self._state = self.factory.make(place)
-        self._was_open = True
-        self._pass_others()
-
-    @property
-    def state(self) -> MapState:
-        assert self._state is not None, f"state {self.name!r} is not open"
-        return self._state
-
-    def number(self, attempt: Attempt) -> int:
-        """The number of the write that has begun: the time of the opening in microseconds, and one
-        more for each write, so those of a later life of the task are higher."""
-        return self._epoch + self._number
-
-    def begin_commit(self, attempt: Attempt) -> None:
-        """Begin a write, under the next number."""
-        self._pass_others()
-        self._number += 1
-        self.state.begin_commit(self._attempt)
-
-    def commit(self, attempt: Attempt) -> None:
-        """Store what was written."""
-        self.state.commit(self._attempt)
-
-    def close(self) -> None:
-        if self._state is not None:
-            self._state.close()
-        self._state = None
-
-    def entry_count(self) -> int | None:
-        """How many entries the state has; None: not known."""
-        return count_of(self._state)
-
-    @property
-    def memory(self) -> TaskMemory | None:
-        """The state, if it is in the memory of the task."""
-        return self._state if isinstance(self._state, TaskMemory) else None
-
-    def pass_number(self, number: int) -> None:
-        """Let the numbers that follow be higher than this one."""
-        self._epoch = max(self._epoch, number - self._number)
-
-    @property
-    def _attempt(self) -> Attempt:
-        return Attempt(self._number, 0, self._epoch)
-
-    def _pass_others(self) -> None:
-        """Number the next write after those of other processes, such as this task's former life."""
-        last: Attempt | None = getattr(self._state, "last_attempt", None)
-        if last is not None:
-            self._number = max(self._number, last.txid)
-            if last.epoch > self._epoch:
-                self._epoch = last.epoch + 1
-
-
-def _nothing_else(_: Sequence[FoundPart]) -> dict[Key, Any]:
-    """Beside totals nothing is stored."""
-    return {}
-
-
 class _InMemory(Persist):
     """What a stage does with the state of a task that is in its memory."""
-
-    slot: TotalsSlot
 
     def snapshot(self) -> Any:
         """The values, for another process, and the number of the last update, if there are any."""
@@ -420,7 +240,7 @@ class ReducedTotals(_InMemory, PersistReduced):
 
 
 def totals_operators(
-    slot: TotalsSlot,
+    slot: StateSlot,
     schema: Schema,
     by: Sequence[str],
     one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],

@@ -15,7 +15,7 @@ nodes, however many origins a group has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from itertools import chain, islice
@@ -27,6 +27,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregating import GLOBAL, group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.state_slot import StateDraft
 from sunshower.topologies.operators.states import (
     NODE,
     ORIGIN,
@@ -37,7 +38,7 @@ from sunshower.topologies.operators.states import (
     is_own,
 )
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
-from sunshower.topologies.operators.totals import CombinedTotals, TotalsSlot
+from sunshower.topologies.operators.totals import CombinedTotals
 
 _WIDTH = 16  # of a node
 _NO_SLOT = -1
@@ -91,6 +92,8 @@ class Lineage:
 
     def behind(self, operator: Operator, schema: Schema) -> Lineage | None:
         """The same for what `operator` makes of these rows."""
+        if operator.blocks_lineage:
+            return replace(self, blocked=operator.blocks_lineage)
         if operator.reads_updates or operator.ends_lineage:
             return None
         if not operator.keeps_values:
@@ -337,35 +340,10 @@ def updated_operators(
     return combiner, PartsOfUpdates(schema, by, combiner, lineage)
 
 
-class _Draft:
-    """What a batch reads of a state, and what it will write."""
-
-    def __init__(self, state: MapState) -> None:
-        self._state = state
-        self._known: dict[Key, Any] = {}
-        self.changed: dict[Key, Any] = {}
-
-    def fetch(self, keys: Iterable[Key]) -> None:
-        """Read many keys at once."""
-        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
-        if missing:
-            self._known.update(zip(missing, self._state.multi_get(missing), strict=True))
-
-    def get(self, key: Key) -> Any:
-        """The value of a key; None if there is none."""
-        if key not in self._known:
-            self.fetch([key])
-        return self._known[key]
-
-    def put(self, key: Key, value: Any) -> None:
-        """Replace the value of a key; None: there is none."""
-        self._known[key] = self.changed[key] = value
-
-
 class _GroupTree:
     """The values of one group, while a batch changes them."""
 
-    def __init__(self, key: Any, draft: _Draft, combiner: CombinerAggregator[Any, Any]) -> None:
+    def __init__(self, key: Any, draft: StateDraft, combiner: CombinerAggregator[Any, Any]) -> None:
         self.key, self._draft, self._combiner = key, draft, combiner
         size, free, count = draft.get((SLOTS, key)) or (0, _NO_SLOT, 0)
         self._size, self._free, self.count = size, free, count
@@ -454,7 +432,7 @@ class UpdatedTotals(CombinedTotals):
     @property
     def _repeats(self) -> bool:
         """Whether the rows of an update may be lost though it is written here."""
-        return isinstance(self.slot, TotalsSlot)
+        return not self.slot.is_of_batches
 
     def start(self, attempt: Attempt) -> Any:
         return []
@@ -463,13 +441,13 @@ class UpdatedTotals(CombinedTotals):
         batch.extend(rows)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        draft = _Draft(state)
+        draft = StateDraft(state)
         self._fetch(draft, batch)
         trees: dict[Any, _GroupTree] = {}  # of the groups to emit
         for key, origin, number, value, groups in batch:
             self._apply(draft, trees, key_of(key), _entry(origin), number, value, groups)
         values = [tree.write() for tree in trees.values()]
-        state.multi_put(list(draft.changed), list(draft.changed.values()))
+        draft.write()
         records = self.records(trees, values)
         if not self.emits_updates:
             return records
@@ -493,7 +471,7 @@ class UpdatedTotals(CombinedTotals):
             return None
         return {key: value for key, value in values.items() if not is_own(key)}
 
-    def _fetch(self, draft: _Draft, batch: Sequence[Any]) -> None:
+    def _fetch(self, draft: StateDraft, batch: Sequence[Any]) -> None:
         """Read what the batch needs, in three calls."""
         draft.fetch(_entry(row[1]) for row in batch)
         places: dict[Any, list[int]] = {key_of(row[0]): [] for row in batch if row[4] is None}
@@ -518,7 +496,7 @@ class UpdatedTotals(CombinedTotals):
 
     def _apply(
         self,
-        draft: _Draft,
+        draft: StateDraft,
         trees: dict[Any, _GroupTree],
         key: Any,
         entry: Any,
@@ -549,7 +527,7 @@ class UpdatedTotals(CombinedTotals):
         left = [*gone][:_LEFT_MAX] if self._repeats else [*gone]
         draft.put(entry, [number, [[*pair] for pair in held.items()], left])
 
-    def _tree(self, draft: _Draft, trees: dict[Any, _GroupTree], key: Any) -> _GroupTree:
+    def _tree(self, draft: StateDraft, trees: dict[Any, _GroupTree], key: Any) -> _GroupTree:
         if key not in trees:
             trees[key] = _GroupTree(key, draft, self.combiner)
         return trees[key]

@@ -19,9 +19,8 @@ from sunshower.topologies.sources import TextFiles
 from sunshower.topologies.streams import Grouped, Stream
 from sunshower.topologies.topology import Topology
 from sunshower.trident.declaration.stage_builder import (
+    BatchStage,
     GroupBuilder,
-    RowSource,
-    StageBuilder,
     StreamProgram,
     TaskSettings,
 )
@@ -199,9 +198,8 @@ def batches(
     _set_options(
         in_group, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip
     )
-    stage = StageBuilder(in_group, id, parallelism, resources, source)
-    stage.spout_rows = RowSource(stage, schema)
-    return BatchStream(stage.spout_rows)
+    stage = BatchStage(in_group, id, parallelism, resources, source)
+    return BatchStream(stage.emit(schema))
 
 
 def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:

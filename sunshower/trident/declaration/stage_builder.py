@@ -1,7 +1,7 @@
 """Stages under construction: methods of streams fill them, `GroupBuilder.freeze` finishes them.
 
-A repartitioning begins a stage. Within a stage, a `RowSource` is what an operator can read: the
-rows of the stage's spout, those that another operator emits, or those that other stages send.
+A repartitioning begins a stage. Rows that no operator of a stage emits come from its spout or from
+other stages.
 Storm: org.apache.storm.trident.planner.GraphGrouper, TridentTopology.build.
 """
 
@@ -23,19 +23,12 @@ from sunshower.state.sqlite import SqliteFile
 from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.async_functions import check_call_time
-from sunshower.topologies.operators.aggregating import AggregatorOperator
-from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.ranking import ExtremeRow
+from sunshower.topologies.operators.port import Operator, Passing
+from sunshower.topologies.operators.stages import FrozenNodes, StageBuilder, StageRows
 from sunshower.topologies.operators.states import StateKind
-from sunshower.topologies.operators.steps import EachTable, FunctionOperator, RowOperator
+from sunshower.topologies.operators.steps import FunctionOperator
 from sunshower.topologies.operators.totals import Persist
-from sunshower.topologies.operators.updates import (
-    Lineage,
-    PlainRows,
-    merged_lineage,
-    of_updates,
-    update_schema,
-)
+from sunshower.topologies.operators.updates import merged_lineage, update_schema
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.outputs import DirectStream, Streams, check_id
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
@@ -58,20 +51,17 @@ from sunshower.trident.coordination.master_batch_coordinator import (
 )
 from sunshower.trident.coordination.transactional_log import coordinator_path
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import QueryState, StateSlot
+from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.stages.plan import (
     ByFields,
     ByGrouping,
-    Feed,
     Group,
-    Join,
     RoundRobin,
     Sharing,
     Skip,
     Source,
     Stage,
     StageInput,
-    StageNode,
     StageOutput,
     ToAll,
     publishing,
@@ -293,88 +283,17 @@ class TaskSettings(TypedDict, total=False):
     resources: Resources
 
 
-@dataclass(eq=False)
-class RowSource:
-    """Rows that operators of `stage` can read, and the operators that read them."""
-
-    stage: StageBuilder
-    schema: Schema
-    node: int | None = None  # the operator that emits them; None: the spout, or other stages
-    origins: tuple[RowSource, ...] = ()  # what that operator reads, or what other stages send
-    sharing: Sharing | None = None  # of rows that other stages send
-    varies: bool = False  # whether another attempt may have other rows, all tasks together
-    feeds: list[Feed] = field(default_factory=list)
-    lineage: Lineage | None = None  # if they follow from running totals
-    updates: bool = False  # whether something reads them as updates
-    arrivals: list[RowSource] = field(default_factory=list)  # in other stages
-
-    def derivation(self) -> Iterator[RowSource]:
-        """These rows, and all that they are made of."""
-        found: dict[RowSource, None] = {}
-        frontier = [self]
-        while frontier:
-            if (rows := frontier.pop()) not in found:
-                found[rows] = None
-                frontier += rows.origins
-                yield rows
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether another attempt may send these rows to other tasks: they were distributed
-        round-robin in arrival order."""
-        if self.sharing is not None:
-            return isinstance(self.sharing, RoundRobin)
-        return any(origin.is_uneven for origin in self.origins)
-
-    def then(self, operator: Operator, schema: Schema) -> RowSource:
-        """What `operator` emits for these rows, in the same stage."""
-        return self.stage.add(operator, schema, [self])
-
-    def need_updates(self) -> None:
-        """Let these rows, which follow from running totals, be updates."""
-        if not self.updates:
-            self.updates = True
-            operator = None if self.node is None else self.stage.nodes[self.node][0]
-            for origin in () if isinstance(operator, Persist) else self.origins:
-                origin.need_updates()
-
-    @property
-    def shows(self) -> bool:
-        """Whether something reads plain rows of these, if they are updates."""
-        return (
-            not self.updates
-            or any(rows.shows for rows in self.arrivals)
-            or any(
-                not operator.reads_updates and rows.shows
-                for operator, rows in (self.stage.nodes[feed.node] for feed in self.feeds)
-            )
-        )
-
-    def read_by(self, *, updates: bool) -> tuple[Feed, ...]:
-        """The inputs that get these rows as updates, or as they are."""
-        nodes = self.stage.nodes
-        return tuple(
-            feed
-            for feed in self.feeds
-            if updates == (self.updates and nodes[feed.node][1].reads_updates)
-        )
-
-    @property
-    def reads_updates(self) -> bool:
-        """Whether the operator that emits these rows reads updates, if there are any."""
-        assert self.node is not None
-        return self.updates or self.stage.nodes[self.node][0].reads_updates
-
-
-class _Passing(Operator):
-    """Passes rows from one stage on to the next."""
-
-    by_row = keeps_values = True
+def is_uneven(rows: StageRows[BatchStage]) -> bool:
+    """Whether another attempt may send these rows to other tasks: they were distributed
+    round-robin in arrival order."""
+    if rows.sharing is not None:
+        return isinstance(rows.sharing, RoundRobin)
+    return any(map(is_uneven, rows.origins))
 
 
 @dataclass(eq=False)
-class StageBuilder:
-    """A future bolt; `root` is the spout that its first rows come from."""
+class BatchStage(StageBuilder):
+    """A stage of batches; `root` is the spout that its first rows come from."""
 
     group: GroupBuilder
     root: str
@@ -383,11 +302,9 @@ class StageBuilder:
     spout: TridentSpout | None = None
     name: str | None = None
     leaves: bool = False  # as Stage.leaves
-    spout_rows: RowSource | None = None
+    spout_rows: StageRows[BatchStage] | None = None
     ends_windows: bool = False  # as Source.ends_windows
     time: TimeField | None = None  # as Source.time
-    nodes: list[tuple[Operator, RowSource]] = field(default_factory=list)  # and what it emits
-    arrivals: list[RowSource] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         TASKS.check(f"{self.where('')}: parallelism", self.parallelism, TopologyError)
@@ -400,29 +317,34 @@ class StageBuilder:
         topology = self.group.program.topology.id
         return f"topology {topology!r}, batches {self.root!r}" + (f", {word}" if word else "")
 
-    def add(self, operator: Operator, schema: Schema, *inputs: Sequence[RowSource]) -> RowSource:
-        """Add an operator that reads `inputs[i]` as its input i. Returns what it emits, which
-        varies if the operator depends on which rows come to one task, and that may vary."""
+    def emit(self, schema: Schema) -> StageRows[BatchStage]:
+        """The rows of the spout of this stage."""
+        self.spout_rows = StageRows(self, schema)
+        self.arrivals.append(self.spout_rows)
+        return self.spout_rows
+
+    def add(
+        self, operator: Operator, schema: Schema, *inputs: Sequence[StageRows[BatchStage]]
+    ) -> StageRows[BatchStage]:
+        """As StageBuilder.add. What it emits varies if the operator depends on which rows come to
+        one task, and that may vary."""
         self.group.program.check_open(self.where(type(operator).__name__.lower()))
-        node = len(self.nodes)
-        for number, sources in enumerate(inputs):
-            for source in sources:
-                source.feeds.append(Feed(node, number))
-        origins = tuple(source for sources in inputs for source in sources)
-        varies = any(one.varies or (one.is_uneven and not operator.by_row) for one in origins)
-        lineage = _lineage(operator, schema, origins)
-        emitted = RowSource(self, schema, node, origins, varies=varies, lineage=lineage)
-        self.nodes.append((operator, emitted))
+        emitted = super().add(operator, schema, *inputs)
+        emitted.varies = any(
+            rows.varies or (is_uneven(rows) and not operator.by_row) for rows in emitted.origins
+        )
         return emitted
 
-    def receive(self, rows: Sequence[RowSource], sharing: Sharing) -> RowSource:
+    def receive(
+        self, rows: Sequence[StageRows[BatchStage]], sharing: Sharing
+    ) -> StageRows[BatchStage]:
         """Let other stages send rows to this one."""
         origins = tuple(
-            one.stage.add(_Passing(), one.schema, [one]) if one.sharing is not None else one
+            one.stage.add(Passing(), one.schema, [one]) if one.sharing is not None else one
             for one in rows
         )
         varies = any(one.varies for one in origins)
-        arrival = RowSource(self, rows[0].schema, origins=origins, sharing=sharing, varies=varies)
+        arrival = StageRows(self, rows[0].schema, None, origins, sharing=sharing, varies=varies)
         arrival.lineage = merged_lineage([one.lineage for one in origins])
         if arrival.lineage is not None and isinstance(sharing, ToAll | ByGrouping):
             word = "broadcast" if isinstance(sharing, ToAll) else "partition"
@@ -432,19 +354,18 @@ class StageBuilder:
             origin.arrivals.append(arrival)
         return arrival
 
-    def feeders(self) -> Iterator[StageBuilder]:
+    def feeders(self) -> Iterator[BatchStage]:
         """The stages that feed this one directly; a stage may occur several times."""
         return (origin.stage for arrival in self.arrivals for origin in arrival.origins)
 
     def classes(self) -> Iterator[type]:
         """The Enums and record types that its rows may hold."""
-        rows = [*self.arrivals, *(emitted for _, emitted in self.nodes)]
-        for one in [*rows, self.spout_rows] if self.spout_rows else rows:
-            yield from one.schema.classes
+        for rows in [*self.arrivals, *self.nodes]:
+            yield from rows.schema.classes
 
-    def upstream(self) -> set[StageBuilder]:
+    def upstream(self) -> set[BatchStage]:
         """All stages that feed this one, directly or not, and itself."""
-        found: set[StageBuilder] = set()
+        found: set[BatchStage] = set()
         frontier = [self]
         while frontier:
             if (stage := frontier.pop()) not in found:
@@ -456,8 +377,8 @@ class StageBuilder:
 class _Connection(NamedTuple):
     """The stream of one origin to another stage."""
 
-    origin: RowSource
-    arrival: RowSource
+    origin: StageRows[BatchStage]
+    arrival: StageRows[BatchStage]
     stream: str
 
 
@@ -471,7 +392,7 @@ class GroupBuilder:
     max_batches: int | None = None
     interval_s: float | None = None
     skip: Skip | None = None
-    stages: list[StageBuilder] = field(default_factory=list)
+    stages: list[BatchStage] = field(default_factory=list)
 
     def freeze(self) -> Group:
         """The plan that `assemble` builds. Raises DuplicateComponent for names that are used
@@ -498,12 +419,12 @@ class GroupBuilder:
                 publisher.counted = counted
             if isinstance(operator, Persist):
                 slot = operator.slot
-                assert isinstance(slot, StateSlot), f"{slot!r} is no state of batches"
+                assert isinstance(slot, BatchSlot), f"{slot!r} is no state of batches"
                 slot.counted = counted
                 self._check_skip(group.skip, slot)
         return group
 
-    def _check_skip(self, skip: Skip, slot: StateSlot) -> None:
+    def _check_skip(self, skip: Skip, slot: BatchSlot) -> None:
         """Raise TopologyError for a state that would keep what a skipped batch has written."""
         kind, puts_aside = slot.factory.kind, skip.dead_letters is not None
         if puts_aside and slot.exactly_once and kind is not StateKind.OPAQUE:
@@ -514,9 +435,9 @@ class GroupBuilder:
                 "state of kind opaque, or leave dead_letters out of Skip"
             )
 
-    def _ids(self, stages: Sequence[StageBuilder]) -> dict[StageBuilder, str]:
+    def _ids(self, stages: Sequence[BatchStage]) -> dict[BatchStage, str]:
         """Stage ids: the spout's id, the user's name, or the root's id with a number."""
-        ids: dict[StageBuilder, str] = {}
+        ids: dict[BatchStage, str] = {}
         numbers: Counter[str] = Counter()
         for stage in stages:
             numbers[stage.root] += 1
@@ -531,97 +452,18 @@ class GroupBuilder:
         return ids
 
 
-def _connections(stages: Sequence[StageBuilder], ids: dict[StageBuilder, str]) -> list[_Connection]:
+def _connections(stages: Sequence[BatchStage], ids: dict[BatchStage, str]) -> list[_Connection]:
     """A stream for each connection of two stages: `to-<target>`, numbered from the second."""
     found: list[_Connection] = []
-    numbers: Counter[tuple[StageBuilder, StageBuilder]] = Counter()
+    numbers: Counter[tuple[BatchStage, BatchStage]] = Counter()
     for stage in stages:
-        for arrival in (one for one in stage.arrivals if one.feeds):
+        for arrival in (one for one in stage.arrivals if one.readers):
             for origin in arrival.origins:
                 numbers[origin.stage, stage] += 1
                 number = numbers[origin.stage, stage]
                 suffix = "" if number == 1 else f"-{number}"
                 found.append(_Connection(origin, arrival, f"to-{ids[stage]}{suffix}"))
     return found
-
-
-class _Nodes:
-    """The nodes of a stage as they will be, with those that make rows of updates."""
-
-    def __init__(self, stage: StageBuilder) -> None:
-        self.nodes: list[tuple[Operator, RowSource, bool]] = []  # and whether PlainRows
-        self._places: dict[tuple[int, bool], int] = {}  # (id of rows, as updates) → node
-        self._numbers: dict[int, int] = {}  # node as declared → as it will be
-        arrivals = [*stage.arrivals, *([stage.spout_rows] if stage.spout_rows else [])]
-        for rows in arrivals:
-            if rows.updates and rows.read_by(updates=False):
-                self._add(PlainRows(), rows, plain=True)
-        for number, (operator, rows) in enumerate(stage.nodes):
-            self._numbers[number] = len(self.nodes)
-            self._add(_with_updates(operator, rows), rows, plain=not rows.updates)
-            if rows.updates:
-                self._add(PlainRows(), rows, plain=True)
-
-    def _add(self, operator: Operator, rows: RowSource, *, plain: bool) -> None:
-        self._places[id(rows), plain] = len(self.nodes)
-        self.nodes.append((operator, rows, plain))
-
-    def frozen(self) -> tuple[StageNode, ...]:
-        """The nodes of the plan."""
-        made = []
-        for operator, rows, plain in self.nodes:
-            feeds = self.feeds(rows, updates=not plain)
-            more = self._places.get((id(rows), True))
-            if not plain and more is not None:
-                feeds = (*feeds, Feed(more, 0))
-            made.append(StageNode(operator, feeds))
-        return tuple(made)
-
-    def feeds(self, rows: RowSource, *, updates: bool) -> tuple[Feed, ...]:
-        """The inputs that read rows so."""
-        found = rows.read_by(updates=updates)
-        return tuple(Feed(self._numbers[feed.node], feed.source) for feed in found)
-
-    def of_arrival(self, rows: RowSource) -> tuple[Feed, ...]:
-        """The inputs that read what arrives."""
-        if not rows.updates:
-            return self.feeds(rows, updates=False)
-        more = self._places.get((id(rows), True))
-        feeds = self.feeds(rows, updates=True)
-        return feeds if more is None else (*feeds, Feed(more, 0))
-
-    def of_output(self, rows: RowSource, *, updates: bool) -> int | None:
-        """The node that emits rows for another stage."""
-        return None if rows.node is None else self._places[id(rows), not updates]
-
-
-def _with_updates(operator: Operator, rows: RowSource) -> Operator:
-    """An operator, or what does the same with updates if these are what it emits."""
-    if not rows.updates:
-        return operator
-    if isinstance(operator, Persist):
-        operator.emits_updates, operator.shows = True, rows.shows
-        return operator
-    return of_updates(operator, rows.schema, shows=rows.shows)
-
-
-def _lineage(operator: Operator, schema: Schema, origins: Sequence[RowSource]) -> Lineage | None:
-    """The lineage of what an operator emits. What user code makes of many rows has none."""
-    lineage = merged_lineage([one.lineage for one in origins]) if origins else None
-    if lineage is None or isinstance(operator, RowOperator | EachTable | _Passing):
-        return lineage and lineage.behind(operator, schema)
-    for kind, word in _OF_A_BATCH.items():
-        if isinstance(operator, kind):
-            return replace(lineage, blocked=word)
-    return None
-
-
-_OF_A_BATCH: dict[type[Operator], str] = {
-    Join: "a join within a batch",
-    AggregatorOperator: "an aggregate of one batch",
-    ExtremeRow: "min_by or max_by",
-    QueryState: "a state_query",
-}
 
 
 def _of_updates(sharing: Sharing, schema: Schema) -> Sharing:
@@ -631,25 +473,25 @@ def _of_updates(sharing: Sharing, schema: Schema) -> Sharing:
 
 
 def _frozen(
-    stage: StageBuilder, ids: dict[StageBuilder, str], connections: Sequence[_Connection]
+    stage: BatchStage, ids: dict[BatchStage, str], connections: Sequence[_Connection]
 ) -> Stage:
-    source, nodes = None, _Nodes(stage)
+    source, nodes = None, FrozenNodes(stage)
     if stage.spout is not None and (rows := stage.spout_rows) is not None:
-        feeds, about = nodes.of_arrival(rows), (stage.ends_windows, stage.time)
+        feeds, about = nodes.feeds(rows), (stage.ends_windows, stage.time)
         source = Source(ids[stage], stage.spout, rows.schema, feeds, *about)
     inputs, outputs = list[StageInput](), list[StageOutput]()
     for origin, arrival, stream in connections:
         updates = arrival.updates
         if arrival.stage is stage:
             schema = update_schema(arrival.schema) if updates else arrival.schema
-            feeds = nodes.of_arrival(arrival)
+            feeds = nodes.feeds(arrival)
             inputs.append(StageInput(ids[origin.stage], stream, schema, feeds))
         if origin.stage is stage and arrival.sharing is not None:
             schema = update_schema(origin.schema) if updates else origin.schema
             sharing = _of_updates(arrival.sharing, schema) if updates else copy(arrival.sharing)
             outputs.append(
                 StageOutput(
-                    nodes.of_output(origin, updates=updates),
+                    nodes.place(origin, updates=updates),
                     stream,
                     target=ids[arrival.stage],
                     schema=schema,
@@ -660,7 +502,7 @@ def _frozen(
     return Stage(
         ids[stage],
         stage.parallelism,
-        nodes.frozen(),
+        nodes.nodes,
         source,
         inputs=tuple(inputs),
         outputs=tuple(outputs),

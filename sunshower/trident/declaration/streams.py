@@ -28,7 +28,7 @@ from sunshower.topologies.operators.aggregating import Aggregate, Combine, Combi
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
-from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
 from sunshower.topologies.operators.schemas import (
@@ -44,6 +44,7 @@ from sunshower.topologies.operators.schemas import (
     persisted_schema,
     state_code_returns,
 )
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import (
     Persist,
@@ -70,16 +71,16 @@ from sunshower.topologies.operators.windows.window_kinds import Window, type_of_
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many, name_of
 from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
+from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.persisting import (
     LATE,
     ON_TIME,
+    BatchSlot,
     Lookup,
     PersistPartition,
     ProcessByKey,
     QueryState,
-    StateSlot,
     Windows,
 )
 from sunshower.trident.stages.plan import (
@@ -172,9 +173,9 @@ class RowStream(RecordOperators[R_co]):
 
     input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
 
-    def __init__(self, *sources: RowSource) -> None:
+    def __init__(self, *sources: StageRows[BatchStage]) -> None:
         self.sources = sources
-        self._gathered: RowSource | None = None
+        self._gathered: StageRows[BatchStage] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -182,19 +183,19 @@ class RowStream(RecordOperators[R_co]):
         return self.sources[0].schema
 
     @property
-    def stage(self) -> StageBuilder:
+    def stage(self) -> BatchStage:
         """The stage of its rows, or the first of several."""
         return self.sources[0].stage
 
     @property
     def is_uneven(self) -> bool:
-        """As RowSource.is_uneven. Rows of several stages are gathered round-robin."""
+        """As is_uneven of each. Rows of several stages are gathered round-robin."""
         several = len({source.stage for source in self.sources}) > 1
-        return several or any(source.is_uneven for source in self.sources)
+        return several or any(map(is_uneven, self.sources))
 
     @property
     def varies(self) -> bool:
-        """As RowSource.varies."""
+        """Whether another attempt may have other rows, all tasks together."""
         return any(source.varies for source in self.sources)
 
     @property
@@ -269,20 +270,22 @@ class RowStream(RecordOperators[R_co]):
             )
         return self._of(self.send(ByGrouping(grouping), tasks))
 
-    def add(self, operator: Operator, schema: Schema) -> RowSource:
+    def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]:
         """What `operator` emits for these rows, in the stage where they are. Rows of several
         stages are sent to a new one first."""
         sources = self._gather()
         return sources[0].stage.add(operator, schema, sources)
 
-    def add_to_each(self, operator: Callable[[], Operator], schema: Schema) -> list[RowSource]:
+    def add_to_each(
+        self, operator: Callable[[], Operator], schema: Schema
+    ) -> list[StageRows[BatchStage]]:
         """The same for an operator that needs no other rows: one in each stage that has rows."""
-        stages: dict[StageBuilder, list[RowSource]] = {}
+        stages: dict[BatchStage, list[StageRows[BatchStage]]] = {}
         for source in self.sources:
             stages.setdefault(source.stage, []).append(source)
         return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
 
-    def send(self, sharing: Sharing, tasks: TaskSettings) -> RowSource:
+    def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in a new stage."""
         return self.new_stage(tasks).receive(self.sources, sharing)
 
@@ -297,7 +300,7 @@ class RowStream(RecordOperators[R_co]):
         stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
         stage = self.new_stage(tasks)
         stage.name, stage.leaves = id, True
-        stage.add(Operator(), schema, [stage.receive(self.sources, RoundRobin())])
+        stage.add(Passing(), schema, [stage.receive(self.sources, RoundRobin())])
         if (lineage := self.lineage) is not None:
             stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
         return stream
@@ -307,7 +310,7 @@ class RowStream(RecordOperators[R_co]):
         FUNCTION.check(self._where("apply"), assembly, TopologyError)
         return assembly(self)
 
-    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> RowSource:
+    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
         """These rows in the tasks that have the state of their group; without groups it is one."""
         return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
 
@@ -316,16 +319,16 @@ class RowStream(RecordOperators[R_co]):
         schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
         return RowStream(*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
 
-    def upstream(self) -> set[StageBuilder]:
+    def upstream(self) -> set[BatchStage]:
         """All stages that these rows depend on, those they are in included."""
         return {stage for source in self.sources for stage in source.stage.upstream()}
 
-    def new_stage(self, tasks: TaskSettings) -> StageBuilder:
+    def new_stage(self, tasks: TaskSettings) -> BatchStage:
         """A new stage of the same group."""
         check_names(tasks, TaskSettings.__annotations__, self._where(""), TopologyError)
-        return StageBuilder(self.stage.group, self.stage.root, **tasks)
+        return BatchStage(self.stage.group, self.stage.root, **tasks)
 
-    def _gather(self) -> tuple[RowSource, ...]:
+    def _gather(self) -> tuple[StageRows[BatchStage], ...]:
         stages = {source.stage for source in self.sources}
         if len(stages) == 1:
             return self.sources
@@ -339,7 +342,7 @@ class RowStream(RecordOperators[R_co]):
     ) -> Self:
         return self._of(*self.add_to_each(operator, schema))
 
-    def _of(self, *sources: RowSource) -> Self:
+    def _of(self, *sources: StageRows[BatchStage]) -> Self:
         return type(self)(*sources)
 
     def _extreme(self, field: str, word: str, *, greatest: bool) -> Self:
@@ -366,7 +369,7 @@ def check_streams(streams: Sequence[Any], where: str) -> None:
     check_group([stream.stage for stream in streams], where)
 
 
-def check_group(stages: Sequence[StageBuilder], where: str) -> None:
+def check_group(stages: Sequence[BatchStage], where: str) -> None:
     """Raise TopologyError for stages of several groups."""
     groups = {stage.group: stage.root for stage in stages}
     if len(groups) > 1:
@@ -384,8 +387,8 @@ def check_group(stages: Sequence[StageBuilder], where: str) -> None:
 class WrittenState:
     """A state that a stream is written to, and `rows`: what its stage emits then."""
 
-    rows: RowSource
-    slot: StateSlot
+    rows: StageRows[BatchStage]
+    slot: BatchSlot
     by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
     result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
 
@@ -399,7 +402,7 @@ def new_state(
     *,
     by: Sequence[str] = (),
     in_place: bool = False,
-) -> StateSlot:
+) -> BatchSlot:
     """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
     written in the tasks in which they are; otherwise they are first sent to the task of their
     group, or to a single one. Raises TopologyError for a value that is not a state factory, a
@@ -420,7 +423,7 @@ def new_state(
     ):
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return StateSlot(factory, name, exactly_once=not not_exactly_once)
+    return BatchSlot(factory, name, exactly_once=not not_exactly_once)
 
 
 class BatchProcessSettings(TaskSettings, total=False):
@@ -515,7 +518,7 @@ def declare_query(
     fields: str | Columns,
     where: str,
     tasks: TaskSettings,
-) -> RowSource:
+) -> StageRows[BatchStage]:
     """Each row with an answer of the state; `tasks` are for a static state with groups."""
     schema = stream.schema
     if not isinstance(state, WrittenState) and not is_factory(state):
@@ -533,7 +536,7 @@ def declare_query(
     out = _with_answer(schema, fields, where)
     if not isinstance(state, WrittenState):
         ask = function or Lookup(schema, by)
-        operator = QueryState(StateSlot(state, "static"), ask, schema, out, commits=False)
+        operator = QueryState(BatchSlot(state, "static"), ask, schema, out, commits=False)
         if not by:
             return stream.add(operator, out)
         return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
@@ -548,7 +551,7 @@ def declare_query(
 
 def _at_state(
     stream: RowStream[Any], by: Sequence[str], state: WrittenState, where: str
-) -> Sequence[RowSource]:
+) -> Sequence[StageRows[BatchStage]]:
     """The rows in the stage that writes the state."""
     stage = state.rows.stage
     if not by and {source.stage for source in stream.sources} == {stage}:
@@ -569,8 +572,7 @@ def _at_state(
 
 def _check_keys(by: Sequence[str], state: WrittenState, where: str) -> None:
     """Raise TopologyError if groups of the fields `by` cannot be keys of the state."""
-    node = state.rows.node
-    if node is not None and isinstance(state.rows.stage.nodes[node][0], Windows):
+    if isinstance(state.rows.operator, Windows):
         raise TopologyError(
             f"{where}: a state of windows has no value for each group; give a function(state, rows)"
         )
@@ -942,7 +944,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
 class WindowBatches(BatchStream[R_co]):
     """The rows of windows that have ended, in batches."""
 
-    pairs: RowSource  # (branch, row): with the late ones
+    pairs: StageRows[BatchStage]  # (branch, row): with the late ones
 
     @property
     def late(self) -> BatchStream[R_co]:
@@ -950,17 +952,16 @@ class WindowBatches(BatchStream[R_co]):
         for several windows counts in the last of them."""
         return BatchStream(self.pairs.then(steps.TakeBranch(LATE), self.schema))
 
-    def _of(self, *sources: RowSource) -> Any:
+    def _of(self, *sources: StageRows[BatchStage]) -> Any:
         return BatchStream(*sources)
 
 
-def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[StageBuilder]:
+def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[BatchStage]:
     """The stages of the spouts whose rows reach a window of time. Raises TopologyError if one of
     them does not know their event time, and for a window of event time behind another one."""
-    found: dict[StageBuilder, None] = {}
+    found: dict[BatchStage, None] = {}
     for rows in (one for source in stream.sources for one in source.derivation()):
-        stage = rows.stage
-        operator = None if rows.node is None else stage.nodes[rows.node][0]
+        stage, operator = rows.stage, rows.operator
         if window.field is not None and isinstance(operator, Windows):
             raise behind_window(where, f"window {operator.slot.name!r}")
         if rows is stage.spout_rows:
@@ -973,7 +974,7 @@ def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[Stag
 
 def _parts_of_updates(
     stream: RowStream[Any], divide: PartsOfUpdates, by: tuple[str, ...], tasks: TaskSettings
-) -> RowSource:
+) -> StageRows[BatchStage]:
     """The parts of the updates of a stream, in a new stage with the tasks of their groups."""
     for source in stream.sources:
         source.need_updates()
@@ -985,12 +986,12 @@ def _parts_of_updates(
     stage = stream.new_stage(tasks)
     parts, groups = (pairs.add_to_each(partial(steps.TakeBranch, n), schema) for n in (0, 1))
     arrivals = [stage.receive(parts, sharing), stage.receive(groups, ToAll())]
-    return stage.add(Operator(), schema, arrivals)
+    return stage.add(Passing(), schema, arrivals)
 
 
 def _written(
-    rows: RowSource,
-    slot: StateSlot,
+    rows: StageRows[BatchStage],
+    slot: BatchSlot,
     by: Sequence[str] | None,
     result: Callable[[Any], Any] | None = None,
 ) -> BatchStream[Any]:

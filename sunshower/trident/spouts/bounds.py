@@ -113,7 +113,9 @@ class ShareSize:
     def committed(self, txid: int) -> None:
         """The batch, and all before it, are committed."""
         share = self._active.get(txid)
-        self._active = {one: kept for one, kept in self._active.items() if one > txid}
+        self._active = {
+            other: other_share for other, other_share in self._active.items() if other > txid
+        }
         if share is None or not share.rows:
             return
         took_s = max(self._clock.now() - share.read_s, _LEAST_S)

@@ -72,10 +72,10 @@ class _FixedCoordinator(Coordinator):
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
         if current is not None:
             return current
-        first, there = previous["end"] if previous else 0, len(self._spout.rows)
-        if first >= there and self._spout.cycle:
+        first, row_count = previous["end"] if previous else 0, len(self._spout.rows)
+        if first >= row_count and self._spout.cycle:
             first = 0
-        return {"first": first, "end": min(first + self._spout.size, there)}
+        return {"first": first, "end": min(first + self._spout.size, row_count)}
 
     def is_last(self, metadata: Any) -> bool:
         return not self._spout.cycle and metadata["end"] >= len(self._spout.rows)

@@ -96,13 +96,13 @@ class PlainSpout(PartitionedSpout):
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         first = last["end"] if last else 0
         reading = self._from(first)
-        found: list[Any] = []
+        records: list[Any] = []
         more = reading.skip(room)
-        while more and room.records > len(found) and room.seconds:
-            more = reading.take(found, min(room.records, len(found) + _AT_ONCE))
-        self._kept[first] = found
-        room.emit(found)
-        return {"first": first, "end": first + len(found), "ended": reading.ended}
+        while more and room.records > len(records) and room.seconds:
+            more = reading.take(records, min(room.records, len(records) + _AT_ONCE))
+        self._kept[first] = records
+        room.emit(records)
+        return {"first": first, "end": first + len(records), "ended": reading.ended}
 
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
         first, end = metadata["first"], metadata["end"]
@@ -177,25 +177,25 @@ class _Reading:
             passed.clear()
         return not self._behind
 
-    def take(self, found: list[Any], limit: int) -> bool:
+    def take(self, records: list[Any], limit: int) -> bool:
         """Append records until `found` has `limit`. Returns whether there may be more now."""
-        had = len(found)
-        more = self._draw(found, limit)
-        self.next += len(found) - had
+        had = len(records)
+        more = self._draw(records, limit)
+        self.next += len(records) - had
         return more
 
-    def _draw(self, found: list[Any], limit: int) -> bool:
+    def _draw(self, records: list[Any], limit: int) -> bool:
         at, self.next = self.next, -1  # an iterator that raises cannot be continued
         for record in self._records:
             if record is None:
                 break
-            found.append(record)
-            if len(found) >= limit:
+            records.append(record)
+            if len(records) >= limit:
                 break
         else:
             self.ended = True
         self.next = at
-        return len(found) >= limit
+        return len(records) >= limit
 
 
 # ---- next_tuple ---------------------------------------------------------------------------------
@@ -316,16 +316,16 @@ class _Emitter(Emitter):
         if txid not in self._kept:
             self._kept[txid] = self._poll(rows.records_max)
         self._store_end(txid)
-        rows.emit([one.record for one in self._kept[txid]])
+        rows.emit([emitted.record for emitted in self._kept[txid]])
 
     def event_time(self, row: Any) -> Any:
         return self._spout.event_time(row)
 
     def success(self, attempt: Attempt) -> None:
         for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):
-            for one in self._kept.pop(txid):
-                if one.message_id is not None:
-                    self._report(self._spout.ack, one.message_id)
+            for emitted in self._kept.pop(txid):
+                if emitted.message_id is not None:
+                    self._report(self._spout.ack, emitted.message_id)
 
     def close(self) -> None:
         try:
@@ -337,31 +337,31 @@ class _Emitter(Emitter):
         return self._spout.figures()
 
     def _poll(self, records_max: int | None) -> list[_Emitted]:
-        found: list[_Emitted] = []
+        polled: list[_Emitted] = []
         room, waiting = Room(self._bounds, self._clock, records_max), self._out.waiting
         self._out.enter()
         try:
-            while len(found) < room.records and room.seconds:
+            while len(polled) < room.records and room.seconds:
                 if not waiting and not self._out.finished:
                     self._spout.next_tuple(self._out)
                 if not waiting:
                     self._out.catch_up()
                 if not waiting:
                     break
-                while waiting and len(found) < room.records:
-                    found.append(waiting.popleft())
+                while waiting and len(polled) < room.records:
+                    polled.append(waiting.popleft())
         except BaseException:
-            waiting.extendleft(reversed(found))  # for the next attempt
+            waiting.extendleft(reversed(polled))  # for the next attempt
             raise
         finally:
             self._out.leave()
-        return found
+        return polled
 
-    def _fail(self, kept: list[_Emitted]) -> None:
+    def _fail(self, batch: list[_Emitted]) -> None:
         why = Failure(Cause.FAILED, reason="its batch is emitted again")
-        for one in kept:
-            if one.message_id is not None:
-                self._report(self._spout.fail, one.message_id, why)
+        for emitted in batch:
+            if emitted.message_id is not None:
+                self._report(self._spout.fail, emitted.message_id, why)
 
     def _report(self, report: Callable[..., None], *about: Any) -> None:
         """Call `ack` or `fail` of the spout; log what it raises, since that concerns no batch."""
@@ -372,7 +372,7 @@ class _Emitter(Emitter):
 
     def _store_end(self, txid: int) -> None:
         """Store after which batch there are no more rows, before any row of this one is sent."""
-        later = any(rows for kept, rows in self._kept.items() if kept > txid)
+        later = any(rows for other, rows in self._kept.items() if other > txid)
         at_end = self._out.finished and not (self._out.waiting or self._out.calls or later)
         stored = ended = self._ended.value
         if not at_end and stored <= txid:

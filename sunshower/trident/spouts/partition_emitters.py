@@ -109,8 +109,8 @@ class PartitionLog(TransactionalLog):
 
     def before(self, txid: int) -> Any:
         """The metadata of the greatest smaller txid that has some; NOTHING if none has."""
-        found = self.latest(txid - 1)
-        return self[found] if found else NOTHING
+        latest = self.latest(txid - 1)
+        return self[latest] if latest else NOTHING
 
     def latest(self, up_to: float = math.inf) -> int:
         """The greatest txid up to this one that has metadata; 0 if none has."""
@@ -142,8 +142,8 @@ class PartitionLog(TransactionalLog):
         is one of a later attempt."""
         stamp = (attempt.epoch, attempt.attempt)
         while True:
-            found = self.get(attempt.txid)
-            epoch, number = (found["epoch"], found["attempt"]) if _is_stamped(found) else (0, -1)
+            entry = self.get(attempt.txid)
+            epoch, number = (entry["epoch"], entry["attempt"]) if _is_stamped(entry) else (0, -1)
             if (epoch, number) > stamp:
                 raise StaleAttempt(
                     f"{self._path_of(attempt.txid)} was written in attempt {number} of coordinator "
@@ -208,21 +208,21 @@ class CommittedBatches:
 # gaps)
 
 
-def places(before: Sequence[str | None], there: Collection[str]) -> list[str | None]:
+def places(before: Sequence[str | None], present: Collection[str]) -> list[str | None]:
     """The partition list of a batch, derived from that of the batch before."""
-    kept = [name if name in there else None for name in before]
-    new = sorted({*there}.difference(before))
-    for at, name in enumerate(kept):
+    names = [name if name in present else None for name in before]
+    new = sorted({*present}.difference(before))
+    for at, name in enumerate(names):
         if name is None and new:
-            kept[at] = new.pop(0)
-    return [*kept, *new]
+            names[at] = new.pop(0)
+    return [*names, *new]
 
 
 def _is_one(metadata: Any) -> bool:
     return isinstance(metadata, dict) and isinstance(metadata.get("partitions"), list)
 
 
-def own(metadata: Any, context: Context) -> list[str]:
+def partitions_of_task(metadata: Any, context: Context) -> list[str]:
     """The partitions of a task. Each batch starts with another one, so that none is starved."""
     mine = metadata["partitions"][context.index :: context.parallelism]
     names = [name for name in mine if name is not None]
@@ -259,31 +259,35 @@ class PartitionsCoordinator(Coordinator):
             raise mismatch(f"{self._metas}/{at}", before, 'like {"txid": 7, "partitions": ["a"]}')
         if current is not None and self._spout.kind is SpoutKind.TRANSACTIONAL:
             return current
-        there = self._spout.partitions()
-        if len({*there}) < len(there) or not all(there):
+        present = self._spout.partitions()
+        if len({*present}) < len(present) or not all(present):
             raise TopologyError(
-                f"{type(self._spout).__name__}.partitions() returns {[*there]!r:.200}; each "
+                f"{type(self._spout).__name__}.partitions() returns {[*present]!r:.200}; each "
                 "partition needs a name, and no two the same one"
             )
         listed = before["partitions"] if before else []
-        gone = [name for name in listed if name and name not in there] if current else []
-        kept = places(listed, {*there, *gone})
-        made = {"txid": txid, "partitions": kept, "gone": gone}
+        gone = [name for name in listed if name and name not in present] if current else []
+        names = places(listed, {*present, *gone})
+        assigned = {"txid": txid, "partitions": names, "gone": gone}
         if self._spout.declared:
-            made["run"] = self._run(before or {}, begun=current is not None)
+            assigned["run"] = self._run(before or {}, begun=current is not None)
         if self._spout.origin is not None:
-            made |= {"origin": self._spout.origin, "added": self._added(before, kept)}
+            assigned |= {"origin": self._spout.origin, "added": self._added(before, names)}
             if self._spout.origin and before and before.get("origin", "") != self._spout.origin:
-                self._begin_anew(txid, kept)
+                self._begin_anew(txid, names)
         self._is_new = self._is_new and current is not None
-        return made
+        return assigned
 
     def _begin_anew(self, txid: int, names: Sequence[str | None]) -> None:
         """Tell the spout what the store has of its partitions."""
-        logs = {one: PartitionLog(self._tree, self._emitters, one) for one in names if one}
-        known = {name: log.before(txid) for name, log in logs.items()}
+        logs = {name: PartitionLog(self._tree, self._emitters, name) for name in names if name}
+        stored = {name: log.before(txid) for name, log in logs.items()}
         self._spout.begins_anew(
-            {name: one for name, one in known.items() if one is not NOTHING and one is not None}
+            {
+                name: metadata
+                for name, metadata in stored.items()
+                if metadata is not NOTHING and metadata is not None
+            }
         )
 
     def _added(self, before: Any, names: Sequence[str | None]) -> list[str]:
@@ -318,8 +322,8 @@ class PartitionsCoordinator(Coordinator):
 
     def _at_end(self, name: str, run: str, current: int) -> bool:
         if (run, name) not in self._ended:
-            found = PartitionLog(self._tree, self._emitters, name).before(current)
-            if at_end(self._spout, name, found):
+            metadata = PartitionLog(self._tree, self._emitters, name).before(current)
+            if at_end(self._spout, name, metadata):
                 self._ended.add((run, name))
         return (run, name) in self._ended
 
@@ -355,11 +359,11 @@ class PartitionsEmitter(Emitter):
         """Emit what follows the metadata `last`."""
         times, spout = self._times, self._spout
         first = 0 if times is None else times.begin_fetch(room)
-        found: dict[str, Any] = spout.emit_all_new(deepcopy(last), room) if last else {}
+        metadata: dict[str, Any] = spout.emit_all_new(deepcopy(last), room) if last else {}
         if times is not None:
             ends = spout.partitions_at_end() if last else {}
-            times.fetched(room, first, last, found, ends)
-        return found
+            times.fetched(room, first, last, metadata, ends)
+        return metadata
 
     def _look(self, name: str) -> PartitionLog:
         """Read the stored entries of a partition again."""
@@ -378,8 +382,8 @@ class PartitionsEmitter(Emitter):
         self._spout.close()
 
     def figures(self) -> Mapping[str, float]:
-        found: Mapping[str, float] = self._spout.figures()
-        return found
+        figures: Mapping[str, float] = self._spout.figures()
+        return figures
 
 
 class TransactionalEmitter(PartitionsEmitter):
@@ -388,9 +392,9 @@ class TransactionalEmitter(PartitionsEmitter):
     commits = False
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
-        names = own(metadata, self._context)
+        names = partitions_of_task(metadata, self._context)
         begin_batch(self._spout, metadata)
-        self._logs = {name: one for name, one in self._logs.items() if name in names}
+        self._logs = {name: log for name, log in self._logs.items() if name in names}
         if self._times is not None:
             self._times.keep(names)
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
@@ -416,19 +420,19 @@ class TransactionalEmitter(PartitionsEmitter):
                 last[name] = self._before(name, txid)
             elif times is not None:
                 times.note_ended(log.at_before(txid).reached)
-        again = {name: one for name, one in again.items() if one is not NOTHING}
+        again = {name: stored for name, stored in again.items() if stored is not NOTHING}
         incomplete = None
         try:
             if again:
                 self._spout.emit_all_again(deepcopy(again), room)
         except IncompleteBatch as error:  # others are stored first: it may be skipped
             incomplete = error
-        certain = {name: one for name, one in last.items() if one is not NOTHING}
-        found = self._emit_new(certain, room)
+        certain = {name: stored for name, stored in last.items() if stored is not NOTHING}
+        emitted = self._emit_new(certain, room)
         if not is_skipped:
             _check_complete(room)  # before they are stored, so that the source can be corrected
         for name, before in last.items():
-            metadata, log = found.get(name, NOTHING), self._logs[name]
+            metadata, log = emitted.get(name, NOTHING), self._logs[name]
             if name not in room.filled and log.is_same(metadata, before):
                 metadata = NOTHING
             log.keep_first(attempt, metadata, self._advance(name, txid, is_known=name in certain))
@@ -457,8 +461,8 @@ class TransactionalEmitter(PartitionsEmitter):
             self._look(name)
             at = self._last_that_may_have(name, txid)
             if at not in self._logs[name]:
-                found = self._logs[name].before(at + 1)
-                return NOTHING if not committed else None if found is NOTHING else found
+                metadata = self._logs[name].before(at + 1)
+                return NOTHING if not committed else None if metadata is NOTHING else metadata
         return self._logs[name][at]
 
     def _last_that_may_have(self, name: str, txid: int) -> int:
@@ -500,21 +504,25 @@ class OpaqueEmitter(PartitionsEmitter):
         held = self._held.get(attempt.txid)
         if held is not None and held.attempt > attempt:
             raise StaleAttempt(f"{attempt} comes after {held.attempt}, which is a later one")
-        self._held = {txid: one for txid, one in self._held.items() if txid < attempt.txid}
+        self._held = {txid: share for txid, share in self._held.items() if txid < attempt.txid}
         begin_batch(self._spout, metadata)
-        names = own(metadata, self._context)
+        names = partitions_of_task(metadata, self._context)
         last = {
             name: NOTHING if name in metadata["gone"] else self._before(name, attempt.txid)
             for name in names
         }
-        certain = {name: one for name, one in last.items() if one is not NOTHING}
-        ended = frozenset(n for n, one in certain.items() if at_end(self._spout, n, one))
-        wanted = {name: one for name, one in certain.items() if name not in ended}
+        certain = {name: before for name, before in last.items() if before is not NOTHING}
+        ended = frozenset(
+            name for name, before in certain.items() if at_end(self._spout, name, before)
+        )
+        wanted = {name: before for name, before in certain.items() if name not in ended}
         room = Room(self._spout.bounds, self._context.clock, rows.records_max)
-        found = self._emit_new(wanted, room)
+        emitted = self._emit_new(wanted, room)
         _check_complete(room)
-        after = {name: found.get(name, one) for name, one in last.items()}
-        same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
+        after = {name: emitted.get(name, before) for name, before in last.items()}
+        same = {
+            name for name, before in last.items() if after[name] == before and not attempt.attempt
+        }
         unsure = last.keys() - certain.keys() - {*metadata["gone"]}
         reached = self._advance(attempt.txid, ended, wanted, unsure)
         self._held[attempt.txid] = _EmittedShare(attempt, after, ended | same, reached)
@@ -559,8 +567,8 @@ class OpaqueEmitter(PartitionsEmitter):
             return self._held[at].metadata[name]
         if not self._committed.includes(at):  # before the read, which then sees all of them
             return NOTHING
-        found = self._look(name).before(at + 1)
-        return None if found is NOTHING else found
+        metadata = self._look(name).before(at + 1)
+        return None if metadata is NOTHING else metadata
 
     def _reached(self, name: str, txid: int) -> Time | None:
         """The event time that a partition had reached before a batch, as far as this task has
@@ -580,7 +588,7 @@ class OpaqueEmitter(PartitionsEmitter):
                 f"{self._context.component}[{self._context.index}], was started again and does not "
                 "know what it emitted; it is emitted again"
             )
-        self._logs = {name: one for name, one in self._logs.items() if name in held.metadata}
+        self._logs = {name: log for name, log in self._logs.items() if name in held.metadata}
         for name, metadata in [*held.metadata.items()]:
             if metadata is NOTHING:  # all before are committed: continue there
                 log = self._look(name)
@@ -592,7 +600,7 @@ class OpaqueEmitter(PartitionsEmitter):
                 log.keep(attempt, held.metadata[name], None if self._times is None else at)
 
     def success(self, attempt: Attempt) -> None:
-        self._held = {txid: one for txid, one in self._held.items() if txid >= attempt.txid}
+        self._held = {txid: share for txid, share in self._held.items() if txid >= attempt.txid}
         super().success(attempt)
 
 
@@ -647,8 +655,8 @@ class OnePartition(Emitter):
         self._emitter.close()
 
     def figures(self) -> Mapping[str, float]:
-        found: Mapping[str, float] = self._emitter.figures()
-        return found
+        figures: Mapping[str, float] = self._emitter.figures()
+        return figures
 
 
 class _BothRows:

@@ -247,15 +247,15 @@ class Partitioned:
         """Emit from all partitions of a task at once: override this or `emit_new`. A partition
         without an entry in the result, or whose entry equals `last`, has no rows in this batch. For
         windows, `room.partition` is the partition of the rows that are emitted next."""
-        found = {}
+        metadata_of = {}
         for partition, before in last.items():
             if room.full:
                 break
             emitted, room.partition = len(room.rows), partition
-            found[partition] = self.emit_new(partition, before, room)
+            metadata_of[partition] = self.emit_new(partition, before, room)
             if len(room.rows) > emitted:
                 room.filled.add(partition)
-        return found
+        return metadata_of
 
     def partitions_at_end(self) -> Mapping[str, float] | None:
         """Return which partitions were read to their end by the last `emit_all_new`, and when that
@@ -301,10 +301,10 @@ class PartitionedSpout(Partitioned):
         """Emit from all partitions of a task at once: override this or `emit_again`. If some are
         incomplete, emit the others before raising that."""
         gone = []
-        for partition, one in metadata.items():
+        for partition, metadata_of_partition in metadata.items():
             room.partition = partition
             try:
-                self.emit_again(partition, one, room)
+                self.emit_again(partition, metadata_of_partition, room)
             except IncompleteBatch as error:
                 gone.append(error)
         if gone:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import partial
 from itertools import compress
 from math import inf
@@ -28,12 +27,12 @@ from sunshower.topologies.operators.keyed.stored_values import (
     texts_of_keys,
 )
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.state_slot import StateDraft, StateSlot
 from sunshower.topologies.operators.states import (
     MapState,
     Place,
     RecognisedState,
     StateFactory,
-    count_of,
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
@@ -62,79 +61,62 @@ from sunshower.trident.stages.plan import Timed
 from sunshower.trident.states.stored_map import CountedIn, LastWrite
 
 
-class StateSlot:
-    """The state of one task; several operators of its stage may share it."""
+class BatchSlot(StateSlot):
+    """The state of one task of batches: its writes have the numbers of the batches, and are noted
+    in the store of the batches."""
+
+    is_of_batches = True
+    factory: StateFactory
 
     def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
-        self.factory, self.name, self.exactly_once = factory, name, exactly_once
+        super().__init__(factory, name, f"state {name!r}")
+        self.exactly_once = exactly_once
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
-        self._state: MapState | None = None
-        self._written: LastWrite | None = None  # of states that are exactly once
-
-    def open(self, context: Context) -> None:
-        """Open the state. Raises StateMismatch for one that is not as it was left."""
-        if self._state is not None:
-            return
-        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
-        batches = counted.incarnation() if counted is not None else ""
-        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
-        self._told = f"state {name!r}, task {context.index}"
-        try:
-            if counted is not None and self.exactly_once:
-                self._written = counted.last_write(name, context.index)
-            self._state = self.factory.make(place)
-            if self._written is not None and not isinstance(self._state, RecognisedState):
-                self._written.close()
-                self._written = None
-            self._check()
-        except BaseException:
-            self.close()
-            raise
+        self._noted: LastWrite | None = None  # of states that are exactly once
 
     def begin_commit(self, attempt: Attempt) -> None:
-        """Begin to write a batch. Raises StateMismatch as `open` does."""
+        """Begin to write a batch. Raises StateMismatch for a state that is behind its note."""
         self.state.begin_commit(attempt)
         self._check()
 
     def commit(self, attempt: Attempt) -> None:
         """Write the batch to the state, and note that in the store of the batches."""
         self.state.commit(attempt)
-        if self._written is not None and (last := self._last_attempt) is not None:
-            self._written.note(last)
-
-    @property
-    def state(self) -> MapState:
-        assert self._state is not None, f"state {self.name!r} is not open"
-        return self._state
+        if self._noted is not None and (last := self.last_attempt) is not None:
+            self._noted.note(last)
 
     def number(self, attempt: Attempt) -> int:
         """The number of a batch: a later one of a group is higher."""
         return attempt.txid
 
-    def entry_count(self) -> int | None:
-        """How many entries the state has; None: not known."""
-        return count_of(self._state)
-
     def close(self) -> None:
-        for client in (self._state, self._written):
-            if client is not None:
-                client.close()
-        self._state = self._written = None
+        super().close()
+        if self._noted is not None:
+            self._noted.close()
+        self._noted = None
+
+    def _begin(self, context: Context) -> None:
+        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
+        batches = counted.incarnation() if counted is not None else ""
+        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
+        self._told = f"state {name!r}, task {context.index}"
+        if counted is not None and self.exactly_once:
+            self._noted = counted.last_write(name, context.index)
+        self._state = self.factory.make(place)
+        if self._noted is not None and not isinstance(self._state, RecognisedState):
+            self._noted.close()
+            self._noted = None
+        self._check()
 
     def _check(self) -> None:
-        if self._written is not None:
-            self._written.check(self._last_attempt, self._told)
-
-    @property
-    def _last_attempt(self) -> Attempt | None:
-        last: Attempt | None = getattr(self._state, "last_attempt", None)
-        return last
+        if self._noted is not None:
+            self._noted.check(self.last_attempt, self._told)
 
 
 class PersistPartition(Persist):
     """Calls a user function with the state and the rows of a batch."""
 
-    def __init__(self, slot: StateSlot, updater: Callable[..., Any], out: Schema | None) -> None:
+    def __init__(self, slot: BatchSlot, updater: Callable[..., Any], out: Schema | None) -> None:
         super().__init__(slot)
         self.updater, self.out = own_copy(updater, "the updater of a state"), out
 
@@ -155,9 +137,10 @@ class ProcessByKey(Persist):
     An opaque state gives a batch that is repeated the values from before the batch.
     """
 
-    def __init__(self, slot: StateSlot, process: KeyedProcess) -> None:
+    def __init__(self, slot: BatchSlot, process: KeyedProcess) -> None:
         super().__init__(slot)
-        self.calls = process  # its store reads the state of the slot
+        self.calls = process
+        process.store.slot = slot
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -165,13 +148,12 @@ class ProcessByKey(Persist):
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         calls, store = self.calls, self.calls.store
-        store.read_from(state)
         try:
             calls.announce(batch)
             made = [one for row in batch for one in calls.expand(row)]
             changed = store.changed
         finally:
-            store.read_from(None)
+            store.forget()
         state.multi_put([*changed], [*changed.values()])
         return made
 
@@ -186,9 +168,11 @@ class QueryState(Operator):
     """Queries a state for all rows of a batch at once and emits each row with its answer. With
     `commits` it runs in the commit phase and sees what the batches before have written."""
 
+    blocks_lineage = "a state_query"
+
     def __init__(
         self,
-        slot: StateSlot,
+        slot: BatchSlot,
         query: Callable[..., Any],
         schema: Schema,
         out: Schema,
@@ -265,43 +249,6 @@ KEY = "$windows"
 ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
 
 
-class _StateOfBatch:
-    """The port PaneStore over the state of a batch: all keys are written at once, at the end. What
-    it returns is a copy, since the state writes the value before the batch beside the new one."""
-
-    def __init__(self, state: MapState) -> None:
-        self._state = state
-        self._read: dict[Any, Any] = {}
-        self._written: dict[Any, Any] = {}
-
-    def fetch(self, keys: Iterable[Any]) -> None:
-        missing = [key for key in dict.fromkeys(keys) if key not in self._read]
-        if missing:
-            self._read.update(zip(missing, self._state.multi_get(missing), strict=True))
-
-    def get(self, key: Any) -> Any:
-        if key in self._written:
-            return deepcopy(self._written[key])
-        self.fetch([key])
-        return deepcopy(self._read[key])
-
-    def put(self, key: Any, value: Any) -> None:
-        self._written[key] = value
-
-    def remove(self, key: Any) -> None:
-        self._written[key] = None
-
-    def write(self) -> None:
-        """Write what was put and removed to the state."""
-        missing = {key for key, value in self._read.items() if value is None}
-        changes = {
-            key: value
-            for key, value in self._written.items()
-            if value is not None or key not in missing
-        }
-        self._state.multi_put([*changes], [*changes.values()])
-
-
 class WindowBatch(list[Any]):
     """The rows of a batch. It is true if the state has to be written."""
 
@@ -320,7 +267,7 @@ class Windows(Persist, Timed):
 
     def __init__(
         self,
-        slot: StateSlot,
+        slot: BatchSlot,
         window: Window,
         schema: Schema,
         by: Sequence[str],
@@ -395,7 +342,7 @@ class Windows(Persist, Timed):
         values = dict(zip(keys, state.multi_update(list(keys), notes), strict=True))
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
         if before:
-            store = _StateOfBatch(state)
+            store = StateDraft(state, copies=True)
             if self.window.by_count:
                 values |= self._by_count(store, before, groups, batch, attempt)
             else:
@@ -421,7 +368,7 @@ class Windows(Persist, Timed):
 
     def _by_count(
         self,
-        store: _StateOfBatch,
+        store: StateDraft,
         before: Mapping[Any, Any],
         groups: Sequence[Any],
         rows: Sequence[Any],
@@ -444,7 +391,7 @@ class Windows(Persist, Timed):
         }
 
     def _by_time(
-        self, store: _StateOfBatch, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
+        self, store: StateDraft, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
     ) -> dict[str, Any]:
         """The value of the task after a batch."""
         old = old or {"time": None, "late": 0}
@@ -501,8 +448,7 @@ class Windows(Persist, Timed):
 
     @property
     def _last_attempt(self) -> Attempt | None:
-        last: Attempt | None = getattr(self.slot.state, "last_attempt", None)
-        return last
+        return self.slot.last_attempt
 
     def _next_change(self, ended: float) -> Time:
         """The time at which the state has to be written also without rows."""
@@ -541,7 +487,7 @@ class Windows(Persist, Timed):
 
     def _take(
         self,
-        store: _StateOfBatch,
+        store: StateDraft,
         rows: Sequence[Any],
         times: list[Time],
         before: float,
@@ -572,7 +518,7 @@ class Windows(Persist, Timed):
         return late, on_time.count(False)
 
     def _fire(
-        self, store: _StateOfBatch, before: float, ended: float, attempt: Attempt
+        self, store: StateDraft, before: float, ended: float, attempt: Attempt
     ) -> tuple[list[Any], list[PanePlace]]:
         """The rows of windows that end, and the panes that no other window needs. The order is the
         same in each attempt."""

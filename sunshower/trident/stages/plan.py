@@ -1,7 +1,7 @@
 """The plan of a batch group: stages, and the streams between them.
 
-`declaration/stage_builder.py` makes it, and `stage_builder.py` turns it into an ordinary spout and
-ordinary bolts. Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
+`declaration/stage_builder.py` makes it, and declares an ordinary spout and ordinary bolts for it.
+Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sunshower.arguments import COUNT, check_all
 from sunshower.config import NOTHING, Resources
@@ -21,6 +21,7 @@ from sunshower.topologies.graph import own_copy
 from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import rest_of
+from sunshower.topologies.operators.stage_graph import Feed, StageNode, row_chains
 from sunshower.topologies.operators.steps import keys_of
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.trident.coordination.attempts import SourceTime
@@ -76,13 +77,6 @@ class Waiting(Protocol):
 # ---- plan ----------------------------------------------------------------------------------------
 
 
-class Feed(NamedTuple):
-    """An input of an operator: its node in the stage, and the number of the input."""
-
-    node: int
-    source: int
-
-
 class Sharing(Protocol):
     """How the rows of an output are distributed among the tasks of the receiving stage."""
 
@@ -91,14 +85,6 @@ class Sharing(Protocol):
 
     def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:
         """(index of a receiving task, its rows), for tasks that get rows."""
-
-
-@dataclass(frozen=True)
-class StageNode:
-    """An operator, and the nodes of the same stage that read its output."""
-
-    operator: Operator
-    feeds: tuple[Feed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,6 +144,13 @@ class Stage:
     def receives_success(self) -> bool:
         """Whether it receives `$success`."""
         return self.source is not None or any(publishing(node.operator) for node in self.nodes)
+
+    @property
+    def row_chains(self) -> list[list[int]]:
+        """The nodes whose functions become one."""
+        feeds = [feed for one in self.inputs for feed in one.feeds]
+        feeds += () if self.source is None else self.source.feeds
+        return row_chains(self.nodes, feeds, [output.node for output in self.outputs])
 
     @property
     def waits(self) -> bool:
@@ -314,6 +307,8 @@ class Join(Operator):
     """Emits rows (key, other fields of the left, other fields of the right). `left` is source 0 and
     `right` source 1. A left join emits left rows without a match, with None for each field of the
     right."""
+
+    blocks_lineage = "a join within a batch"
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemorySh
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.keyed.key_states import as_seen, numbers_of
-from sunshower.topologies.operators.keyed.keyed_store import as_read, unstamped
+from sunshower.topologies.operators.keyed.keyed_store import as_read
 from sunshower.topologies.operators.keyed.stored_values import (
     key_of,
     keys_of,
@@ -41,6 +41,7 @@ from sunshower.topologies.operators.keyed.stored_values import (
     values_of,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import unstamped
 from sunshower.topologies.operators.states import (
     ABOUT,
     ENTRY,

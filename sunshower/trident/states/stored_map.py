@@ -36,7 +36,6 @@ from sunshower.errors import (
 )
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.state.tree import Tree, incarnation
-from sunshower.topologies.operators.keyed.keyed_store import Recent
 from sunshower.topologies.operators.keyed.stored_values import (
     UNCHANGING,
     key_of,
@@ -46,6 +45,7 @@ from sunshower.topologies.operators.keyed.stored_values import (
     values_of,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import RecentValues
 from sunshower.topologies.operators.states import Key, Place, StateKind, Update
 from sunshower.trident.coordination.transactional_log import JsonNode, current_batch, mismatch
 
@@ -417,9 +417,9 @@ class StoredMap:
         self._owner = owner
         self._kind = owner.kind
         self._attempt: Attempt | None = None  # while a batch is written
-        self._found: dict[str, Kept] = {}  # what this batch has read
-        self._written: dict[str, Written] = {}
-        self._recent: Recent[str, Written] = Recent(_RECENT_MAX)
+        self._batch: RecentValues[str, Kept] = RecentValues(_RECENT_MAX)
+        self._found = self._batch.found  # what this batch has read
+        self._written: dict[str, Written] = self._batch.written
         self._last: Attempt | None = None  # that has written
         self._look()  # with the errors of the store: at the start they end the topology
 
@@ -436,9 +436,10 @@ class StoredMap:
         if self._attempt is None:
             return [found.value for found in self._read(texts)]
         self._fetch(texts)
-        stored = [*map(self._found.__getitem__, texts)]
-        if not self._written and max(map(_TXID, stored), default=0) < self._attempt.txid:
-            return [*map(_VALUE, stored)]
+        if not self._written:
+            stored = [*map(self._found.__getitem__, texts)]
+            if max(map(_TXID, stored), default=0) < self._attempt.txid:
+                return [*map(_VALUE, stored)]
         return [self._now(text) for text in texts]
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
@@ -448,8 +449,7 @@ class StoredMap:
         found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
         stamp, before, values = self._stamp, _NULL, []
         for key, text, update in zip(keys, texts, updates, strict=True):
-            stored = found[text]
-            if text in written or stored[0] >= txid:
+            if text in written or (stored := found[text])[0] >= txid:
                 values.append(self._update_again(key, text, update))
                 continue
             old = stored[1]
@@ -472,8 +472,7 @@ class StoredMap:
         found, written, stamp, old, before = self._found, self._written, self._stamp, None, _NULL
         for key, text, value in zip(keys, texts, values, strict=True):
             if opaque:
-                stored = found[text]
-                if text in written or stored[0] >= txid:
+                if text in written or (stored := found[text])[0] >= txid:
                     written[text] = self._new(key, value, self._before(text))
                     continue
                 old = stored[1]
@@ -506,7 +505,7 @@ class StoredMap:
 
     def abort(self) -> None:
         self._attempt = None
-        self._found, self._written = {}, {}
+        self._batch.discard()
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -520,7 +519,7 @@ class StoredMap:
     def _look(self) -> None:
         """Read who wrote last."""
         self._sure = False
-        self._recent.clear()
+        self._batch.clear()
         try:
             mark = self._backing.mark()
         except UnicodeDecodeError as error:
@@ -550,14 +549,8 @@ class StoredMap:
             raise self._refused("a key", error) from error
 
     def _fetch(self, texts: Sequence[str]) -> None:
-        """Read the keys that this batch has not read yet."""
-        found = self._found
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
-        known = self._recent.find(missing)
-        found.update(known)
-        if len(known) < len(missing):
-            missing = [text for text in missing if text not in known]
-            found.update(zip(missing, self._read(missing), strict=True))
+        """Read the keys that this batch has neither read nor written yet."""
+        self._batch.fetch(texts, self._read)
 
     def _read(self, texts: Sequence[str]) -> list[Stored]:
         if not texts:
@@ -663,7 +656,7 @@ class StoredMap:
                 if type(one.value) in plain and type(one.before) in plain
             }
         others = changes.keys() - known.keys() if len(changes) > len(known) else ()
-        self._recent.keep(known, others)
+        self._batch.keep(known, others)
 
     def _undone(self, txid: int) -> dict[str, str | None]:
         """The values before this batch of keys that only earlier attempts of it have written."""

@@ -43,12 +43,9 @@ from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
-from sunshower.topologies.operators.generated_stages import (
-    can_generate,
-    code_of_rows,
-    generated_steps,
-)
+from sunshower.topologies.operators.generated_stages import code_of_rows, generated_steps
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
@@ -62,7 +59,6 @@ from sunshower.trident.coordination.attempts import (
     counts_stream,
 )
 from sunshower.trident.stages.plan import (
-    Feed,
     Stage,
     StageOutput,
     Timed,
@@ -203,7 +199,7 @@ class Operators:
 
     def __init__(self, stage: Stage, outgoing: PartSender) -> None:
         self._nodes = nodes = stage.nodes
-        self._chains = row_chains(stage)
+        self._chains = stage.row_chains
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
         for index in reversed(range(len(nodes))):  # readers come after what they read
@@ -303,31 +299,6 @@ class Operators:
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
         operator, emit = self._runs[node]
         operator.process(self._batches[node], source, rows, emit)
-
-
-def row_chains(stage: Stage) -> list[list[int]]:
-    """The nodes whose functions become one: each of a chain is the only reader of the node before,
-    whose rows go nowhere else."""
-    nodes, sends = stage.nodes, {output.node for output in stage.outputs}
-    only_reader = {
-        index: node.feeds[0].node
-        for index, node in enumerate(nodes)
-        if len(node.feeds) == 1 and index not in sends and can_generate(node.operator)
-        if can_generate(nodes[node.feeds[0].node].operator)
-    }
-    feeds = [feed for one in stage.inputs for feed in one.feeds]
-    feeds += stage.source.feeds if stage.source is not None else ()
-    feeds += [
-        feed for index, node in enumerate(nodes) for feed in node.feeds if index not in only_reader
-    ]
-    chains = []
-    for first in sorted({feed.node for feed in feeds}):
-        chain = [first]
-        while chain[-1] in only_reader:
-            chain.append(only_reader[chain[-1]])
-        if can_generate(nodes[first].operator):
-            chains.append(chain)
-    return chains
 
 
 def _nowhere(rows: Sequence[Any]) -> None:
@@ -526,7 +497,7 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         nodes = self._stage.nodes
         return [
             code_of_rows([nodes[node].operator for node in chain])
-            for chain in row_chains(self._stage)
+            for chain in self._stage.row_chains
         ]
 
     def cleanup(self) -> None:

@@ -12,8 +12,9 @@ from urllib.error import URLError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sunshower.cli.metrics import Observed, served
+from sunshower.cli.metrics import served
 from sunshower.errors import ConfigError
+from sunshower.runtime.control.measures import Observed
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
 
 if TYPE_CHECKING:

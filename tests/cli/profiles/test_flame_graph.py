@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+from syrupy.assertion import SnapshotAssertion
+
 from sunshower.cli.formatting import Terminal
 from sunshower.cli.profiles.command import collapsed, flame_graph, speedscope, time_table
 from sunshower.runtime.profiles import CALLS, LOOP, TASK_FILE, Profile, StackFrame, stack_of
@@ -57,35 +59,15 @@ def test_narrow_boxes_are_left_out() -> None:
     assert len(boxes(flame_graph(stacks, "words"))) == 2
 
 
-def test_collapsed_stacks_have_one_line_each() -> None:
-    lines = collapsed(STACKS).splitlines()
-    assert len(lines) == 4
-    assert (
-        "loop;WorkerActor._loop (sunshower/actors/worker.py:310);split[0] (<task>:10);"
-        "Split.process (/app/words.py:7) 60"
-    ) in lines
+def test_stacks_are_written_in_the_forms_of_other_tools(approved: SnapshotAssertion) -> None:
+    assert collapsed(STACKS) == approved
+    assert json.loads(speedscope(STACKS, "words")) == approved
 
 
-def test_speedscope_has_a_profile_for_each_thread() -> None:
-    found = json.loads(speedscope(STACKS, "words"))
-    frames = found["shared"]["frames"]
-    profiles = {one["name"]: one for one in found["profiles"]}
-    assert profiles.keys() == {LOOP, CALLS}
-    assert profiles[LOOP]["endValue"] == 100
-    at = profiles[LOOP]["weights"].index(60)
-    names = [frames[number]["name"] for number in profiles[LOOP]["samples"][at]]
-    assert names == ["WorkerActor._loop", "split[0]", "Split.process"]
-    assert {"name": "Split.process", "file": "/app/words.py", "line": 7} in frames
-
-
-def test_the_table_has_the_share_of_each_part_for_each_component() -> None:
+def test_the_table_has_the_share_of_each_part_for_each_component(
+    approved: SnapshotAssertion,
+) -> None:
     console = Terminal(width=80)
     with console.capture() as capture:
         console.print(time_table(Profile(STACKS, {0: "py-spy"}), "split"))
-    lines = [line.split() for line in capture.get().splitlines() if line.strip()]
-    assert lines[0] == ["100", "samples", "of", "1", "worker,", "by", "py-spy"]
-    rows = {" ".join(line[:-6]): line[-6:] for line in lines[3:6]}
-    assert rows["split"] == ["70.0%", "60.0%", "0.0%", "0.0%", "10.0%", "0.0%"]
-    assert rows["(no task)"] == ["30.0%", "0.0%", "0.0%", "0.0%", "0.0%", "30.0%"]
-    assert rows["all"] == ["100.0%", "60.0%", "0.0%", "0.0%", "10.0%", "30.0%"]
-    assert "routing 10.0%, tracking 0.0%" in capture.get()
+    assert capture.get() == approved

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from syrupy.assertion import SnapshotAssertion
+
 from sunshower.cli.statistics import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, EventTime, Snapshot, TaskStats, WorkerStats
@@ -16,7 +18,7 @@ from sunshower.trident import FixedBatchSpout, InMemory, batches
 def show(number: Number) -> None: ...
 
 
-def test_open_batches_have_their_phase() -> None:
+def test_open_batches_have_their_phase(approved: SnapshotAssertion) -> None:
     topology = Topology("words")
     batches(
         topology, "words", FixedBatchSpout([("a",)], 1, fields=("word",)), store=InMemory()
@@ -29,21 +31,10 @@ def test_open_batches_have_their_phase() -> None:
         figures |= {f"batch {txid}/age seconds": 0.5}
     task = TaskStats(1, "$mastercoord-words", Counts(), figures=figures)
     snapshot = Snapshot("words", {0: WorkerStats(0, 1, (task,))})
-    (group,) = status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["batches"]
-    assert group == {
-        "group": "words",
-        "txid": 17,
-        "committed": 16,
-        "skipped": 1,
-        "attempts_failed": 3,
-        "open": [
-            {"txid": 17, "phase": "committing", "attempt": 1, "age_s": 0.5},
-            {"txid": 18, "phase": "processing", "attempt": 1, "age_s": 0.5},
-        ],
-    }
+    assert status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["batches"] == approved
 
 
-def test_batches_at_spark_are_listed_by_task() -> None:
+def test_batches_at_spark_are_listed_by_task(approved: SnapshotAssertion) -> None:
     topology = Topology("sales")
     topology.spout("sales", Counter(3)).shuffle().bolt("totals", show, 2)
     plan = make_plan(topology.graph())
@@ -56,18 +47,10 @@ def test_batches_at_spark_are_listed_by_task() -> None:
     stats = tuple(TaskStats(task.id, "totals", Counts(), figures=figures) for task in tasks)
     other = TaskStats(99, "totals", Counts(), figures={"spark batches": 1.0})  # of user code
     snapshot = Snapshot("sales", {0: WorkerStats(0, 1, (*stats, other))})
-    first, second = status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["spark"]
-    assert (first["task"], second["task"]) == (0, 1)
-    open_ = {"phase": "at Spark", "attempt": 2, "rows": 10}
-    assert first["open"] == [
-        {"batch": "16", **open_, "age_s": 2.5},
-        {"batch": "17", **open_, "age_s": 0.5},
-    ]
-    assert (first["batches"], first["failed"], first["rows_in"]) == (4, 1, 40)
-    assert first["job_s"] is None, "no batch has ended in this process"
+    assert status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["spark"] == approved
 
 
-def test_values_that_json_cannot_represent_are_null() -> None:
+def test_values_that_json_cannot_represent_are_null(approved: SnapshotAssertion) -> None:
     topology = Topology("numbers")
     topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)
     plan = make_plan(topology.graph())
@@ -75,8 +58,4 @@ def test_values_that_json_cannot_represent_are_null() -> None:
     task = TaskStats(1, "numbers", Counts(), figures={"lag": float("inf")}, event_time=ended)
     snapshot = Snapshot("numbers", {0: WorkerStats(0, 1, (task,))})
     fields = status_fields(Overview(plan, snapshot, None, 0.0, {}), 0.0)
-    component = json.loads(json.dumps(fields, allow_nan=False))["components"]["numbers"]
-    assert component["watermark"] is component["watermark_lag"] is None
-    assert component["figures"] == {"lag": None}
-    assert component["tasks"][0]["watermark"] is None
-    assert set(component["windows"]) == {"all"}, "the others are not known"
+    assert json.loads(json.dumps(fields, allow_nan=False)) == approved

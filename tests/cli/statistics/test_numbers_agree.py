@@ -22,8 +22,9 @@ from sunshower import (
     count,
     tumbling,
 )
-from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.metrics import TopologyCollector
 from sunshower.cli.statistics import status_fields
+from sunshower.runtime.control.measures import Observed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster, SimRun
@@ -110,6 +111,7 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
         assert fields[name]["acked"] == samples["tuples_acked_total", (name, "numbers")] == sum_
     for name, component in fields.items():
         counts = vars(found.snapshot.component(name))
+        assert samples["busy_seconds_total", (name, "numbers")] == counts["busy_s"]
         for window in component["windows"].values():
             assert {key: window[key] for key in counts if key in window} == {
                 key: value for key, value in counts.items() if key in window
@@ -134,10 +136,11 @@ def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
         {"component": "count", "stream": "dead_letters", "executed": sevens}
     ]
     assert fields["count"]["streams"]["dead_letters"]["emitted"] == sevens
-    assert (
-        samples["complete_latency_seconds_count", ("count", "numbers")]
-        == (fields["count"]["acked"])
-    )
+    complete, of_spout = found.snapshot.latencies("count"), ("count", "numbers")
+    assert samples["complete_latency_seconds_count", of_spout] == fields["count"]["acked"]
+    assert samples["complete_latency_seconds_sum", of_spout] == complete.sum_s
+    failed = samples["trees_failed_total", ("exception", "count", "numbers")]
+    assert failed == samples["tuples_failed_total", of_spout] == 2 * sevens
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -146,14 +149,16 @@ def test_failures_have_the_task_and_worker_where_they_happened(seed: int) -> Non
     found = run.overview()
     tasks = {task.index: task.worker for task in found.plan.tasks_of("sink")}
     failures = as_json(found)["components"]["count"]["failures"]
-    assert {(one["cause"], one["component"]) for one in failures} == {("exception", "sink")}
-    assert all(tasks[one["task"]] == one["worker"] for one in failures)
+    assert {(failure["cause"], failure["component"]) for failure in failures} == {
+        ("exception", "sink")
+    }
+    assert all(tasks[failure["task"]] == failure["worker"] for failure in failures)
     failed = dict.fromkeys(tasks, 0)
     for task in found.snapshot.tasks():
         if task.component == "sink":
             index = next(one.index for one in found.plan.tasks if one.id == task.task)
             failed[index] += task.counts.failed
-    assert {one["task"]: one["count"] for one in failures} == failed
+    assert {failure["task"]: failure["count"] for failure in failures} == failed
     in_sink = exposed(found)["trees_failed_in_total", ("exception", "sink", "numbers")]
     assert in_sink == sum(failed.values()) == found.snapshot.component("count").failed
 

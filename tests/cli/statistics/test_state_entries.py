@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sunshower import Bolt, KeyState, KeyValueState, Records, Topology, count
-from sunshower.cli.metrics import Observed, TopologyCollector
+from sunshower.cli.metrics import TopologyCollector
 from sunshower.cli.statistics import status_fields, tasks_table
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
+from sunshower.runtime.control.measures import Observed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tasks.bolts.bolt_task import StateCount
 from sunshower.simulation.cluster import SimCluster
@@ -107,7 +108,7 @@ def test_states_of_exactly_once_batches_have_entries(tmp_path: Path, is_stored: 
         run = cluster.submit(topology.graph())
         while not run.wait(0.01):
             entries = (run.snapshot().state_entries(id) for id in topology.graph().components)
-            most = max(most, sum(one or 0 for one in entries))
+            most = max(most, sum(entry or 0 for entry in entries))
     assert most == KEYS
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rich.text import Text
+from syrupy.assertion import SnapshotAssertion
 
 from sunshower.cli.cluster_options import Window
 from sunshower.cli.statistics import (
@@ -21,7 +21,6 @@ from sunshower.cli.statistics import (
     place_lines,
     stream_lines,
     tasks_table,
-    watermark_lines,
     windows_table,
 )
 from sunshower.cli.status import pressed_keys, show_live, topology_frame
@@ -94,74 +93,36 @@ def printed(*parts: object) -> str:
     return capture.get()
 
 
-# ---- the frame ----------------------------------------------------------------------------------
+# ---- the tables ---------------------------------------------------------------------------------
 
 
-def test_the_busiest_component_comes_first() -> None:
+def test_the_frame_of_a_topology_has_the_busiest_component_first(
+    approved: SnapshotAssertion,
+) -> None:
     text = printed(topology_frame(overview(), 3_600.0, "1m"))
-    assert re.findall(r"^ ?(\w+) × \d", text, re.MULTILINE) == ["busy", "numbers", "idle"]
-    assert "90%" in text
-    assert "50%" in text
-    assert "numbers-to-show  ·  active  ·  up 1 h  ·  the last 1 min" in text
+    assert max(map(len, text.splitlines()[:8])) <= 80, "no number is cut"
+    assert text == approved
 
 
-def test_no_figure_is_cut_at_80_columns() -> None:
-    text = printed(topology_frame(overview(), 3_600.0, "1m"))
-    assert "…" not in text
-    (row,) = (line for line in text.splitlines() if line.strip().startswith("busy"))
-    assert row.split()[3:] == ["47,637", "0", "90%", "50%", "12,345", "3.0", "s", "12", "ms"]
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_failures_and_waits_are_below_the_table() -> None:
-    text = printed(topology_frame(overview(), 3_600.0, "1m"))
-    assert "2,858,233 failed in busy[1] on worker 0: exception (the last 1 min)" in text
-    assert "3 failed: timeout" in text
-    assert "numbers: its watermark is 35.5 behind the newest event time" in text
-    assert "idle[0] waits for a dependency: 2 min 10 s, 14 tries" in text
-
-
-def test_an_unknown_window_is_the_whole_time() -> None:
-    found = activities(overview().snapshot, ["busy"], "10m", 1_000.0)
-    assert found["busy"].for_s == 1_000.0
-    assert found["busy"].counts.executed == MANY
-
-
-def test_the_table_of_status_keeps_the_order_of_the_graph() -> None:
+def test_the_tables_of_status(approved: SnapshotAssertion) -> None:
     here = overview()
-    found = activities(here.snapshot, [*here.plan.graph.components], "1m", 60.0)
-    text = printed(load_table(here.plan.graph, here.snapshot, found, "title"))
-    assert re.findall(r"^ ?(\w+) × \d", text, re.MULTILINE) == ["numbers", "idle", "busy"]
+    graph, busy = here.plan.graph, here.plan.graph.components["busy"]
+    unknown = activities(here.snapshot, [*graph.components], "10m", 1_000.0)  # the whole time
+    assert printed(load_table(graph, here.snapshot, unknown, "title")) == approved
+    assert printed(windows_table(graph, here.snapshot, busy, 7_200.0)) == approved
+    assert printed(tasks_table(here.plan, here.snapshot, busy)) == approved
+    assert [*stream_lines(here.snapshot.component("busy"))] == approved
 
 
-def test_a_component_has_a_row_for_each_window_and_each_task() -> None:
-    here = overview()
-    busy = here.plan.graph.components["busy"]
-    text = printed(windows_table(here.plan.graph, here.snapshot, busy, 7_200.0))
-    assert [name for name in NAMES if f" {name}: " in text] == [*NAMES]
-    assert "…" not in text
-    text = printed(tasks_table(here.plan, here.snapshot, busy))
-    assert "busy[0]" in text
-    assert "idle" not in text
-    assert "12,345" in text
-    assert [*stream_lines(here.snapshot.component("busy"))] == [
-        "stream default: 7 emitted, 0 transferred"
-    ]
-
-
-def test_the_most_frequent_places_are_listed_and_the_others_counted() -> None:
+def test_the_most_frequent_places_are_listed_and_the_others_counted(
+    approved: SnapshotAssertion,
+) -> None:
     here = overview()
     places = {FailurePlace("exception", "busy", task, 0): 1 + task for task in range(20)}
-    found = {"numbers": Activity(1.0, Counts(failed=210, places=places))}
-    lines = [*place_lines(here.plan.graph, found, "now")]
-    assert lines[0] == "20 failed in busy[19] on worker 0: exception (now)"
-    assert lines[-1] == "78 failed elsewhere (now)"
+    failed = {"numbers": Activity(1.0, Counts(failed=210, places=places))}
+    lines = [*place_lines(here.plan.graph, failed, "now")]
     assert sum(int(line.split()[0]) for line in lines) == 210
-
-
-def test_components_without_watermarks_have_no_line() -> None:
-    here = overview()
-    assert len([*watermark_lines(here.plan.graph, here.snapshot)]) == 1
+    assert lines == approved
 
 
 # ---- the terminal -------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ def receiver() -> Iterator[Receiver]:
 
 def attributes(span: Any) -> dict[str, Any]:
     return {
-        one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes
+        attribute.key: getattr(attribute.value, str(attribute.value.WhichOneof("value")))
+        for attribute in span.attributes
     }
 
 

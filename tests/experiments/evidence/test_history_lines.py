@@ -96,8 +96,8 @@ def test_a_cut_history_stays_cut() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"t": 1, "what": "emit', "no JSON"),
-        ("[1]", "no event"),
+        ('{"t": 1, "what": "emit', "not valid JSON"),
+        ("[1]", "not a valid event"),
         ('{"t": 1, "what": "unknown"}', "one of: emitted, completed"),
         ('{"t": 1, "what": "sent", "task": "a[0]"}', "sent without 'root'"),
         ('{"what": "begun", "fault": "x"}', "begun without 't'"),

@@ -103,7 +103,7 @@ def test_a_plan_that_goes_back_in_time_is_refused() -> None:
         (lambda: every(2), "give a fault"),
         (lambda: random(0.5, [], np.random.default_rng(1)), "no fault to choose from"),
         (lambda: random(0, [A], np.random.default_rng(1)), "above 0"),
-        (lambda: settle([A], 20), "is no step"),  # type: ignore[list-item]
+        (lambda: settle([A], 20), "is not a valid step"),  # type: ignore[list-item]
     ],
 )
 def test_wrong_plans_are_refused(make: object, message: str) -> None:

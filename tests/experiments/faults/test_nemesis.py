@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.faults.fault_kinds import (
-    Target,
     anybody,
     cut,
     errors,
@@ -84,26 +84,64 @@ def test_only_throttles_begin_before_the_source_is_activated() -> None:
     assert entries_of(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
 
 
-def test_a_fault_with_a_duration_ends_in_time_and_the_plan_waits_for_it() -> None:
-    run, nemesis = run_steps(Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1)))
-    assert run.done == [
-        (1, "pause worker 2"),
-        (2, "pause the master"),
-        (3, "resume the master"),
-        (4, "resume worker 2"),
-    ]
-    assert [what for _, what, _ in entries_of(nemesis)] == ["begun", "begun", "ended", "ended"]
+TWICE = (1, 3), (2, 1), (3.5, 2)
+SCENARIOS: dict[str, tuple[list[Step], dict[str, Any]]] = {
+    "pauses end in time, and the plan waits for it": (
+        [Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1))],
+        {},
+    ),
+    "a worker paused twice is resumed when both pauses are over": (
+        [Step(at_s, pause(RELAY, for_s)) for at_s, for_s in TWICE],
+        {},
+    ),
+    "a master paused twice is resumed when both pauses are over": (
+        [Step(at_s, pause(master(), for_s)) for at_s, for_s in TWICE],
+        {},
+    ),
+    "injected faults wait while the master is paused": (
+        [
+            Step(1, slow(RELAY, 0.01, 2)),
+            Step(2, pause(master(), 3)),
+            Step(2.5, kill(RELAY)),
+            Step(4, expire()),
+        ],
+        {},
+    ),
+    "a target that is starting is tried again": ([Step(1, kill(anybody()))], {"away": 3}),
+    "a target that never starts is reported and the plan continues": (
+        [Step(1, kill(RELAY)), Step(2, pause(RELAY, 1))],
+        {"away": 403},
+    ),
+    "a finished run gets no more faults": (
+        [Step(1, pause(RELAY, 30)), Step(5, kill(RELAY))],
+        {"ends_s": 3},
+    ),
+    "a rebalance is not waited for while a worker is paused": (
+        [Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain())],
+        {},
+    ),
+    "a rebalance waits until the master is not paused": (
+        [Step(1, pause(master(), 3)), Step(2, rebalance(3))],
+        {},
+    ),
+    "injected faults without an answer are withdrawn": (
+        [Step(1, errors("sink", for_s=1))],
+        {"away": 401},
+    ),
+}
 
 
-@pytest.mark.parametrize("target", [RELAY, master()])
-def test_a_process_paused_twice_is_resumed_when_both_pauses_are_over(target: Target) -> None:
-    run, nemesis = run_steps(
-        Step(1, pause(target, 3)), Step(2, pause(target, 1)), Step(3.5, pause(target, 2))
-    )
-    assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
-        *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
-    ]
-    assert [at_s for at_s, what, _ in entries_of(nemesis) if what == "ended"] == [3, 4, 5.5]
+@pytest.mark.parametrize(("steps", "how"), SCENARIOS.values(), ids=SCENARIOS)
+def test_a_plan_is_carried_out(
+    steps: list[Step], how: dict[str, Any], approved: SnapshotAssertion
+) -> None:
+    run, nemesis = run_steps(*steps, **how)
+    assert {
+        "done": [(round(at_s, 6), words) for at_s, words in run.done],
+        "entries": entries_of(nemesis),
+        "undone": nemesis.undone,
+        "expirations": run.injected_list[-1].expirations if run.injected_list else 0,
+    } == approved
 
 
 def test_active_faults_are_combined() -> None:
@@ -128,50 +166,10 @@ def test_active_faults_are_combined() -> None:
     assert not run.injected_list[-1]
 
 
-def test_injected_faults_wait_while_the_master_is_paused() -> None:
-    steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
-    run, nemesis = run_steps(*steps, Step(4, expire()))
-    assert run.done == [
-        (1, "disturb"),
-        (2, "pause the master"),
-        (2.5, "kill worker 2"),
-        (5, "resume the master"),
-        (5, "heal"),  # due at 3 s
-        (5, "heal"),  # due at 4 s
-    ]
-    assert run.injected_list[-1].expirations == 1
-    assert entries_of(nemesis)[-2:] == [
-        (5, "begun", "expire all that is pending"),
-        (5, "ended", "expire all that is pending"),
-    ]
-
-
 def test_all_faults_end_at_hurt_s() -> None:
     run = FakeRun()
     Nemesis(run, 1).carry_out([Step(1, pause(RELAY, 30))], hurt_s=4)
     assert run.done[-1] == (4, "resume worker 2")
-
-
-def test_a_target_that_is_starting_is_tried_again() -> None:
-    run, nemesis = run_steps(Step(1, kill(anybody())), away=3)
-    assert [round(at_s, 6) for at_s, _ in run.done] == [1.15]
-    assert entries_of(nemesis)[0][:2] == (1.15, "begun")
-
-
-def test_a_target_that_never_starts_is_reported_and_the_plan_continues() -> None:
-    run, nemesis = run_steps(Step(1, kill(RELAY)), Step(2, pause(RELAY, 1)), away=403)
-    assert nemesis.undone == ["1.000 s: kill relay[0]: its process is not running"]
-    assert [words for _, words in run.done] == ["pause worker 2", "resume worker 2"]
-    assert [words for _, _, words in entries_of(nemesis)] == ["pause relay[0] for 1 s"] * 2
-
-
-def test_a_finished_run_gets_no_more_faults() -> None:
-    run = FakeRun(ends_s=3)
-    nemesis = Nemesis(run, 1)
-    assert nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(5, kill(RELAY))])
-    assert nemesis.undone == ["5.000 s: kill relay[0]: the run was finished before"]
-    assert run.done[-1] == (3, "resume worker 2")
-    assert entries_of(nemesis)[-1] == (3, "ended", "pause relay[0] for 30 s")
 
 
 @pytest.mark.parametrize("error", [TopologyFailed("it gave up"), ClusterError("it is gone")])
@@ -212,22 +210,6 @@ def test_the_nemesis_calls_look_while_it_waits() -> None:
     seen: list[float] = []
     Nemesis(FakeRun(), 1, look=seen.append).wait(0.3)
     assert seen == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_the_nemesis_does_not_wait_for_a_rebalance_while_a_worker_is_paused() -> None:
-    run, nemesis = run_steps(Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain()))
-    assert run.done == [
-        (1, "pause worker 2"),
-        (2, "rebalance to 3 workers"),
-        (2.5, "drain"),
-        (4, "resume worker 2"),
-    ]
-    assert ("ended", "rebalance to 3 workers") in [entry[1:] for entry in entries_of(nemesis)]
-
-
-def test_a_rebalance_waits_until_the_master_is_not_paused() -> None:
-    run, _ = run_steps(Step(1, pause(master(), 3)), Step(2, rebalance(3)))
-    assert run.done[1:] == [(4, "resume the master"), (4, "rebalance to 3 workers")]
 
 
 def test_targets_are_drawn_from_the_plan_after_a_rebalance() -> None:
@@ -272,12 +254,6 @@ def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None
     with pytest.raises(TopologyFailed):
         nemesis.carry_out([Step(1, pause(RELAY, 0.5))])
     assert run.done[-1][1] == "resume worker 2"
-
-
-def test_injected_faults_without_an_answer_are_withdrawn() -> None:
-    run, nemesis = run_steps(Step(1, errors("sink", for_s=1)), away=401)
-    assert nemesis.undone[0].endswith("its process is not running")
-    assert [words for _, words in run.done] == ["heal"]
 
 
 # ---- outages of external systems -----------------------------------------------------------------

@@ -50,7 +50,7 @@ def check(
         (WITH_PLAN.format(plan="at(1, lossy(for_s=1, drop=2))"), "it must be a probability of at"),
         (WITH_PLAN.format(plan="every(1, kill(master()))"), "the faults do not end"),
         (WITH_PLAN.format(plan="at(1, pause(master(), 1e9))"), "the faults do not end"),
-        (WITH_PLAN.format(plan="['now']"), "is no step"),
+        (WITH_PLAN.format(plan="['now']"), "is not a valid step"),
         (HOLDING.replace("topology=small", "topology=lambda: 3"), "it must return a Topology"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.experiments import Experiment, relayed
-from sunshower.experiments.runner.run_request import RunRequest, Variant
+from sunshower.experiments.runner.experiment_runner import RunRequest, Variant
 from tests.cli.conftest import PrintedBy, Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
 from tests.experiments.runner.experiment_files import BROKEN, HOLDING, PEACEFUL, latest, read

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
+from sunshower.kafka.consuming.partition_progress import I64
+from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import BrokerGroup, ByIndex
 from sunshower.kafka.partitions.ports import Committed, Partition
@@ -15,6 +18,15 @@ from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, FakeOffsets, message, new_reader
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
+
+
+def emit(reader: PartitionReader, client: Client, *arriving: Message) -> I64:
+    """Emit what arrives: the ids of the messages."""
+    client.waiting += arriving
+    reader.receive(100)
+    taken, reader.ahead = reader.ahead, []
+    _, numbers = reader.sort(taken)
+    return numbers
 
 
 @pytest.mark.parametrize(
@@ -70,13 +82,12 @@ def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
     reader = new_reader(client, FakeOffsets(p0=5, p1=0))
     reader.assigned([A0, A1])
     refusals = [message(0, 7, error=FORBIDDEN, topic="b"), message(0, 8, error=FORBIDDEN)]
-    taken = [message(5, error=RESET), refusals[0], message(0, 1), refusals[1]]
-    for refusal in refusals:
+    client.waiting = [message(5, error=RESET), refusals[0], message(0, 1), refusals[1]]
+    numbers = emit(reader, client, message(9, 1, error=EOF))
+    for _ in refusals:
         with pytest.raises(NotAuthorised):
-            reader.sort(taken)
-        taken, reader.ahead = reader.ahead, []
-        assert all(message is not refusal for message in taken)
-    _, numbers = reader.sort([*taken, message(9, 1, error=EOF)])
+            reader.loop.raise_refusal()
+    reader.loop.raise_refusal()
     assert [reader.places.name(number) for number in numbers] == [("a", 1, 0)]
     assert reader.places[A1].progress.emitted == 9, "the end of the partition was noted"
     reader.look_up_positions(lambda: 0.0)
@@ -162,7 +173,7 @@ def test_a_partition_whose_position_is_unknown_delays_no_other() -> None:
     client.bounds_of = {A1: (10, 20)}
     reader = new_reader(client, FakeOffsets(p0=5, p1=5))
     reader.assigned([A0, A1])
-    reader.sort([message(5, error=RESET), message(5, 1, error=RESET)])
+    emit(reader, client, message(5, error=RESET), message(5, 1, error=RESET))
     reader.look_up_positions(lambda: 0.0)
     reader.look_up_positions(lambda: 10.0)
     assert client.reads == {A0: 5, A1: 10}
@@ -173,7 +184,7 @@ def test_a_partition_that_begins_later_does_not_wait_for_one_without_a_position(
     client.bounds_of = {}
     reader = new_reader(client, FakeOffsets(p0=5))
     reader.assigned([A0, A1])
-    reader.sort([message(5, error=RESET)])
+    emit(reader, client, message(5, error=RESET))
     client.bounds_of = {A1: (0, 7)}
     for _ in range(3):
         reader.look_up_positions(clock.now)
@@ -190,7 +201,7 @@ def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     client.bounds_of = {A0: (2, 9)}
     reader = new_reader(client, stored, first=first)
     reader.assigned([A0])
-    reader.sort([message(50), message(51, error=RESET)])
+    emit(reader, client, message(50), message(51, error=RESET))
     reader.look_up_positions(lambda: 0.0)
     assert not reader.gone, "what was read of the former topic is still processed"
     from_end = first is StartPosition.LATEST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -41,7 +42,7 @@ class Reader:
             self.tree, group, ["t"], TOPICS, clock, Random(), timeouts=timeouts
         )
         self.offsets = StoredOffsets(
-            self.tree, PlainLayout(group), self.group.owns, self.group.member
+            self.tree, PlainLayout(group), self.group.owns, partial(self.group.member, None)
         )
         self.reads: set[Partition] = set()
         self.lost: list[Partition] = []
@@ -50,7 +51,7 @@ class Reader:
         """For the message of a failed test."""
         lists = {"reads": self.reads, "lost": self.lost, "waits for": self.group.waiting}
         found: dict[str, object] = {name: sorted(some) for name, some in lists.items()}
-        return found | {"member": self.group.member(), "connection": self.tree.client.state}
+        return found | {"member": self.group.member(None), "connection": self.tree.client.state}
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         self.reads |= {*partitions}
@@ -126,7 +127,9 @@ def test_an_expired_session_loses_its_partitions_and_cannot_commit_them(
     group.until(group.is_shared)  # the other has all partitions before the first looks again
     with pytest.raises(StaleGeneration):
         expired.offsets.write(dict.fromkeys(had, Committed(99)))
-    late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, expired.group.member)
+    late = StoredOffsets(
+        other.tree, PlainLayout(group.name), lambda _: True, partial(expired.group.member, None)
+    )
     # The check of the owner has passed, but the member is gone at the write.
     with pytest.raises(StaleGeneration, match="is gone"):
         late.write(dict.fromkeys(had, Committed(99)))

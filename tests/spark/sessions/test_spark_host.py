@@ -263,22 +263,22 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
     killed = threading.Event()
 
     class Hanging(DriverSession):
-        def kill_unopened(self) -> None:
+        def start(self) -> None:
+            assert killed.wait(WITHIN_S)
+            raise ConnectionResetError
+
+        def kill(self) -> None:
             killed.set()
 
-        def end_unopened(self) -> None:
+        def stop(self) -> None:
             pass
-
-    def hang() -> None:
-        assert killed.wait(WITHIN_S)
-        raise ConnectionResetError
 
     monkeypatch.setattr(session_host, "_OPEN_S", 0.05)
     with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
-        Hanging().open(hang)
+        Hanging().open()
     monkeypatch.setattr(session_host, "_OPEN_S", WITHIN_S)
     with pytest.raises(ConnectionResetError):
-        Hanging().open(hang)
+        Hanging().open()
 
 
 def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:

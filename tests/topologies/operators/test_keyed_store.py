@@ -214,8 +214,8 @@ def test_the_cache_of_values_is_bounded() -> None:
     for number in range(1_000):
         store.put(number, "x" * 1_000)
         store.commit()
-        assert len(store._cache) <= 100
-    assert len(store._cache) > 10
+        assert len(store._batch) <= 100
+    assert len(store._batch) > 10
 
 
 def renamed(name: str, *fields: Any) -> type[Any]:
@@ -305,7 +305,7 @@ def test_an_unknown_value_is_refused_when_it_is_read(plain: Any) -> None:
 def test_unknown_metadata_of_a_state_is_refused() -> None:
     state = MemoryState()
     store = open_store(state)
-    store._write({ABOUT: "nothing"})
+    store.slot.write({ABOUT: "nothing"})
     with pytest.raises(StateMismatch, match="is not what a state says of itself"):
         open_store(state)
 
@@ -385,7 +385,7 @@ class _CallFaults:
 
 
 def _inject(store: KeyedStore, around: Callable[..., Any]) -> None:
-    backing: MemoryBacking = store._opened._backing  # type: ignore[union-attr]
+    backing: MemoryBacking = store.slot.state._backing  # type: ignore[attr-defined]
     with suppress(AttributeError):
         for name in ("get", "put", "mark"):
             call = getattr(backing, name)

@@ -17,7 +17,7 @@ from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, Topo
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
-from sunshower.topologies.operators.totals import TotalsSlot
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.trident import Attempt
 from tests.topologies.operators.kinds import Kept, Sale
 from tests.topologies.operators.test_operators import SALES, run, sales_topology, twice
@@ -353,7 +353,7 @@ def test_two_processes_that_write_one_state_overwrite_nothing(tmp_path: Path) ->
     for seconds in (1.0, 2.0):
         clock = ManualClock()
         clock.sleep(seconds)
-        slot = TotalsSlot(state, "totals", "here")
+        slot = StateSlot(state, "totals", "here")
         slot.open(Context("sales", "totals", 1, 0, 1, clock=clock))
         slots.append(slot)
     written = 0

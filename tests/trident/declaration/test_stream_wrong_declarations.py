@@ -29,7 +29,7 @@ from sunshower.trident import (
     tumbling,
 )
 from sunshower.trident.declaration.stage_builder import InMemory
-from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.stages.persisting import BatchSlot
 from tests.trident.rigs.one_process import SpoutStub, StateStub, plans, stub_stream
 
 
@@ -258,9 +258,9 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
 def test_an_operator_that_commits_is_checked_like_a_state() -> None:
     plain = batches(Topology("t"), "lines", SpoutStub(Word, SpoutKind.NON_TRANSACTIONAL))
     with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
-        plain.operate(Persist(StateSlot(StateStub(), "own")), fields=())
+        plain.operate(Persist(BatchSlot(StateStub(), "own")), fields=())
     with pytest.warns(UserWarning, match="do not count exactly once"):
-        plain.operate(Persist(StateSlot(StateStub(), "own")), fields=(), not_exactly_once=True)
+        plain.operate(Persist(BatchSlot(StateStub(), "own")), fields=(), not_exactly_once=True)
 
 
 def test_a_spout_with_a_wrong_kind_is_refused() -> None:

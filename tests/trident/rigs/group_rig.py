@@ -18,17 +18,16 @@ from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Attempt, Emit, Operator
+from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.stage_builder import InMemory, assemble
 from sunshower.trident.spouts.port import Rows, SpoutKind
 from sunshower.trident.stages.plan import (
-    Feed,
     Group,
     Skip,
     Source,
     Stage,
     StageInput,
-    StageNode,
     StageOutput,
 )
 

@@ -13,6 +13,7 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.topologies.operators.windows.event_times import Time, highest
 from sunshower.trident.coordination.attempts import SourceTime
@@ -21,7 +22,6 @@ from sunshower.trident.declaration.stage_builder import InMemory, StreamProgram
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.plan import (
-    Feed,
     Group,
     Source,
     Stage,

@@ -97,64 +97,35 @@ def test_a_skipped_batch_is_not_used_to_estimate_the_time_of_rows(
         assert len(dict(state.items())) + len([*letters]) == 500
 
 
-def test_a_share_grows_to_what_is_committed_in_five_seconds() -> None:
+# The rows of each batch, the seconds that it took, and the limit of the next one; the first is 100.
+SHARES = {
+    "it grows to what is committed in five seconds": [(100, 1.0, 500), (500, 4.9, 510)],
+    "it grows twentyfold at most from one batch to the next": [(100, 0.0, 2_000)],
+    "it shrinks to half at most": [(100, 0.1, 2_000), (2_000, 10.1, 1_000), (1_000, 60.0, 500)],
+    # The time is not due to the rows, but to a slow store, for example.
+    "it never shrinks below the first one": [(100, 60.0, 100)],
+    # Ten rows in five seconds; then the source has few records.
+    "one that is not full grows by the time of its rows": [(1, 0.5, 100), (2, 0.02, 499)],
+    "one with more rows than its limit grows from the limit": [(5_000, 2.5, 200)],
+    "it is doubled while most of the time does not depend on the rows": [
+        *((100, 6.0, 200), (200, 6.1, 400), (400, 9.5, 400), (400, 9.5, 400))
+    ],
+    "it is not doubled again after doubling was too much": [
+        *((100, 6.0, 200), (200, 12.0, 100), (100, 6.0, 100))
+    ],
+}
+
+
+@pytest.mark.parametrize("batches", SHARES.values(), ids=SHARES.keys())
+def test_a_share_follows_from_the_batches_before(batches: list[tuple[int, float, int]]) -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 100, 1.0) == 500
-    assert committed(size, clock, 2, 500, 4.9) == 510
+    for txid, (rows, took_s, limit) in enumerate(batches, start=1):
+        assert committed(size, clock, txid, rows, took_s) == limit
 
 
 def test_the_first_share_is_smaller_where_a_batch_has_less_time() -> None:
     assert ShareSize(ManualClock(), 5.0).records_max == 16
-
-
-def test_a_share_grows_twentyfold_at_most_from_one_batch_to_the_next() -> None:
-    clock = ManualClock()
-    assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 0.0) == 2_000
-
-
-def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_most() -> None:
-    clock = ManualClock()
-    size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 100, 0.1) == 2_000
-    assert committed(size, clock, 2, 2_000, 10.1) == 1_000
-    assert committed(size, clock, 3, 1_000, 60.0) == 500, "an outage, perhaps"
-
-
-def test_a_share_never_shrinks_below_the_first_one() -> None:
-    """The time is not due to the rows, but to a slow store, for example."""
-    clock = ManualClock()
-    assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 60.0) == 100
-
-
-def test_a_share_that_is_not_full_grows_by_the_time_of_its_rows() -> None:
-    clock = ManualClock()
-    size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 1, 0.5) == 100, "ten rows in five seconds"
-    assert committed(size, clock, 2, 2, 0.02) == 499, "the source has few records"
-
-
-def test_a_share_with_more_rows_than_its_limit_grows_from_the_limit() -> None:
-    clock = ManualClock()
-    size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 5_000, 2.5) == 200
-
-
-def test_a_share_is_doubled_while_most_of_its_time_does_not_depend_on_the_rows() -> None:
-    clock = ManualClock()
-    size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 100, 6.0) == 200
-    assert committed(size, clock, 2, 200, 6.1) == 400
-    assert committed(size, clock, 3, 400, 9.5) == 400, "now the time depends on the rows"
-    assert committed(size, clock, 4, 400, 9.5) == 400
-
-
-def test_a_share_is_not_doubled_again_after_doubling_was_too_much() -> None:
-    clock = ManualClock()
-    size = ShareSize(clock, TIMEOUT_S)
-    assert committed(size, clock, 1, 100, 6.0) == 200
-    assert committed(size, clock, 2, 200, 12.0) == 100
-    assert committed(size, clock, 3, 100, 6.0) == 100
 
 
 def test_each_further_attempt_reads_half() -> None:

@@ -25,7 +25,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, Place, Update
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
-from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.states.stored_map import CountedIn, LastWrite, order_of
 from tests.seeds import seeds
 from tests.trident.rigs import recognised
@@ -198,14 +198,14 @@ CONTEXT = Context("words", "counts", 0, 0, 1, clock=ManualClock())
 STORE = "/transactional/lines/coordinator"
 
 
-def slot(factory: Any, store: InMemory) -> StateSlot:
-    made = StateSlot(factory, "count")
+def slot(factory: Any, store: InMemory) -> BatchSlot:
+    made = BatchSlot(factory, "count")
     made.counted = CountedIn(store, (STORE, "/transactional/others/coordinator"))
     made.open(CONTEXT)
     return made
 
 
-def write(slot: StateSlot, attempt: Attempt, **counts: int) -> None:
+def write(slot: BatchSlot, attempt: Attempt, **counts: int) -> None:
     slot.begin_commit(attempt)
     slot.state.multi_update([*counts], [plus(number) for number in counts.values()])
     slot.commit(attempt)
@@ -246,12 +246,12 @@ def test_a_state_without_notes_is_adopted_as_it_is() -> None:
     # In another store the incarnation differs, so only the note is checked.
     batches_of = store().get
     assert batches_of(f"{STORE}/states/count/0") is None
-    one = StateSlot(factory, "count")
-    one._written = CountedIn(store, (STORE,)).last_write("count", 0)
-    one._written.check(Attempt(1, 0, 1), "state 'count', task 0")
-    one._written.note(Attempt(1, 0, 1))
+    one = BatchSlot(factory, "count")
+    one._noted = CountedIn(store, (STORE,)).last_write("count", 0)
+    one._noted.check(Attempt(1, 0, 1), "state 'count', task 0")
+    one._noted.note(Attempt(1, 0, 1))
     with pytest.raises(StateMismatch):
-        one._written.check(None, "state 'count', task 0")
+        one._noted.check(None, "state 'count', task 0")
 
 
 def test_a_former_life_cannot_overwrite_the_note_of_a_later_one() -> None:
@@ -317,7 +317,7 @@ def test_a_state_of_a_user_is_recognised_if_it_has_last_attempt() -> None:
 
 def test_a_state_that_was_accepted_as_not_exact_is_not_checked() -> None:
     store, factory = InMemory(), MemoryState()
-    made = StateSlot(factory, "count", exactly_once=False)
+    made = BatchSlot(factory, "count", exactly_once=False)
     made.counted = CountedIn(store, (STORE,))
     made.open(CONTEXT)
     write(made, Attempt(1, 0, 1), storm=1)

@@ -27,7 +27,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.stage_builder import InMemory
-from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.stages.persisting import BatchSlot
 from sunshower.trident.states.factories import (
     KeptState,
     PostgresState,
@@ -263,8 +263,8 @@ def test_a_missing_client_is_reported(
 def test_a_state_that_was_rolled_back_is_refused_in_every_store(make: Make) -> None:
     factory, store = make(OPAQUE), InMemory()
 
-    def opened() -> StateSlot:
-        slot = StateSlot(factory, "counts")
+    def opened() -> BatchSlot:
+        slot = BatchSlot(factory, "counts")
         slot.counted = CountedIn(store, ("/transactional/lines/coordinator",))
         slot.open(Context("words", "counts", 0, 0, 1))
         return slot

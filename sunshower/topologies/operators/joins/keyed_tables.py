@@ -27,7 +27,7 @@ from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (
     AnyStream,
     Declarations,
-    StageDraft,
+    RecordStage,
     StageRows,
     TotalsSettings,
 )
@@ -93,7 +93,7 @@ def joined_streams(
     fields: Columns | None,
     settings: JoinSettings,
     where: str,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
     check_names(settings, ("fields", *JoinSettings.__annotations__), where, TopologyError)
     for name in ("within", "field"):
@@ -286,7 +286,7 @@ class KeyedTable:
         topology: Declarations,
         schema: Schema,
         by: Sequence[str],
-        rows: StageRows,
+        rows: StageRows[RecordStage],
         store: KeyedStore,
         settings: TableSettings,
         *,
@@ -313,7 +313,7 @@ class KeyedTable:
         fields: Columns | None,
         settings: Mapping[str, Any],
         where: str,
-    ) -> StageRows:
+    ) -> StageRows[RecordStage]:
         """The records of a stream, joined with the table. Raises TopologyError."""
         if stream.topology is not self._topology:
             raise TopologyError(
@@ -347,13 +347,12 @@ class KeyedTable:
             places = lineage.keys_places(ours)
 
             def read_updates() -> None:
-                if places is not None:
-                    stream.need_updates()
-                    divide.read_updates(lineage.width, places)
-                    self._own.updates.add(number)
-                    made.makes_updates = True
+                assert places is not None, "its lineage is blocked"
+                stream.need_updates()
+                divide.read_updates(lineage.width, places)
+                self._own.updates.add(number)
 
-            self._pairs.stage.on_updates.append(read_updates)
+            made.on_updates = read_updates
         return made
 
 
@@ -439,7 +438,7 @@ def with_waits(components: Mapping[str, Component], topology: str) -> dict[str, 
     refills: dict[str, tuple[str, ...]] = {}  # table → the spouts from which it is filled again
     for id, component in components.items():
         stage = component.implementation
-        if not isinstance(stage, StageDraft) or not stage.is_awaited:
+        if not isinstance(stage, RecordStage) or not stage.is_awaited:
             continue
         changes, joined = component.inputs[: stage.silent_inputs], component.inputs[1:]
         sources, ends_windows = _spouts_of(components, changes, id)
@@ -465,7 +464,7 @@ def _refilled_from(
     stage = components[table].implementation
     ids = upstream(components, components[table].inputs[: stage.silent_inputs])
     problem = next(filter(None, (_why_not_again(components[id], table) for id in ids)), None)
-    if any(isinstance(one, TableOfTotals) for one in stage.input.branch().operators()):
+    if any(isinstance(one, TableOfTotals) for one in stage.input.operators()):
         problem = "its changes are running totals"
     if problem is not None:
         raise TopologyError(
@@ -491,9 +490,9 @@ def _why_not_again(component: Component, table: str) -> str | None:
     if any(read.stream == DEAD_LETTERS for read in component.inputs):
         return f"its changes come from dead letters, which {id!r} reads"
     stores, is_delayed = [component.store], False
-    if isinstance(code, StageDraft):
+    if isinstance(code, RecordStage):
         is_delayed = code.window is not None
-        operators = code.input.branch().operators()
+        operators = code.input.operators()
         stores = [getattr(one, "slot", None) or getattr(one, "store", None) for one in operators]
     if is_delayed:
         return f"its changes pass the window, join of streams or timer {id!r}"
@@ -521,7 +520,7 @@ def _spouts_of(
         elif source.id not in seen:
             seen.add(source.id)
             stage = source.implementation
-            is_stage = isinstance(stage, StageDraft)
+            is_stage = isinstance(stage, RecordStage)
             skipped = stage.silent_inputs if is_stage and leaving else 0
             waiting += source.inputs[skipped:]
             is_delayed |= is_stage and stage.window is not None

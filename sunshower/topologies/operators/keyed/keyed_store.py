@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import (
-    Callable,
     Collection,
-    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -23,17 +21,14 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice, takewhile
 from threading import get_ident
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
-    FailedBatch,
     ProtocolError,
-    StaleAttempt,
-    StateMismatch,
-    StoreUnreachable,
 )
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
@@ -52,86 +47,27 @@ from sunshower.topologies.operators.keyed.long_values import (
     rebuilt,
 )
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import (
+    Migration,
+    RecentValues,
+    StateSlot,
+    ValuesVersion,
+    stamped,
+    unstamped,
+)
 from sunshower.topologies.operators.states import (
     ABOUT,
-    ENTRY,
-    ROW,
-    FoundPart,
     Key,
-    MapState,
-    Moving,
-    Place,
     Spread,
     StateFactory,
     StateKind,
     check_key,
-    count_of,
     is_own,
     joined,
 )
-from sunshower.topologies.operators.totals import TaskMemory, check_factory
 
 CACHE_BYTES = 64 << 20  # of each task
-Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
 _TICK_MAX_S = 60.0
-_NOT_OPEN = "a keyed store that is not open"
-
-
-# ---- recent --------------------------------------------------------------------------------------
-# A cache of recently used values of a state, so that they need not be read again.
-#
-# It has two generations: values go to the young one; when that is full it becomes the old one, and
-# the old one is dropped. Storm: org.apache.storm.trident.state.map.CachedMap (an LRU).
-
-RecentKey = TypeVar("RecentKey", bound=Hashable)
-T = TypeVar("T")
-_MISSING: Any = object()
-
-
-class Recent(Generic[RecentKey, T]):
-    """Caches values of at most `size_max` in all; valid while there is no other writer. `size_of`:
-    the size of a key and its value; None: each counts as 1."""
-
-    def __init__(self, size_max: int, size_of: Callable[[RecentKey, T], int] | None = None) -> None:
-        self._room = max(1, size_max // 2)
-        self._size_of = size_of
-        self._young: dict[RecentKey, T] = {}
-        self._old: dict[RecentKey, T] = {}
-        self._size = 0  # of the young generation, or more
-
-    def find(self, keys: Iterable[RecentKey]) -> dict[RecentKey, T]:
-        """The cached values of these keys."""
-        young, old, missing = self._young, self._old, _MISSING
-        found = {}
-        for key in keys:
-            value = young.get(key, missing)
-            if value is missing:
-                value = old.get(key, missing)
-            if value is not missing:
-                found[key] = value
-        return found
-
-    def keep(self, used: Mapping[RecentKey, T], changed: Iterable[RecentKey] = ()) -> None:
-        """Cache what was just read or written, and drop other keys that have changed."""
-        for key in changed:
-            self._young.pop(key, None)
-            self._old.pop(key, None)
-        self._young.update(used)
-        if self._size_of is None:
-            self._size = len(self._young)
-        else:
-            self._size += sum(map(self._size_of, used.keys(), used.values()))
-        if self._size > self._room:
-            self._old = self._young if self._size <= 2 * self._room else {}
-            self._young, self._size = {}, 0
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self._young, self._old, self._size = {}, {}, 0
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
 
 
 # ---- ages ----------------------------------------------------------------------------------------
@@ -165,19 +101,6 @@ class Ages:
     def clear(self) -> None:
         """Forget all keys."""
         self._written.clear()
-
-
-def stamped(plain: Any, now: float) -> Any:
-    """A converted value with its time, as it is stored."""
-    return {"(at)": [now, plain]}
-
-
-def unstamped(stored: Any) -> tuple[float | None, Any]:
-    """The time of a stored value, None without one, and the value."""
-    match stored:
-        case {"(at)": [int() | float() as at, plain], **others} if not others:
-            return float(at), plain
-    return None, stored
 
 
 def _times(pairs: Iterable[tuple[Key, Any]], now: float) -> Iterator[tuple[Key, float]]:
@@ -217,69 +140,47 @@ class KeyedStore:
         those of earlier versions when the store is opened. `spread`: by which another number of
         tasks finds its keys. `has_panes`: see states.joined. Raises TopologyError
         for a value that is not a state factory, and RecordMismatch for two classes of one name."""
-        check_factory(factory, where)
         self.name, self._where = name, where
         self.has_rows = False  # whether keys have lists or maps, see key_states
-        self._version, self._migrate = version, migrate
+        self._values = StoredValues(classes, where)
+        self.slot = StateSlot(
+            None if factory is None else _of_values_alone(factory),
+            name,
+            where,
+            partial(joined, has_panes=has_panes),
+            spread=spread,
+            version=ValuesVersion(self._values, version, migrate, where),
+        )
         self._ages = None if ttl_s is None else Ages(ttl_s)
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
-        self._factory = None if factory is None else _of_values_alone(factory)
-        self._values = StoredValues(classes, where)
-        self._spread, self._has_panes = spread, has_panes
-        self._was_open = False
-        self._opened: MapState | None = None
-        self._found: dict[Key, Any] = {}  # what this batch has read, converted
-        self._written: dict[Key, Any] = {}  # None: removed
+        self._batch: RecentValues[Key, Any] = RecentValues(cache_bytes, _size_of_both)  # converted
         self.lends = False  # whether calls may change long values in place
         self.long: set[Key] = set()  # keys whose values were long when they were put
         # Values that are lent to calls; what is found or written of their keys is of before.
         self._lent: dict[Key, LongValue] = {}
         self._used: set[Key] = set()  # keys that this batch has lent
         self._taken_back: dict[Key, Version] = {}  # in this batch; as they were committed
-        self._cache: Recent[Key, Any] = Recent(cache_bytes, _size_of_both)
-        self._epoch = self._number = 0  # of this opening, and of its last write
-        self._taken: BaseException | None = None
         self._clock: Clock = SystemClock()  # that of the task, once it is open
 
     def open(self, context: Context) -> None:
-        """Open the store. Raises what the factory raises, such as StoreUnreachable, and
-        StateMismatch for values of another version without `migrate`."""
-        self.close()
-        self._clock, self._taken = context.clock, None
-        if self._factory is None:
-            self._opened = TaskMemory()
+        """Open the store, unless it is open. Raises as StateSlot.open."""
+        if self.is_open:
             return
-        moving = Moving(self._spread, self._joined, not self._was_open)
-        place = Place(
-            context.topology, self.name, context.index, context.parallelism, moving=moving
-        )
-        self._opened = self._factory.make(place)
-        last: Attempt | None = getattr(self._opened, "last_attempt", None)
-        self._epoch, self._number = int(context.clock.now() * 1e6), 0
-        if last is not None:
-            self._epoch, self._number = max(self._epoch, last.epoch + 1), last.txid
+        self.close()
+        self._clock = context.clock
+        self.slot.open(context)
         try:
-            (about,) = self._opened.multi_get([ABOUT])
-            self._write({**self._migrated(about, self._opened.items), ABOUT: self._about})
             self._read_ages()
         except BaseException:
             self.close()
             raise
-        self._was_open = True
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Read many keys at once, before `get` is called for each."""
         self._fetch(map(key_of, keys))
 
     def _fetch(self, keys: Iterable[Key]) -> None:
-        found, written = self._found, self._written
-        missing = [key for key in dict.fromkeys(keys) if key not in found and key not in written]
-        if not missing:
-            return
-        found.update(self._cache.find(missing))
-        missing = [key for key in missing if key not in found]
-        if missing:
-            found.update(zip(missing, self._state.multi_get(missing), strict=True))
+        self._batch.fetch(keys, self.slot.state.multi_get)
 
     def get(self, key: Any) -> Any:
         """The value of a key, as it was put last; None if there is none. Raises StateMismatch for a
@@ -307,7 +208,7 @@ class KeyedStore:
                 if self._lent or self._ages is not None:
                     self._put(key, plain)
                 else:
-                    self._written[key] = plain
+                    self._batch.written[key] = plain
 
     def put_stored(self, changes: Mapping[Key, Any]) -> None:
         """Change the values of keys that are like those of `key_of`; the values are converted."""
@@ -319,7 +220,7 @@ class KeyedStore:
             self._take_back(key)
         if self._ages is not None and plain is not None and not is_own(key):
             plain = stamped(plain, self._clock.now())
-        self._written[key] = plain
+        self._batch.written[key] = plain
 
     def convert(self, value: Any) -> Any:
         """A value as it is stored. Raises Unserialisable for one that cannot be."""
@@ -375,8 +276,8 @@ class KeyedStore:
         Unserialisable."""
         plain = self._plain(key)
         self._take_back(key)
-        if plain != self._written.get(key, self._found.get(key)):
-            self._written[key] = plain
+        if plain != self._batch.written.get(key, self._batch.found.get(key)):
+            self._batch.written[key] = plain
 
     def _now(self, lent: LongValue) -> Any:
         """The value as the last call has left it."""
@@ -408,22 +309,23 @@ class KeyedStore:
 
     def _settle(self) -> None:
         """Put what calls have changed in place, where values are not in the memory of the task."""
-        if isinstance(self._opened, TaskMemory):
+        if self.slot.memory is not None:
             return
+        batch = self._batch
         for key, lent in [*self._lent.items()]:
             plain = self._values.plain(self._now(lent))
-            before = self._written[key] if key in self._written else self._found[key]
+            before = batch.written[key] if key in batch.written else batch.found[key]
             if plain != before:
-                self._written[key] = plain
+                self._batch.written[key] = plain
         self._lent, self._used = {}, set()
 
     def _commit_lent(self) -> None:
         """What is lent in the memory of the task is committed as it is."""
-        if isinstance(self._opened, TaskMemory):
+        if (memory := self.slot.memory) is not None:
             for key in self._used & self._lent.keys():
                 lent = self._lent[key]
                 lent.committed = lent.now()
-                self._opened.values[key] = lent.copy
+                memory.values[key] = lent.copy
         self._used, self._taken_back = set(), {}
 
     # ---- batches ---------------------------------------------------------------------------------
@@ -432,7 +334,7 @@ class KeyedStore:
         """Store what was put and removed since the last commit, all or nothing. If it raises, that
         is forgotten; after StoreUnreachable it may be stored nevertheless."""
         self._settle()
-        written, ages = self._written, self._ages
+        written, ages = self._batch.written, self._ages
         if ages is not None:
             expired = [key for key in ages.expired(self._clock.now()) if key not in written]
             for key in expired if self.has_rows else ():
@@ -440,17 +342,22 @@ class KeyedStore:
                 written |= dict.fromkeys(rows_of(key, head, self.fetch, self.get))
             written |= dict.fromkeys(expired)
         if written:
-            self._write(written)
+            try:
+                self.slot.write(written)
+            except BaseException:
+                self.discard()
+                self._batch.clear()
+                raise
             if ages is not None:
                 self._note_ages(written.items())
-        if self._factory is not None:
-            self._cache.keep(self._found | written)
+        if self.is_stored:
+            self._batch.keep(self._batch.found | written)
         self._commit_lent()
-        self._found, self._written = {}, {}
+        self._batch.discard()
 
     def discard(self) -> None:
         """Forget what was put and removed since the last commit."""
-        self._found, self._written = {}, {}
+        self._batch.discard()
         back = {key: self._lent[key].committed for key in self._used & self._lent.keys()}
         for key, version in (back | self._taken_back).items():
             self._lent.pop(key, None)
@@ -460,18 +367,17 @@ class KeyedStore:
                 lent.committed = lent.now()
         self._used, self._taken_back = set(), {}
 
-    def read_from(self, state: MapState | None) -> None:
-        """Continue with a state that another one opens, writes and closes; None: with none. What
-        was put is forgotten."""
-        self._forget()
+    def forget(self) -> None:
+        """Forget all that was read, also of earlier batches, and what was put."""
+        self.discard()
+        self._batch.clear()
         self._lent, self.long = {}, set()
-        self._opened = state
 
     @property
     def changed(self) -> dict[Key, Any]:
         """What was put and removed since the last commit, as it is stored; None: removed."""
         self._settle()
-        return dict(self._written)
+        return dict(self._batch.written)
 
     def read(self, stored: Any) -> Any:
         """The value that is stored so. Raises StateMismatch as `get` does."""
@@ -482,7 +388,8 @@ class KeyedStore:
         fresh = self._plain(key := key_of(key))
         if key in self._lent:
             return fresh, False
-        stored = self._written[key] if key in self._written else self._found[key]
+        written, found = self._batch.written, self._batch.found
+        stored = written[key] if key in written else found[key]
         return unstamped(stored)[1], fresh is None
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -497,11 +404,11 @@ class KeyedStore:
         """All keys, in no order, and what is stored under them, also what operators keep beside
         the values, such as timers. With what was not committed."""
         return self._entries_with(
-            {**self._written, **{key: self._plain(key) for key in self._lent}}
+            {**self._batch.written, **{key: self._plain(key) for key in self._lent}}
         )
 
     def _entries_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
-        there = (one for one in self._state.items() if one[0] not in written)
+        there = (one for one in self.slot.state.items() if one[0] not in written)
         for key, stored in chain(there, [*written.items()]):
             plain = self._fresh(stored)
             if plain is not None and key != ABOUT:
@@ -520,9 +427,9 @@ class KeyedStore:
                 yield key, self._whole(key, plain)
 
     def _committed(self, keys: Sequence[Key]) -> dict[Key, Any]:
-        found = self._cache.find(keys)
+        found = self._batch.recent(keys)
         missing = [key for key in keys if key not in found]
-        found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
+        found |= zip(missing, self.slot.state.multi_get(missing), strict=True) if missing else ()
         for key in keys if self._lent or self._taken_back else ():
             if (plain := self._committed_now(key)) is not None:
                 found[key] = plain
@@ -543,8 +450,7 @@ class KeyedStore:
     def entry_count(self) -> int | None:
         """How many entries are stored, those that operators keep beside the values included; None:
         not known."""
-        found = count_of(self._opened)
-        return found if found is None or self._factory is None else max(found - 1, 0)  # ABOUT
+        return self.slot.entry_count()
 
     @property
     def classes(self) -> tuple[type[Any], ...]:
@@ -560,55 +466,44 @@ class KeyedStore:
     def is_open(self) -> bool:
         """Whether it is open, no later life of the task has opened it since, and the last write has
         not failed with an unknown outcome. If not, open it again."""
-        return self._opened is not None and self._taken is None
+        return self.slot.is_open
 
     @property
     def is_stored(self) -> bool:
         """Whether its values outlive the process of the task."""
-        return self._factory is not None
+        return self.slot.factory is not None
 
     @property
     def shape(self) -> tuple[StateFactory | None, int, dict[str, Any]]:
         """Where it is stored, the version of its values, and the fields of their record types."""
-        return self._factory, self._version, self._values.shapes()
+        version = self.slot.version
+        return self.slot.factory, 1 if version is None else version.version, self._values.shapes()
 
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
-        memory = self._opened
-        return memory.values | self._committed_lent if isinstance(memory, TaskMemory) else None
+        memory = self.slot.memory
+        return None if memory is None else memory.values | self._committed_lent
 
     def restore(self, state: dict[Key, Any] | None) -> None:
         """Continue with what `snapshot` returned. Called after `open`."""
-        if isinstance(self._opened, TaskMemory) and state is not None:
-            self._opened.values, self._lent = dict(state), {}
+        if (memory := self.slot.memory) is not None and state is not None:
+            memory.values, self._lent = dict(state), {}
             self._read_ages()
 
     def close(self) -> None:
         """Close connections; what was not committed is forgotten."""
-        self._forget()
-        self._lent, self.long = {}, set()
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
-
-    @property
-    def _state(self) -> MapState:
-        if self._opened is None:
-            raise RuntimeError(f"{_NOT_OPEN}: {self.name}")
-        return self._opened
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        return {"version": self._version, "records": self._values.shapes()}
+        self.forget()
+        self.slot.close()
 
     def _plain(self, key: Key) -> Any:
         if self._lent and (lent := self._lent.get(key)) is not None:
             return self._values.plain(self._now(lent))
-        if key in self._written:
-            return self._fresh(self._written[key])
-        if key not in self._found:
-            self.fetch([key])
-        return self._fresh(self._found[key])
+        batch = self._batch
+        if key in batch.written:
+            return self._fresh(batch.written[key])
+        if key not in batch.found:
+            self._fetch([key])
+        return self._fresh(batch.found[key])
 
     def _fresh(self, stored: Any) -> Any:
         """The converted value; None if it is too old."""
@@ -617,98 +512,14 @@ class KeyedStore:
             return plain
         return None if self._ages.is_over(at, self._clock.now()) else plain
 
-    def _joined(self, parts: Sequence[FoundPart]) -> dict[Key, Any]:
-        """What this task has of those of another number of tasks, of one version each."""
-        changes = joined(parts, has_panes=self._has_panes)
-        for part in parts:
-            changes |= self._migrated(part.beside.get(ABOUT), part.items)
-        return {**changes, ABOUT: self._about}
-
-    def _migrated(
-        self, about: Any, items: Callable[[], Iterable[tuple[Key, Any]]]
-    ) -> dict[Key, Any]:
-        """What opening changes: all values, if they are of an earlier version. `about`: what is
-        stored of them."""
-        if about is None:
-            return {}
-        match about:
-            case {"version": int() as found, "records": dict() as records}:
-                version = self._version
-            case _:
-                raise StateMismatch(
-                    f"{self._where}: {about!r:.100} is not what a state says of itself: somebody "
-                    "else has written there; give the state another name=, and it begins empty"
-                )
-        if found == version:
-            if how := self._values.changed(records):
-                raise StateMismatch(
-                    f"{self._where}: {how}. Give new fields a default; or give version="
-                    f"{version + 1} and migrate=, a function (version, value) that makes new "
-                    "values; or give the state another name=, under which it begins empty"
-                )
-            return {}
-        if found > version or self._migrate is None:
-            raise StateMismatch(
-                f"{self._where}: the stored values are of version {found}, and this is version "
-                f"{version}: give migrate=, a function (version, value) that makes new values, use "
-                "the program that wrote them, or give the state another name="
-            )
-        changes: dict[Key, Any] = {}
-        heads = {key: stored for key, stored in items() if numbers_of(unstamped(stored)[1])}
-        for key, stored in items():
-            at, plain = unstamped(stored)
-            if type(key) is tuple and key[0] in (ROW, ENTRY):
-                _, head = unstamped(heads.get(key[1]))
-                if key[0] == ENTRY or (head is not None and "(list)" in head):
-                    changes[key] = [*plain[:-1], self._made_anew(found, plain[-1])]
-            elif not is_own(key) and key not in heads:
-                made = self._made_anew(found, plain)
-                changes[key] = made if at is None or made is None else stamped(made, at)
-        return changes
-
-    def _made_anew(self, version: int, plain: Any) -> Any:
-        assert self._migrate is not None, "it was asked before"
-        return self._values.plain(self._migrate(version, as_fields(plain)))
-
     def _read_ages(self) -> None:
         if self._ages is not None:
             self._ages.clear()
-            self._note_ages(self._state.items())
+            self._note_ages(self.slot.state.items())
 
     def _note_ages(self, stored: Iterable[tuple[Key, Any]]) -> None:
         assert self._ages is not None
         self._ages.note((one for one in stored if not is_own(one[0])), self._clock.now())
-
-    def _write(self, changes: dict[Key, Any]) -> None:
-        """Write changes under the next number; each number is used once."""
-        state = self._state
-        if self._taken is not None:
-            raise self._refused(self._taken)
-        self._number += 1
-        attempt = Attempt(self._number, 0, self._epoch)
-        try:
-            state.begin_commit(attempt)
-            state.multi_put(list(changes), list(changes.values()))
-            state.commit(attempt)
-        except BaseException as error:
-            state.abort()
-            self._forget()
-            if isinstance(error, FailedBatch | StaleAttempt | StoreUnreachable):
-                self._taken = error
-            if isinstance(error, FailedBatch | StaleAttempt):
-                raise self._refused(error) from error
-            raise  # the write may happen later: opening again keeps it out, before anything is read
-
-    def _refused(self, error: BaseException) -> StoreUnreachable:
-        """An outage: it ends when the task opens the store again."""
-        return StoreUnreachable(
-            f"a later life of this task has opened the store {self.name!r}, or a write that was "
-            f"given up has arrived late; this one writes nothing more: {error}"
-        )
-
-    def _forget(self) -> None:
-        self.discard()
-        self._cache.clear()
 
 
 def as_read(stored: Any) -> Any:

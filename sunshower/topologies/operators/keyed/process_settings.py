@@ -13,10 +13,11 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Bolt
 from sunshower.topologies.operators.keyed.key_states import KeyList, KeyMap, KeyState
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState, Migration
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 from sunshower.topologies.operators.keyed.long_values import may_be_long
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
-from sunshower.topologies.operators.stages import AnyStream, StageRows, free_id
+from sunshower.topologies.operators.stages import AnyStream, RecordStage, StageRows, free_id
+from sunshower.topologies.operators.state_slot import Migration
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.updates import INSTEAD_OF_PROCESS, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
@@ -87,7 +88,7 @@ def process_of(
     on_timer: Any,
     fields: Columns | None,
     settings: ProcessSettings,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """Declare the calls of a function of a record and the state of its key, and of `on_timer`, if
     any, of a key and its state. Returns the rows. Raises TopologyError for settings that cannot
     be, and RecordMismatch for annotations that do not fit."""

@@ -20,7 +20,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import (
     AnyStream,
-    StageDraft,
+    RecordStage,
     StageRows,
     TotalsSettings,
     grouped_stage,
@@ -57,7 +57,7 @@ def windows_of(
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
     settings: TotalsSettings,
-) -> StageRows:
+) -> StageRows[RecordStage]:
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
     name = settings.get("name")
@@ -124,7 +124,7 @@ def with_watermarks(
     found = dict(components)
     for id, component in components.items():
         stage = component.implementation
-        if not isinstance(stage, StageDraft) or stage.window is None:
+        if not isinstance(stage, RecordStage) or stage.window is None:
             continue
         where = f"topology {topology!r}, {stage.window.operator.word} {id!r}"
         if not tracked:
@@ -165,9 +165,9 @@ def _upstream(
             stage = source.implementation
             if not source.level.is_spout and source.id not in seen:
                 seen.add(source.id)
-                silent = stage.silent_inputs if isinstance(stage, StageDraft) else 0
+                silent = stage.silent_inputs if isinstance(stage, RecordStage) else 0
                 waiting += source.inputs[silent:]
-            if field is not None and isinstance(stage, StageDraft) and stage.window is not None:
+            if field is not None and isinstance(stage, RecordStage) and stage.window is not None:
                 raise behind_window(where, f"{stage.window.operator.word} {source.id!r}")
     return spouts
 

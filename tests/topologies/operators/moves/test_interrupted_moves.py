@@ -234,7 +234,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     for index in range(former):
         store = KeyedStore(inner, "visits", "here")
         store.open(task(index, former))
-        opened_map: Any = store._opened
+        opened_map: Any = store.slot.state
         opened_map._backing = HookedBacking(opened_map._backing, state.hooks)
         functions[f"former {index}"] = partial(task_of_former, store, index)
     for new in range(draw.randrange(1, 3)):

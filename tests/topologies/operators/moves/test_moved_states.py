@@ -20,8 +20,8 @@ from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.stored_values import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import BEHIND, OWED, TIME, TIMER, Place, Spread
-from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.trident.states.factories import KeptState
 from tests.trident.rigs.additions import batch
 
@@ -76,7 +76,7 @@ def add(store: KeyedStore, key: Any, number: int) -> None:
     store.commit()
 
 
-def write(slot: TotalsSlot) -> None:
+def write(slot: StateSlot) -> None:
     slot.begin_commit(FIRST)
     slot.state.multi_put(["late"], [1])
     slot.commit(FIRST)
@@ -124,13 +124,13 @@ def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptSt
 def test_a_former_run_that_resumes_late_writes_nothing(factory: KeptState) -> None:
     former = [open_store(factory, index, 2) for index in range(2)]
     totals: Any = replace(factory, name="totals")  # type: ignore[type-var]
-    slots = [TotalsSlot(totals, "totals", "here") for _ in range(2)]
+    slots = [StateSlot(totals, "totals", "here") for _ in range(2)]
     for index, (store, slot) in enumerate(zip(former, slots, strict=True)):
         slot.open(task(index, 2))
         for key in [key for key in KEYS if task_index(key, 2) == index]:
             add(store, key, 1)
     now = open_store(factory, 0, 1)
-    slot = TotalsSlot(totals, "totals", "here")
+    slot = StateSlot(totals, "totals", "here")
     slot.open(task(0, 1))
     before = {home: [*factory.open(home).items()] for home in _homes(factory)}
     for store, old in zip(former, slots, strict=True):
@@ -239,7 +239,7 @@ def test_another_topology_or_kind_is_refused_and_moves_nothing() -> None:
     other = KeyedStore(state, "visits", "here")
     with pytest.raises(StateMismatch, match="topology 'shop', and this is 'other'"):
         other.open(replace(task(0, 3), topology="other"))
-    slot = TotalsSlot(state, "visits", "here")
+    slot = StateSlot(state, "visits", "here")
     with pytest.raises(StateMismatch, match="kind 'non-transactional', and this is 'opaque'"):
         slot.open(task(0, 3))
     assert state.shelf.marks == marks

@@ -37,8 +37,8 @@ from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import is_own
-from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.topologies.operators.updates import (
     PartsOfUpdates,
     UpdatedTotals,
@@ -475,7 +475,7 @@ class Tasks:
         self.divide = PartsOfUpdates(SCHEMA, ("shop",), several, lineage)
         self.tasks = []
         for index in range(number):
-            slot = TotalsSlot(factory, "totals", "here", moved_origins)
+            slot = StateSlot(factory, "totals", "here", moved_origins)
             task = UpdatedTotals(slot, 1, several, OUT)
             task.prepare(Context("t", "c", index, index, number, clock=ManualClock(epoch)))
             self.tasks.append(task)
@@ -555,7 +555,7 @@ def test_an_update_of_a_group_of_many_origins_combines_few_values() -> None:
             return first + second
 
     one = Counting("price").bind(SCHEMA, "here")
-    task = UpdatedTotals(TotalsSlot(None, "totals", "here"), 0, one, Schema(("sum",)))
+    task = UpdatedTotals(StateSlot(None, "totals", "here"), 0, one, Schema(("sum",)))
     task.prepare(Context("t", "c", 0, 0, 1, clock=ManualClock(0)))
 
     def give(item: int, number: int, price: int) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from sunshower import Records, Topology, collect, count, sessions, sliding, sum_, tumbling
 from sunshower.cli.health import _DO_NOT_MOVE, late_lines
-from sunshower.cli.metrics import FAMILIES, Observed
 from sunshower.cli.statistics import status_fields
+from sunshower.runtime.control.measures import MEASURES, Observed
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import (
     Counts,
@@ -175,7 +175,7 @@ def test_status_page_and_metrics_show_late_records_and_those_ahead() -> None:
     assert found["clicks"]["ahead"] == 4
     assert found["clicks"]["event_time_notes"]
     observed = Observed("clicks", overview)
-    values = {family.name: dict(family.read(observed)) for family in FAMILIES}
+    values = {measure.name: dict(measure.read(observed)) for measure in MEASURES}
     assert values["tuples_late_total"]["windows",] == 12
     assert values["late_by"]["windows",] == 7.5
     assert values["tuples_ahead_total"]["clicks",] == 4
