@@ -266,8 +266,8 @@ def _words(lines: Any, variant: str) -> Any:
     """The words of lines, by operators."""
     fields = ("word",)
     if variant == "operators-chain":
-        kept = lines.filter(is_text).map(same_field, fields=("text",))
-        return kept.flat_map(split_tuples, fields=fields).filter(is_text)
+        texts = lines.filter(is_text).map(same_field, fields=("text",))
+        return texts.flat_map(split_tuples, fields=fields).filter(is_text)
     functions = {"operators-list": split_list, "operators-columns": split_columns}
     return lines.flat_map(functions.get(variant, split_tuples), fields=fields)
 

@@ -63,8 +63,8 @@ def fill(messages: int, seed: int = 7) -> Counter[str]:
     admin = AdminClient(KAFKA)
     missing = {"lines", "totals"} - set(admin.list_topics(timeout=10).topics)
     wanted = [NewTopic(name, 4) for name in missing]
-    for made in (admin.create_topics(wanted) if wanted else {}).values():
-        made.result(30)
+    for creation in (admin.create_topics(wanted) if wanted else {}).values():
+        creation.result(30)
     dice, sent, producer = random.Random(seed), Counter[str](), Producer(KAFKA)
     for _ in range(messages):
         words = dice.choices(WORDS, k=8)
@@ -79,5 +79,5 @@ def fill(messages: int, seed: int = 7) -> Counter[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Fill the topic `lines`.")
     parser.add_argument("--fill", type=int, required=True, metavar="MESSAGES")
-    found = fill(parser.parse_args().fill)
-    print(f"{sum(found.values()):,} words, {len(found)} distinct, were added to `lines`.")
+    words = fill(parser.parse_args().fill)
+    print(f"{sum(words.values()):,} words, {len(words)} distinct, were added to `lines`.")

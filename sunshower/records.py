@@ -9,37 +9,30 @@ is refused.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import MISSING, dataclass
 from dataclasses import fields as fields_of
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
 from enum import Enum, Flag
 from functools import cached_property, lru_cache, partial
 from gc import get_referents
 from inspect import signature
 from itertools import chain, repeat
 from keyword import iskeyword
-from math import isnan
 from operator import attrgetter, countOf, is_, itemgetter
-from types import FunctionType, MemberDescriptorType, NoneType
-from typing import Any, TypeAlias, TypeVar, cast, get_args
+from types import FunctionType, MemberDescriptorType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
-from sunshower.errors import RecordMismatch, UnknownField
+from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
-from sunshower.scalars import SCALARS
+from sunshower.value_types import KEYS_THEMSELVES, LEAVES
+from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
+from sunshower.value_types import key_of as key_of  # noqa: PLC0414
 
 RecordType: TypeAlias = type[Any]
 Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
 
-_PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys as they are
-_NAN = float("nan")  # one object, so that it equals itself as a key
-_NO_DECIMAL = Decimal("NaN")
-_ANY_DAY = date(2000, 1, 2)
-_LEAVES = frozenset({NoneType, bool, int, float, str, bytes, *SCALARS})
 _DEPTH_MAX = 32  # as of the codec
 _NO_PROPERTY = (FunctionType, staticmethod, classmethod, type)
 _HOOKS = (
@@ -61,63 +54,6 @@ class _Everything:
 EVERYTHING = _Everything()
 
 
-# ---- keys ---------------------------------------------------------------------------------------
-
-
-class DictKey(dict[Any, Any]):
-    """A dictionary that is a key. Do not change it."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return frozenset(self.items()).__hash__()
-
-
-def key_of(value: Any) -> Any:
-    """The key that a value stands for: hashable, and the same before and after a journey to another
-    process. Lists, tuples and records are tuples, sets frozensets, dictionaries DictKeys, NumPy's
-    values those of Python; NaN equals NaN, and -0.0 is 0.0. A datetime or time with a zone is in
-    UTC, so that a moment is one key. Other values are returned as they are."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is float:
-        return _NAN if isnan(value) else value or 0.0
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-        plain = value.tolist()
-        return value if type(plain) is kind else key_of(plain)
-    for kinds, convert in _CONVERTERS:
-        if isinstance(value, kinds):
-            return convert(value)
-    if dataclasses.is_dataclass(value):
-        return tuple(key_of(getattr(value, field.name)) for field in dataclasses.fields(value))
-    return value
-
-
-def _in_utc(value: datetime | time) -> datetime | time:
-    offset = value.utcoffset()
-    if offset is None:
-        return value.replace(fold=0)
-    if isinstance(value, time):
-        on_a_day = datetime.combine(_ANY_DAY, value.replace(tzinfo=None))
-        return (on_a_day - offset).time().replace(tzinfo=UTC, fold=0)
-    try:
-        return value.astimezone(UTC)
-    except OverflowError:  # in the first or the last hours that a datetime can be
-        return value
-
-
-_CONVERTERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    ((tuple, list), lambda value: tuple(map(key_of, value))),
-    (dict, lambda value: DictKey({key_of(name): key_of(one) for name, one in value.items()})),
-    ((bytes, bytearray, memoryview), bytes),
-    (str, str.__str__),  # of a StrEnum, too
-    (int, int),
-    (float, lambda value: key_of(float(value))),
-    ((set, frozenset), lambda value: frozenset(map(key_of, value))),
-    ((datetime, time), _in_utc),
-    (Decimal, lambda value: _NO_DECIMAL if value.is_nan() else value),
-)
-
-
 def keys_of_rows(
     getters: Sequence[Callable[[Any], Any]], key: Callable[[Any], Any], rows: Sequence[Any]
 ) -> Iterable[Any]:
@@ -125,7 +61,7 @@ def keys_of_rows(
     Values that are keys already cost one look at their types."""
     keys = [*map(key, rows)]
     columns = [keys] if len(getters) == 1 else [map(get, rows) for get in getters]
-    if all(_PLAIN.issuperset(map(type, values)) for values in columns):
+    if all(KEYS_THEMSELVES.issuperset(map(type, values)) for values in columns):
         return keys
     return map(key_of, keys)
 
@@ -432,6 +368,11 @@ class RecordClass:
         return self.is_tuple and self.kind.__iter__ is tuple.__iter__
 
     @cached_property
+    def is_frozen(self) -> bool:
+        """Whether the values of its fields cannot be replaced."""
+        return self.is_tuple or bool(self.kind.__dataclass_params__.frozen)
+
+    @cached_property
     def is_made_as_tuple(self) -> bool:
         """Whether it is a NamedTuple without a constructor of its own."""
         base = next(base for base in self.kind.__mro__ if "__new__" in vars(base))
@@ -685,7 +626,7 @@ def record_class(kind: Any) -> RecordClass:
 
 def may_hold_checked(annotation: Any) -> bool:
     """Whether values of an annotation may be, or have within them, records that are checked."""
-    if annotation is Any or annotation in _LEAVES:
+    if annotation is Any or annotation in LEAVES:
         return False
     try:
         found = classes_in(annotation, "")
@@ -705,7 +646,7 @@ def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
     """Whether `_problem_in` is not empty for one of them: in a tenth of the time for many."""
     by_kind: dict[type[Any], list[Any]] = {}
     for value in values:
-        if type(value) not in _LEAVES:
+        if type(value) not in LEAVES:
             by_kind.setdefault(type(value), []).append(value)
     for kind, several in by_kind.items():
         if depth > _DEPTH_MAX or issubclass(kind, Enum):
@@ -727,7 +668,7 @@ def _have_problem(values: Collection[Any], depth: int = 0) -> bool:
 
 def _problem_in(value: Any, depth: int = 0) -> str:
     kind = type(value)
-    if kind in _LEAVES or depth > _DEPTH_MAX or isinstance(value, Enum):
+    if kind in LEAVES or depth > _DEPTH_MAX or isinstance(value, Enum):
         return ""
     if is_record(kind):
         return record_class(kind).problem(value, depth)
@@ -737,7 +678,7 @@ def _problem_in(value: Any, depth: int = 0) -> str:
     elif not isinstance(value, list | tuple | set | frozenset):
         return ""
     kinds = set(map(type, items))
-    if kinds <= _LEAVES:
+    if kinds <= LEAVES:
         return ""
     return next(filter(None, (_problem_in(one, depth + 1) for one in items)), "")
 
@@ -779,6 +720,42 @@ def member_of(kind: type[Any]) -> Callable[[Any], Any]:
     return member
 
 
+# ---- declared classes ---------------------------------------------------------------------------
+
+
+class DeclaredClass(NamedTuple):
+    """How values of an Enum or record type are taken apart and built again, in every format."""
+
+    mark: str  # in JSON
+    parts: Callable[[Any], Any]  # what `member_of` finds a member by, or the values of the fields
+    build: Callable[[Any], Any]  # the inverse
+    record: RecordClass | None  # None: an Enum
+
+
+def declared_class(kind: type[Any]) -> DeclaredClass:
+    """How values of a class that annotations name are taken apart and built again.
+
+    `parts` raises Unserialisable for a record with values besides its fields, and ValueError for an
+    Enum's value that is not a member. Raises RecordMismatch as `record_class`.
+    """
+    mark = f"<{kind.__qualname__}>"
+    if issubclass(kind, Enum):
+        return DeclaredClass(mark, member_key(kind), member_of(kind), None)
+    known = record_class(kind)
+
+    def parts(record: Any) -> list[Any]:
+        if why := known.own_problem(record):
+            raise Unserialisable(why)
+        return list(known.values(record))
+
+    def build(values: Any) -> Any:
+        if type(values) is not list or len(values) != known.width:
+            raise ValueError(f"a {kind.__name__} has {known.width} fields")
+        return known.build(values)
+
+    return DeclaredClass(mark, parts, build, known)
+
+
 # ---- copies -------------------------------------------------------------------------------------
 
 
@@ -811,7 +788,7 @@ def copied(value: T) -> T:
     """A deep copy; records and Enums, also within lists, dicts, tuples and sets, are copied without
     running code of their classes."""
     kind: Any = type(value)
-    if kind in _LEAVES or isinstance(value, Enum):
+    if kind in LEAVES or isinstance(value, Enum):
         return value
     made: Any
     if kind in (list, tuple, set, frozenset):

@@ -96,13 +96,13 @@ class SameCounts:
         folder = Path(FOLDER.name)
         (file,) = folder.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
-        found = dict(SqliteState(file).items())
+        counted = dict(SqliteState(file).items())
         for done_with in folder.iterdir():  # the next repetition uses new files
             done_with.unlink()
         wrong = {
-            word: (found.get(word), times)
+            word: (counted.get(word), times)
             for word, times in wanted.items()
-            if found.get(word) != times
+            if counted.get(word) != times
         }
         said = [f"counts (found, wanted) differ: {wrong}"] * bool(wrong)
         holds = f"{sum(wanted.values()):,} words in {len(wanted)} counts"

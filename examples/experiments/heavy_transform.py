@@ -56,13 +56,13 @@ class SameRows:
         wanted = Counter(plain(heavy / "input"))
         table = pyarrow.dataset.dataset(heavy / "sales", partitioning="hive").to_table()
         rows = table.to_pylist()
-        found = Counter(map(itemgetter(*COLUMNS), rows))
+        in_table = Counter(map(itemgetter(*COLUMNS), rows))
         wrong = Counter(row["id"] for row, rank in ranked(rows) if row["rank"] != rank)
         said = [
             f"{sales.total()} sales are {how}, such as {sorted(sales)[:3]}"
             for how, sales in (
-                ("missing", wanted - found),
-                ("duplicated, or not in the files", found - wanted),
+                ("missing", wanted - in_table),
+                ("duplicated, or not in the files", in_table - wanted),
                 ("ranked wrongly", wrong),
             )
             if sales

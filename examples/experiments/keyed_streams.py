@@ -114,12 +114,12 @@ def topology(rate: float) -> Topology:
 
 def plain() -> Counter[tuple[Any, ...]]:
     """The lowest counts that the topology may write: (kind, key …) → count."""
-    clicks, buys, found = events("clicks"), events("buys"), Counter[tuple[Any, ...]]()
+    clicks, buys, results = events("clicks"), events("buys"), Counter[tuple[Any, ...]]()
     for user, at in clicks:
         window = at - at % WINDOW + WINDOW
-        found.update([("windows", user, window), ("visits", user), ("totals", user)])
+        results.update([("windows", user, window), ("visits", user), ("totals", user)])
     pairs = ((user, at, other.at) for user, at in clicks for other in buys if other.user == user)
-    return found + Counter({("joined", *p): 1 for p in pairs if abs(p[1] - p[2]) <= WITHIN})
+    return results + Counter({("joined", *p): 1 for p in pairs if abs(p[1] - p[2]) <= WITHIN})
 
 
 class SameResults:
@@ -128,16 +128,16 @@ class SameResults:
     name = "same-results"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
-        found = Counter[tuple[Any, ...]]()
+        written = Counter[tuple[Any, ...]]()
         for key, value in history.rows(What.WROTE).details:
             if key[0] == "joined":
-                found[*key, value] = 1
+                written[*key, value] = 1
             else:
-                found[tuple(key)] = max(found[tuple(key)], value)
+                written[tuple(key)] = max(written[tuple(key)], value)
         wanted = plain()
-        less = [key for key, times in wanted.items() if found[key] < times]
-        more = sum(found[key] > times for key, times in wanted.items())
-        wrong = [*less, *(found.keys() - wanted.keys())]
+        less = [key for key, times in wanted.items() if written[key] < times]
+        more = sum(written[key] > times for key, times in wanted.items())
+        wrong = [*less, *(written.keys() - wanted.keys())]
         said = [f"{len(wrong)} results are missing, too low or invented: {wrong[:3]}"] * bool(wrong)
         holds = f"{len(wanted):,} results, {more} of them higher because of replays"
         if facts.ending is not Ending.FINISHED:

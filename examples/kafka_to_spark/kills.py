@@ -74,15 +74,15 @@ def topology(on: str, into: str, reads: str) -> Topology:
 def newest() -> Path | None:
     """The folder of the newest run."""
     begun = FOLDER.glob("*/batches.db")
-    return max((one.parent for one in begun), key=lambda item: item.stat().st_ctime, default=None)
+    return max((file.parent for file in begun), key=lambda item: item.stat().st_ctime, default=None)
 
 
 def batches() -> tuple[Path | None, int]:
     """The folder of this run, and the number of batches in its table."""
     if (folder := newest()) is None:
         return None, 0
-    found = (folder / "table").glob("txid=*"), (folder / "table").glob("_delta_log/*.json")
-    return folder, sum(len([*one]) for one in found)
+    of_formats = (folder / "table").glob("txid=*"), (folder / "table").glob("_delta_log/*.json")
+    return folder, sum(len([*files]) for files in of_formats)
 
 
 @dataclass(frozen=True)
@@ -111,17 +111,19 @@ class Next:
 
 def of_spark(command: str) -> list[psutil.Process]:
     """The descendants of this process whose command contains this text."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if command in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def executors() -> list[psutil.Process]:
     """Java of the executors; if the driver's Java runs them, its PySpark daemons instead."""
-    pythons = [one for one in of_spark("pyspark.daemon") if one.parent().name() == "java"]
+    pythons = [
+        process for process in of_spark("pyspark.daemon") if process.parent().name() == "java"
+    ]
     javas = [python.parent() for python in pythons]
     apart = [java for java in javas if "DefaultWorker" in " ".join(java.cmdline())]
     return apart or pythons

@@ -74,9 +74,9 @@ def message(received: Received) -> Message:
 
 def read_sale(message: Message) -> Sale:
     """Raises ValueError, KeyError and TypeError for a message that is not a valid sale."""
-    found = json.loads(message.value)
-    cents, currency = int(found["cents"]), found["currency"]
-    return Sale(found["id"], found["at_ms"], message.received_ms, found["page"], cents, currency)
+    fields = json.loads(message.value)
+    cents, currency = int(fields["cents"]), fields["currency"]
+    return Sale(fields["id"], fields["at_ms"], message.received_ms, fields["page"], cents, currency)
 
 
 def parse(message: Message) -> Iterator[Sale]:

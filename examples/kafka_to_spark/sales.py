@@ -113,12 +113,12 @@ def plain(kafka: str, topic: str) -> tuple[Counter[tuple[Any, ...]], set[str]]:
 
 def wrong_ranks(table: list[dict[str, Any]]) -> Counter[Any]:
     """The sales with a wrong rank: they are ranked in each batch, by category and hour."""
-    before, place, found = None, 0, Counter[Any]()
+    before, place, wrong = None, 0, Counter[Any]()
     for row in sorted(table, key=lambda row: (*window_of(row), -row["euro_cents"], row["id"])):
         place = place + 1 if window_of(row) == before else 1
         before = window_of(row)
-        found[row["id"]] += row["rank"] != place
-    return +found
+        wrong[row["id"]] += row["rank"] != place
+    return +wrong
 
 
 def window_of(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -128,13 +128,13 @@ def window_of(row: dict[str, Any]) -> tuple[Any, ...]:
 def differences(table: list[dict[str, Any]], kafka: str, topic: str) -> list[str]:
     """Descriptions of the errors in the rows of the table and in the dead letters."""
     wanted, broken = plain(kafka, topic)
-    found = Counter(tuple(row[name] for name in COLUMNS) for row in table)
+    written = Counter(tuple(row[name] for name in COLUMNS) for row in table)
     letters = {(message.key() or b"").decode() for message in messages(kafka, dead(topic))}
     return [
         f"{len(few)} {what}, such as {min(few)}"
         for what, few in (
-            ("sales are missing", wanted - found),
-            ("sales are duplicated, or not in the topic", found - wanted),
+            ("sales are missing", wanted - written),
+            ("sales are duplicated, or not in the topic", written - wanted),
             ("sales have a wrong rank", wrong_ranks(table)),
             ("dead letters are missing", broken - letters),
             ("dead letters are not of broken messages", letters - broken),
@@ -161,7 +161,7 @@ def check(within_s: float) -> None:
         if table and not wrong:
             print(f"The table is correct: {len(table):,} sales, each once.")
             return
-        if time.monotonic() > end_s or not all(" missing" in one for one in wrong):
+        if time.monotonic() > end_s or not all(" missing" in sentence for sentence in wrong):
             raise SystemExit("; ".join(wrong) or "There are no sales.")
         time.sleep(2)
 

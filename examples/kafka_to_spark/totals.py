@@ -64,8 +64,8 @@ def draw(totals: list[dict[str, Any]]) -> None:
 
 if __name__ == "__main__":
     add_new_batches()
-    found = json.loads(TOTALS.read_text())
-    draw(found)
-    euros = sum(row["euro_cents"] for row in found) / 100
-    late = sum(row["late"] for row in found)
-    print(f"{euros:,.2f} euros in {len(found)} totals; {late} late sales are in their own hours.")
+    totals = json.loads(TOTALS.read_text())
+    draw(totals)
+    euros = sum(row["euro_cents"] for row in totals) / 100
+    late = sum(row["late"] for row in totals)
+    print(f"{euros:,.2f} euros in {len(totals)} totals; {late} late sales are in their own hours.")

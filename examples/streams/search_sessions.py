@@ -58,5 +58,5 @@ def rates(session: Searches) -> Iterator[Rate]:
 topology = Topology("search-sessions")
 events = topology.spout("events", Records(EVENTS, type=Event))
 window = sessions(gap=5, field="at", late=10)
-found = events.group_by("user").window(window, collect("at", "kind"), fields=Searches)
-found.flat_map(rates).shuffle().bolt("out", JsonLines("rates.jsonl"))
+searches = events.group_by("user").window(window, collect("at", "kind"), fields=Searches)
+searches.flat_map(rates).shuffle().bolt("out", JsonLines("rates.jsonl"))

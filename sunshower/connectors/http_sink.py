@@ -255,8 +255,8 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
         text = reveal(value)
         if not _TOKEN.fullmatch(name) or text != text.strip() or not _TEXT.fullmatch(text):
             raise ConfigError(
-                f"{where}: headers[{name!r}] is none that HTTP can send: a name has letters, "
-                "digits and hyphens, a value printable ASCII without spaces or newlines at its ends"
+                f"{where}: headers[{name!r}] is not a valid header: a name has letters, digits and "
+                "hyphens, a value printable ASCII without spaces or newlines at its ends"
             )
         hides = name.lower() in _SECRET_HEADERS or is_secret(name)
         protected_headers[name.lower()] = (

@@ -11,7 +11,6 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -31,7 +30,7 @@ from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Level, StreamSpec
-from sunshower.topologies.operators import columns, schemas, steps
+from sunshower.topologies.operators import columns, schemas
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.joins.keyed_tables import (
     JoinSettings,
@@ -48,7 +47,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.schemas import check_equal, code_name
+from sunshower.topologies.operators.schemas import code_name
 from sunshower.topologies.operators.stages import (
     Declarations,
     RecordStage,
@@ -56,13 +55,13 @@ from sunshower.topologies.operators.stages import (
     TotalsSettings,
     totals_of,
 )
-from sunshower.topologies.operators.updates import Lineage, TagUpdates, update_schema
+from sunshower.topologies.operators.updates import Lineage, update_schema
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Row
 from sunshower.topologies.signatures import BoltCode, Many, name_of
 
-# ---- stream handle -------------------------------------------------------------------------------
+# ---- grouped stream ------------------------------------------------------------------------------
 
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", bound=StateOfKey)
@@ -85,8 +84,65 @@ class GroupedStream:
             )
 
 
-class StreamHandle(RecordOperators[R_co]):
-    """One output stream of a component."""
+# ---- streams -------------------------------------------------------------------------------------
+
+
+class RecordAggregations(Generic[R_co]):
+    """What a stream and a grouped stream have in common."""
+
+    def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
+        raise NotImplementedError
+
+    def aggregate(
+        self,
+        *aggregators: AnyAggregator,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[TotalsSettings],
+    ) -> Stream[Row]:
+        """The totals of each group, or of all records together: for each batch that a task
+        processes, one record (fields of the group, aggregated values) of each group that changed.
+
+        Combiners first combine the records within their task, so one row is sent for each group and
+        batch. Without a `state=` the totals are in the memory of their task and are lost with it;
+        with one they are written before the records are acked. A replayed record counts again.
+        `name` (default: the aggregators' fields) is the id of the bolt and of the state. Raises
+        TopologyError unless given one ReducerAggregator, or CombinerAggregators.
+        """
+        stream, by = self._grouped()
+        rows = totals_of(stream, by, aggregators, fields, settings)
+        return Stream.of_rows(stream.topology, rows, "totals")
+
+    def window(
+        self,
+        window: AnyWindow,
+        *aggregators: AnyAggregator,
+        fields: type[Row] | Sequence[str] | None = None,
+        **settings: Unpack[TotalsSettings],
+    ) -> WindowRows[Row]:
+        """A record of each group and each window that has ended: (fields of the group, window,
+        aggregated values). `window` is the end of a time window or session, or the number of a
+        count window, from 0.
+
+        Without a `state=` open windows are in the memory of their task and are lost with it; with
+        one they are written before their records are acked. A replayed record counts again. The
+        records of an ended window are emitted until they are processed. `name` (default: windows)
+        is the id of the bolt and of the state.
+        """
+        stream, by = self._grouped()
+        rows = windows_of(stream, by, window, aggregators, fields, settings)
+        return WindowRows.of_rows(stream.topology, rows, "windows")
+
+
+class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
+    """One output stream of a component, and the handle of that component.
+
+    Operators such as `map` return another stream. Groupings such as `shuffle` choose the tasks of a
+    bolt that get each record. Both raise UnknownStream for a component without such a stream, and
+    UnknownField for a field that its records do not have. A direct stream without `direct`, or the
+    reverse, raises TopologyError.
+    """
+
+    _each_table = columns.EachColumns
 
     def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
@@ -102,10 +158,6 @@ class StreamHandle(RecordOperators[R_co]):
         stream._rows = rows
         return stream
 
-    def local_or_shuffle(self) -> Any:
-        """Its records for a task in the same process, if there is one."""
-        raise NotImplementedError
-
     if not TYPE_CHECKING:  # hidden from mypy
 
         def bolt(self, *_: object, **__: object) -> Never:
@@ -114,19 +166,12 @@ class StreamHandle(RecordOperators[R_co]):
                 f"{self}: declare a grouping, as in .shuffle().bolt(…) or .fields(…).bolt(…)"
             )
 
-    def merge(self, *others: StreamHandle[R_co]) -> Self:
-        """The records of all streams. Their record types must be equal."""
-        where = self._where("merge")
-        for other in others:
-            if not isinstance(other, StreamHandle):
-                raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            check_equal(self.schema, other.schema, where)
-        streams: list[StreamHandle[R_co]] = [self, *others]
-        if all(stream.lineage is not None for stream in streams):
-            streams = [
-                stream._with("merge", partial(TagUpdates, number), stream.schema)
-                for number, stream in enumerate(streams)
-            ]
+    def _check_streams(self, streams: Sequence[Any], where: str) -> None:
+        for stream in streams:
+            if not isinstance(stream, Stream):
+                raise TopologyError(f"{where}: {stream!r:.200} is no stream")
+
+    def _merged(self, streams: Sequence[Self]) -> Self:
         inputs = [stream.local_or_shuffle() for stream in streams]
         most = max(self.topology.component(one.component).parallelism for one in streams)
         id = self.topology.unused_id("merge")
@@ -136,6 +181,11 @@ class StreamHandle(RecordOperators[R_co]):
         self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
     ) -> Self:
         return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
+
+    def _made(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Stream[Any]:
+        return self.then(word, operator(), schema, code)
 
     def _then(
         self, word: str, operator: Operator, schema: Schema, code: Any
@@ -208,65 +258,6 @@ class StreamHandle(RecordOperators[R_co]):
     def __str__(self) -> str:
         return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
 
-
-# ---- streams -------------------------------------------------------------------------------------
-
-
-class RecordAggregations(Generic[R_co]):
-    """What a stream and a grouped stream have in common."""
-
-    def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
-        raise NotImplementedError
-
-    def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: type[Row] | Sequence[str] | None = None,
-        **settings: Unpack[TotalsSettings],
-    ) -> Stream[Row]:
-        """The totals of each group, or of all records together: for each batch that a task
-        processes, one record (fields of the group, aggregated values) of each group that changed.
-
-        Combiners first combine the records within their task, so one row is sent for each group and
-        batch. Without a `state=` the totals are in the memory of their task and are lost with it;
-        with one they are written before the records are acked. A replayed record counts again.
-        `name` (default: the aggregators' fields) is the id of the bolt and of the state. Raises
-        TopologyError unless given one ReducerAggregator, or CombinerAggregators.
-        """
-        stream, by = self._grouped()
-        rows = totals_of(stream, by, aggregators, fields, settings)
-        return Stream.of_rows(stream.topology, rows, "totals")
-
-    def window(
-        self,
-        window: AnyWindow,
-        *aggregators: AnyAggregator,
-        fields: type[Row] | Sequence[str] | None = None,
-        **settings: Unpack[TotalsSettings],
-    ) -> WindowRows[Row]:
-        """A record of each group and each window that has ended: (fields of the group, window,
-        aggregated values). `window` is the end of a time window or session, or the number of a
-        count window, from 0.
-
-        Without a `state=` open windows are in the memory of their task and are lost with it; with
-        one they are written before their records are acked. A replayed record counts again. The
-        records of an ended window are emitted until they are processed. `name` (default: windows)
-        is the id of the bolt and of the state.
-        """
-        stream, by = self._grouped()
-        rows = windows_of(stream, by, window, aggregators, fields, settings)
-        return WindowRows.of_rows(stream.topology, rows, "windows")
-
-
-class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
-    """One output stream of a component, and the handle of that component.
-
-    Operators such as `map` return another stream. Groupings such as `shuffle` choose the tasks of a
-    bolt that get each record. Both raise UnknownStream for a component without such a stream, and
-    UnknownField for a field that its records do not have. A direct stream without `direct`, or the
-    reverse, raises TopologyError.
-    """
-
     @overload
     def stream(self, id: str) -> Stream[Any]: ...
     @overload
@@ -315,46 +306,28 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
 
     # ---- operators -------------------------------------------------------------------------------
 
-    @overload
-    def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
-    @overload
-    def flat_map(
-        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
-    ) -> Stream[Out]: ...
-    def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
-        """What `function` yields, or returns in a list, for each record.
+    if TYPE_CHECKING:  # the types of what the methods of RecordOperators return
 
-        An `async def` function is called for many records at the same time; see `asynchronous`. A
-        function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
-        or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
-        """
-        schema = schemas.each_schema(
-            function, self.schema, fields, self._where("flat_map", function)
-        )
-        if getattr(function, "__sunshower_batch__", False):
-            operator: Operator = columns.EachColumns(function, self.schema, schema)
-        else:
-            operator = steps.EachRow(function, schema)
-        return self.then("flat_map", operator, schema, function)
+        @overload
+        def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
+        @overload
+        def flat_map(
+            self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
+        ) -> Stream[Out]: ...
+        def flat_map(self, function: Any, *, fields: Any = None) -> Stream[Any]: ...
 
-    @overload
-    def map(
-        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
-    ) -> Stream[Out]: ...
-    @overload
-    def map(
-        self, function: Callable[[R_co], Out], *, fields: Columns | None = None
-    ) -> Stream[Out]: ...
-    def map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
-        """What `function` returns for each record."""
-        schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
-        return self.then("map", steps.Map(function, schema), schema, function)
+        @overload
+        def map(
+            self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+        ) -> Stream[Out]: ...
+        @overload
+        def map(
+            self, function: Callable[[R_co], Out], *, fields: Columns | None = None
+        ) -> Stream[Out]: ...
+        def map(self, function: Any, *, fields: Any = None) -> Stream[Any]: ...
 
-    def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
-        """Some fields of each record, as plain tuples."""
-        schemas.check_fields(self.schema, fields, self._where("project"))
-        schema = schemas.columns_schema(fields, self._where("project"))
-        return self.then("project", columns.projection(self, fields), schema)
+        def project(self, *fields: str) -> Stream[tuple[Any, ...]]: ...
+        def merge(self, *others: Stream[R_co]) -> Self: ...
 
     @overload
     def join(

@@ -113,24 +113,24 @@ def test_a_dead_letter_names_the_url_without_its_secrets(
 OF_EACH = [401, 402, 403, 404, 405, 407, 410, 421, 426]
 
 
+@pytest.mark.parametrize("records_max", [1, 20])
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 511, 599, 300, 302, 304, *OF_EACH])
 def test_a_status_that_asks_for_a_retry_is_an_outage(
-    drive: Drive, server: HttpServer, status: int
+    drive: Drive, server: HttpServer, status: int, records_max: int
 ) -> None:
-    clock = ManualClock()
-    driven = drive(HttpSink(server.url), clock)
+    driven = drive(HttpSink(server.url, records_max=records_max), ManualClock())
     driven.take(Order(0, "first"))
-    server.answer = lambda _: Answer(status)
-    driven.take(Order(1, "a"))
-    ((_, reason),) = driven.out.failed
-    assert isinstance(reason, HttpUnavailable)
-    assert f"answers {status}" in str(reason)
+    server.answer = lambda _: Answer(status, {"location": "/elsewhere"})
+    driven.take(*orders(1, records_max + 1))
+    assert len(server.requests) == 2, "it is not tried record by record"
+    assert len(driven.out.failed) == records_max
+    assert {type(reason) for _, reason in driven.out.failed} == {HttpUnavailable}
     # The next record is sent alone, and raises: the runtime counts outages in a row.
-    with pytest.raises(HttpUnavailable):
-        driven.give(Order(2, "b"))
+    with pytest.raises(HttpUnavailable, match=f"answers {status}"):
+        driven.give(Order(21, "the next one alone"))
     server.answer = lambda _: Answer()
-    driven.take(Order(3, "c"))
-    assert driven.out.acked == [Order(0, "first"), Order(3, "c")]
+    driven.take(Order(22, "b"))
+    assert driven.out.acked == [Order(0, "first"), Order(22, "b")]
 
 
 @pytest.mark.parametrize("is_date", [False, True])
@@ -215,23 +215,6 @@ def test_any_other_status_refuses_the_record(drive: Drive, server: HttpServer, s
     assert len(driven.out.failed) == 2
     assert all(isinstance(reason, HttpRefused) for _, reason in driven.out.failed)
     assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize("status", [301, 401, 404])
-def test_a_status_that_does_not_concern_a_record_is_not_tried_record_by_record(
-    drive: Drive, server: HttpServer, status: int
-) -> None:
-    driven = drive(HttpSink(server.url, records_max=20), ManualClock())
-    driven.take(Order(0, "first"))
-    server.answer = lambda _: Answer(status, {"location": "/elsewhere"})
-    driven.take(*orders(1, 21))
-    assert len(server.requests) == 2
-    assert {type(reason) for _, reason in driven.out.failed} == {HttpUnavailable}
-    with pytest.raises(HttpUnavailable, match=f"answers {status}"):
-        driven.give(Order(21, "the next one alone"))
-    server.answer = lambda _: Answer()
-    driven.take(Order(22, "b"))
-    assert driven.out.acked == [Order(0, "first"), Order(22, "b")]
 
 
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 503])

@@ -28,7 +28,7 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
-    "installed",
+    *("installed", "value_types", "json_values"),
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
@@ -42,10 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "outages": {"errors"},
     "versions": {"errors"},
     "scalars": set(),
+    "value_types": {"scalars"},
     "field_types": {"errors", "scalars"},
-    "records": {"errors", "field_types", "scalars"},
+    "records": {"errors", "field_types", "value_types"},
     "record_reader": {"errors", "field_types", "records", "scalars", "texts"},
-    "codec": {"errors", "scalars", "field_types", "records"},
+    "codec": {"errors", "field_types", "records", "value_types"},
+    "json_values": {"errors", "records", "scalars", "value_types"},
     "arguments": {"errors"},
     "secret": {"errors", "arguments"},
     "installed": {"errors"},

@@ -20,10 +20,10 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.codec import Codec
 from sunshower.errors import RecordMismatch, TopologyFailed, Unserialisable
+from sunshower.json_values import StoredValues
 from sunshower.record_reader import field_readers, record_reader
 from sunshower.records import Schema
 from sunshower.simulation.cluster import SimCluster
-from sunshower.topologies.operators.keyed.stored_values import StoredValues
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 T = TypeVar("T")

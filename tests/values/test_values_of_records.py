@@ -52,7 +52,7 @@ from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams
 from sunshower.runtime.value_copies import packed, pickled_copy
 from sunshower.scalars import json_text
-from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
+from sunshower.state import RedisState, SqliteState
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
@@ -62,6 +62,7 @@ from tests.connectors.postgres_server import execute
 from tests.kafka.producing.rig import BoltRig
 from tests.runtime.field_values import Field, exactly, hashables, simple, values
 from tests.runtime.field_values import enums as field_enums
+from tests.trident.rigs.every_store import state_in, stores
 from tests.values import annotated
 from tests.values.kinds import KINDS, Shape, effects, enums, made_of, nested, stored
 
@@ -172,24 +173,10 @@ def test_a_record_is_the_same_after_every_way(way: str, value: Any) -> None:
 
 @pytest.fixture
 def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | None:
-    name = f"values {uuid.uuid4().hex[:8]}"
-    match request.param:
-        case "memory":
-            return MemoryState(name=name)
-        case "sqlite":
-            return SqliteState(tmp_path / "values.db", name=name)
-        case "redis":
-            return RedisState(request.getfixturevalue("redis"), name=name)
-        case "postgres":
-            return PostgresState(request.getfixturevalue("postgres"), name=name)
-        case "zookeeper":
-            return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
-    return None
+    return None if request.param == "task" else state_in(request, request.param, tmp_path)
 
 
-SERVERS = ("redis", "postgres", "zookeeper")
-ON_SERVER = [pytest.mark.servers, pytest.mark.long]
-STORES = ["task", "memory", "sqlite", *(pytest.param(one, marks=ON_SERVER) for one in SERVERS)]
+STORES = stores("task", "memory", "sqlite", marks=[pytest.mark.servers, pytest.mark.long])
 
 
 def opened(factory: StateFactory | None) -> KeyedStore:

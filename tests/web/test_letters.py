@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sunshower import Counter, DeadLetter, JsonLines, Retry, Topology
-from sunshower.cli.dead.letters import Ask, ReplayIndex, read_files, replayed
+from sunshower.cli.dead.letters import Ask, read_files, replayed
 from sunshower.cli.ui import source as page_source
 from sunshower.cli.ui.application import served_page
 from sunshower.errors import ClusterError, RequestFailed, SunshowerError
@@ -60,28 +60,6 @@ def test_the_list_has_the_letters_of_all_files_the_newest_first(url: str, tmp_pa
     }.items()  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ("component=store", [2, 5, 8, 11]),
-        ("component=store&cause=exception", []),
-        ("cause=timeout&text=S%C3%B6hne", [5, 11]),
-        ("text=a-1004", [4]),
-        ("text=PRICES%5Border", [0, 1, 3, 4, 6, 7, 9, 10]),  # in the traceback
-        (f"since={NEWEST_S - 120}", [0, 1, 2]),
-        (f"since={NEWEST_S - 120}&until={NEWEST_S}", [1, 2]),
-        ("component=&text=&since=", list(range(12))),
-    ],
-)
-def test_letters_are_found_by_each_condition(
-    url: str, conditions: str, expected: list[int]
-) -> None:
-    found = ask(url, f"{SHOP}&{conditions}").json
-    assert messages(found) == expected
-    assert found["matching"] == len(expected)
-    assert found["components"] == {"price": 8, "store": 4}  # the possible choices
-
-
 @pytest.mark.parametrize("time", ["soon", "nan", "inf", "1e999"])
 def test_an_invalid_time_is_refused(url: str, time: str) -> None:
     found = ask(url, f"{SHOP}&since={time}")
@@ -121,20 +99,6 @@ def test_a_topology_without_readers_of_dead_letters_has_none(url: str) -> None:
     assert ask(url, "/api/letters?name=none").status == 404
 
 
-def test_a_letter_has_its_record_and_traceback(url: str) -> None:
-    id = ask(url, f"{SHOP}&text=order-7").json["letters"][0]["letter"]
-    found = ask(url, f"/api/letter?name=web-shop&letter={id}").json
-    assert [(one["field"], one["value"]) for one in found["record"]] == [
-        ("id", "7"), ("article", '"A-1007"'), ("count", "4"), ("customer", '"Müller & Söhne"'),
-    ]  # fmt: skip
-    assert (found["message"], found["attempts"], found["stream"]) == ('"order-7"', 5, "default")
-    assert "PRICES[order.article]" in found["traceback"]
-    assert (
-        "there is no dead letter none"
-        in (ask(url, "/api/letter?name=web-shop&letter=none").json["error"])
-    )
-
-
 def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
     tmp_path: Path,
 ) -> None:
@@ -165,23 +129,6 @@ def test_without_the_token_nothing_is_replayed(url: str, source: PreparedSource)
     assert source.replayed == []
 
 
-def test_matching_letters_are_replayed_once_and_marked(
-    url: str, source: PreparedSource, tmp_path: Path
-) -> None:
-    assert replay(url, component="price").json == {"said": "8 dead letters are being replayed"}
-    assert ended(url) == {"total": 8, "acked": 7, "dead_again": 1, "not_settled": 0, "errors": [],
-                          "running": False}  # fmt: skip
-    assert {f"order-{n}" for n in (0, 1, 3, 4, 6, 7, 9, 10)} == set(source.replayed)
-    found = ask(url, f"{SHOP}&component=price").json
-    assert [one["replayed"] for one in found["letters"]].count("acked") == 7
-    assert (found["new"], found["matching"]) == (0, 8)
-    assert (
-        "all of these letters were replayed before" in replay(url, component="price").json["said"]
-    )
-    indexes = [ReplayIndex(tmp_path / f"dead.{n}.jsonl.replayed") for n in (0, 1)]
-    assert sum(len(each.replayed) for each in indexes) == 8  # `sunshower dead` skips them, too
-
-
 def test_letters_that_are_newer_than_the_list_are_not_replayed_with_it(
     url: str, source: PreparedSource, tmp_path: Path
 ) -> None:
@@ -194,19 +141,6 @@ def test_letters_that_are_newer_than_the_list_are_not_replayed_with_it(
     assert "newer" not in source.replayed
     write_letters(tmp_path, [newer, newer._replace(time=0.0)])  # older releases write no time
     assert ask(url, SHOP).json["until"] is None
-
-
-def test_a_letter_can_be_replayed_again_and_the_error_is_kept(
-    url: str, source: PreparedSource
-) -> None:
-    for text, expected in (("order-7", (2, 0)), ("order-5", (0, 2))):
-        id = ask(url, f"{SHOP}&text={text}").json["letters"][0]["letter"]
-        for _ in range(2):
-            assert replay(url, letter=id).json["said"] == "1 dead letter is being replayed"
-            found = ended(url)
-        assert (2 * found["acked"], 2 * found["not_settled"]) == expected
-    assert found["errors"] == ["order-5: not settled within 60 s"]
-    assert source.replayed == ["order-7", "order-7", "order-5", "order-5"]
 
 
 def test_one_replay_runs_at_a_time(url: str, source: PreparedSource) -> None:

@@ -43,14 +43,6 @@ def test_the_page_has_the_data_of_status_without_the_tasks(
     assert found.items() >= expected.items()
 
 
-def test_a_component_has_its_tasks_and_its_errors(url: str) -> None:
-    found = ask(url, "/api/component?name=web-shop&component=store").json
-    assert [task["task"] for task in found["tasks"]] == [0, 1]
-    assert found["tasks"][0]["waits"]
-    assert "OperationalError" in found["errors"][0]["error"]
-    assert found["errors"][0]["traceback"].startswith("Traceback")
-
-
 def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
     found = ask(url, "/api/topologies").json
     assert [topology["topology"] for topology in found["topologies"]] == [
@@ -59,15 +51,6 @@ def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
         "web-shop",
     ]
     assert found["topologies"][2]["marks"] == ["waiting"]
-
-
-def test_open_batches_have_their_phases(url: str) -> None:
-    (group,) = ask(url, "/api/topology?name=batches").json["batches"]
-    assert [(batch["txid"], batch["phase"]) for batch in group["open"]] == [
-        (17, "committing"),
-        (18, "processing"),
-    ]
-    assert (group["committed"], group["attempts_failed"]) == (16, 1)
 
 
 def test_a_tree_is_the_json_of_trace(url: str, source: PreparedSource) -> None:
@@ -220,13 +203,6 @@ def test_without_the_token_nothing_is_done(url: str, source: PreparedSource) -> 
         assert found.status == 401
         assert "token" in found.json["error"]
     assert source.acted == []
-
-
-def test_with_the_token_an_action_is_executed(url: str, source: PreparedSource) -> None:
-    found = ask(url, "/api/action", "POST", ACTION, X_Sunshower_Token=TOKEN)
-    assert (found.status, found.json) == (200, {"said": "web-shop: deactivate"})
-    assert source.acted == [("web-shop", "deactivate", None)]
-    assert ask(url, "/api/topology?name=web-shop").json["state"] == "inactive"
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])

@@ -77,11 +77,12 @@ class OperatorBolt(Bolt[Any, Any]):
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
         # what reads both rows of a batch and those of watermarks is there once
-        self._order = [*dict.fromkeys([*behind(nodes, 0), *self._behind_watermarks()])]
-        operators = [nodes[node].operator for node in self._order]
+        firsts = [0] if ended is None else [0, ended]
+        order = [*dict.fromkeys(node for first in firsts for node in behind(nodes, first))]
+        operators = [nodes[node].operator for node in order]
         self.operators: list[Any] = [one for one in operators if not isinstance(one, Passing)]
         # what processes the rows that a node gets, and the node that emits what it makes
-        self._runs = {node: (nodes[node].operator, node) for node in self._order}
+        self._runs = {node: (nodes[node].operator, node) for node in order}
         ticks = [getattr(operator, "tick_s", None) for operator in self.operators]
         self.keeps_state = window is not None or self.keyed is not None
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
@@ -244,15 +245,12 @@ class OperatorBolt(Bolt[Any, Any]):
     def cleanup(self) -> None:
         self._cleanups.close()
 
-    def _behind_watermarks(self) -> Iterator[int]:
-        return iter(()) if self._ended is None else behind(self._nodes, self._ended)
-
     def _chains(self) -> list[list[int]]:
-        """The nodes behind the steps whose functions become one."""
-        steps = {id(step) for step in self.steps}
-        chains = row_chains(self._nodes)
-        chains = [chain for chain in chains if id(self._nodes[chain[0]].operator) not in steps]
-        return sorted(chains, key=lambda chain: self._order.index(chain[0]))
+        """The nodes whose functions become one, behind the steps and behind the watermarks."""
+        chains = {chain[0]: chain for chain in row_chains(self._nodes)}
+        emitters = [self._root] if self._ended is None else [self._root, self._ended]
+        readers = (node for emitter in emitters for node in [*behind(self._nodes, emitter)][1:])
+        return [chains[node] for node in dict.fromkeys(readers) if node in chains]
 
     def _run(self, node: int, rows: Rows, outputs: dict[str, Rows], batch: Any = None) -> None:
         """Process the rows that a node gets. `batch`: the operator's, if it has processed some rows

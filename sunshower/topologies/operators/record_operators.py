@@ -1,8 +1,8 @@
-"""Operators that emit input records unchanged, declared once for every kind of stream."""
+"""Operators that are declared once for ordinary streams and for streams of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
@@ -15,16 +15,30 @@ from sunshower.topologies.operators.columns import (
     FilterColumns,
     check_expression,
     is_expression,
+    projection,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.schemas import check_predicate, check_reader
+from sunshower.topologies.operators.schemas import (
+    check_equal,
+    check_fields,
+    check_predicate,
+    check_reader,
+    columns_schema,
+    each_schema,
+    map_schema,
+)
+from sunshower.topologies.operators.updates import Lineage, TagUpdates
+from sunshower.topologies.outputs import Columns
 
 R_co = TypeVar("R_co", covariant=True)
 PAIRS = Schema(("branch", "record"))
 
 
 class RecordOperators(Generic[R_co]):
-    """What ordinary streams and streams of batches have in common."""
+    """What ordinary streams and streams of batches have in common. The class of each kind declares
+    the types of what these methods return."""
+
+    _each_table: type[steps.EachTable] = steps.EachTable  # calls the functions marked with @batch
 
     @property
     def schema(self) -> Schema:
@@ -32,9 +46,58 @@ class RecordOperators(Generic[R_co]):
         raise NotImplementedError
 
     @property
+    def lineage(self) -> Lineage | None:
+        """If its records follow from running totals: how."""
+        raise NotImplementedError
+
+    @property
     def has_columns(self) -> bool:
         """Whether its records travel as Arrow tables."""
         return False
+
+    def flat_map(self, function: Any, *, fields: Columns | None = None) -> Any:
+        """What `function` yields, or returns in a list, for each record, as a bolt function does.
+
+        An `async def` function is called for many records at the same time; see `asynchronous`. A
+        function marked with `@batch` gets many as an Arrow table, and returns Derived, a table or
+        None. `fields` gives the record type or field names, where annotations do not. A callable
+        may have `prepare(context)` and `cleanup()`. Storm: each with a Function, flatMap.
+        """
+        where = self._where("flat_map", function)
+        schema = each_schema(function, self.schema, fields, where)
+
+        def operator() -> Operator:
+            if getattr(function, "__sunshower_batch__", False):
+                return self._each_table(function, self.schema, schema)
+            return steps.EachRow(function, schema)
+
+        return self._made("flat_map", operator, schema, function)
+
+    def map(self, function: Any, *, fields: Columns | None = None) -> Any:
+        """What `function` returns for each record."""
+        schema = map_schema(function, self.schema, fields, self._where("map", function))
+        return self._made("map", lambda: steps.Map(function, schema), schema, function)
+
+    def project(self, *fields: str) -> Any:
+        """Some fields of each record, as plain tuples."""
+        where = self._where("project")
+        check_fields(self.schema, fields, where)
+        schema = columns_schema(fields, where)
+        return self._made("project", lambda: projection(self, fields), schema)
+
+    def merge(self, *others: Any) -> Self:
+        """The records of all streams; in batches, batch by batch. Their record types must be
+        equal."""
+        where, streams = self._where("merge"), [self, *others]
+        self._check_streams(streams, where)
+        for other in others:
+            check_equal(self.schema, other.schema, where)
+        if all(stream.lineage is not None for stream in streams):
+            streams = [
+                stream._with("merge", partial(TagUpdates, number), stream.schema)
+                for number, stream in enumerate(streams)
+            ]
+        return self._merged(streams)
 
     def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]] | ArrowExpression) -> Self:
         """The records for which `predicate` is true. On a stream of Arrow tables it may be an
@@ -87,7 +150,21 @@ class RecordOperators(Generic[R_co]):
     def _with(
         self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
     ) -> Self:
+        """What an operator, made once for each stage, passes on of these records."""
+        raise NotImplementedError
+
+    def _made(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Any:
         """What an operator, made once for each stage, makes of these records."""
+        raise NotImplementedError
+
+    def _check_streams(self, streams: Sequence[Any], where: str) -> None:
+        """Raise TopologyError for values that are no streams to merge."""
+        raise NotImplementedError
+
+    def _merged(self, streams: Sequence[Self]) -> Self:
+        """The records of all these streams."""
         raise NotImplementedError
 
     def _where(self, word: str, code: Any = None) -> str:

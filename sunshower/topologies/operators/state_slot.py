@@ -26,9 +26,9 @@ from sunshower.errors import (
     StoreUnreachable,
     TopologyError,
 )
+from sunshower.json_values import StoredValues, as_fields
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.key_states import numbers_of
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     ABOUT,

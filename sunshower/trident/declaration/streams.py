@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Literal, Required, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Required, Self, TypeVar, Unpack, overload
 
 from sunshower.arguments import FLAG, FUNCTION, Instance, check_names
 from sunshower.config import NOTHING, Resources
@@ -33,14 +33,11 @@ from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
-    check_equal,
     check_fields,
     check_makes,
     code_name,
     columns_schema,
-    each_schema,
     joined_schema,
-    map_schema,
     persisted_schema,
     state_code_returns,
 )
@@ -58,7 +55,6 @@ from sunshower.topologies.operators.updates import (
     INSTEAD_OF_WINDOW,
     Lineage,
     PartsOfUpdates,
-    TagUpdates,
     UpdatedTotals,
     check_replaces,
     merged_lineage,
@@ -165,206 +161,13 @@ def _refuse(problem: str, way_out: str, accept: bool) -> None:
     warnings.warn(problem, stacklevel=4)
 
 
-# ---- rows ----------------------------------------------------------------------------------------
-
-
-class RowStream(RecordOperators[R_co]):
-    """Rows of one schema in batches. Those of a merged stream have several sources."""
-
-    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
-
-    def __init__(self, *sources: StageRows[BatchStage]) -> None:
-        self.sources = sources
-        self._gathered: StageRows[BatchStage] | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """The fields and the record type of its rows."""
-        return self.sources[0].schema
-
-    @property
-    def stage(self) -> BatchStage:
-        """The stage of its rows, or the first of several."""
-        return self.sources[0].stage
-
-    @property
-    def is_uneven(self) -> bool:
-        """As is_uneven of each. Rows of several stages are gathered round-robin."""
-        several = len({source.stage for source in self.sources}) > 1
-        return several or any(map(is_uneven, self.sources))
-
-    @property
-    def varies(self) -> bool:
-        """Whether another attempt may have other rows, all tasks together."""
-        return any(source.varies for source in self.sources)
-
-    @property
-    def lineage(self) -> Lineage | None:
-        """If its rows follow from running totals: how."""
-        return merged_lineage([source.lineage for source in self.sources])
-
-    def min_by(self, field: str) -> Self:
-        """The row of each batch with the least value of `field`, the first of equal ones."""
-        return self._extreme(field, "min_by", greatest=False)
-
-    def max_by(self, field: str) -> Self:
-        """The row of each batch with the greatest value of `field`."""
-        return self._extreme(field, "max_by", greatest=True)
-
-    def merge(self, *others: RowStream[R_co]) -> Self:
-        """The rows of all streams, batch by batch. Their record types must be equal."""
-        where = self._where("merge")
-        check_streams([self, *others], where)
-        for other in others:
-            check_equal(self.schema, other.schema, where)
-        streams: tuple[RowStream[R_co], ...] = (self, *others)
-        if all(one.lineage is not None for one in streams):
-            streams = tuple(
-                RowStream(*one.add_to_each(partial(TagUpdates, number), one.schema))
-                for number, one in enumerate(streams)
-            )
-        return self._of(*(source for one in streams for source in one.sources))
-
-    def named(self, id: str) -> Self:
-        """Set the id of the bolt that processes these rows."""
-        where = self._where("named")
-        check_id(id, where)
-        stage = self._gather()[0].stage
-        if stage.spout is not None:
-            raise TopologyError(
-                f"{where}: these rows are still in the bolt of the spout {stage.root!r}, which has "
-                "its name; a repartitioning begins a new one"
-            )
-        stage.group.program.check_open(where)
-        stage.name = id
-        return self
-
-    def shuffle(self, **tasks: Unpack[TaskSettings]) -> Self:
-        """Distribute rows evenly over `parallelism` tasks. `tasks`: see TaskSettings."""
-        return self._of(self.send(RoundRobin(), tasks))
-
-    def partition_by(self, *fields: str, **tasks: Unpack[TaskSettings]) -> Self:
-        """Send equal values of `fields` to the same of `parallelism` tasks."""
-        self._check_fields("partition_by", fields)
-        return self._of(self.send(ByFields(self.schema, fields), tasks))
-
-    def broadcast(self, **tasks: Unpack[TaskSettings]) -> Self:
-        """Send all rows to each of `parallelism` tasks."""
-        return self._of(self.send(ToAll(), tasks))
-
-    def global_(self, *, resources: Resources = NOTHING) -> Self:
-        """Send all rows to one task, which requests `resources` of its node."""
-        return self._of(self.send(ToFirst(), {"resources": resources}))
-
-    def batch_global(self, **tasks: Unpack[TaskSettings]) -> Self:
-        """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
-        return self._of(self.send(ByBatch(), tasks))
-
-    def partition(self, grouping: CustomGrouping, **tasks: Unpack[TaskSettings]) -> Self:
-        """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
-        transactional state behind it is exact only if `choose` depends on nothing but the row."""
-        if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
-            raise TopologyError(
-                f"{self._where('partition')} needs an object with prepare(targets) and "
-                "choose(record), as in CustomGrouping"
-            )
-        return self._of(self.send(ByGrouping(grouping), tasks))
-
-    def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]:
-        """What `operator` emits for these rows, in the stage where they are. Rows of several
-        stages are sent to a new one first."""
-        sources = self._gather()
-        return sources[0].stage.add(operator, schema, sources)
-
-    def add_to_each(
-        self, operator: Callable[[], Operator], schema: Schema
-    ) -> list[StageRows[BatchStage]]:
-        """The same for an operator that needs no other rows: one in each stage that has rows."""
-        stages: dict[BatchStage, list[StageRows[BatchStage]]] = {}
-        for source in self.sources:
-            stages.setdefault(source.stage, []).append(source)
-        return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
-
-    def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]:
-        """These rows in a new stage."""
-        return self.new_stage(tasks).receive(self.sources, sharing)
-
-    def records(self, id: str, **tasks: Unpack[TaskSettings]) -> Stream[R_co]:
-        """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
-        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
-        Raises as Topology.bolt does."""
-        group, schema = self.stage.group, self.schema
-        group.program.check_open(self._where(f"records({id!r})"))
-        fields = schema.fields if schema.type is tuple else schema.type
-        bolt = RecordsBolt(schema)
-        stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
-        stage = self.new_stage(tasks)
-        stage.name, stage.leaves = id, True
-        stage.add(Passing(), schema, [stage.receive(self.sources, RoundRobin())])
-        if (lineage := self.lineage) is not None:
-            stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
-        return stream
-
-    def apply(self, assembly: Callable[[Self], T]) -> T:
-        """Return `assembly(self)`: for a part of a program that has its own name."""
-        FUNCTION.check(self._where("apply"), assembly, TopologyError)
-        return assembly(self)
-
-    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
-        """These rows in the tasks that have the state of their group; without groups it is one."""
-        return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
-
-    def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> RowStream[Any]:
-        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
-        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
-        return RowStream(*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
-
-    def upstream(self) -> set[BatchStage]:
-        """All stages that these rows depend on, those they are in included."""
-        return {stage for source in self.sources for stage in source.stage.upstream()}
-
-    def new_stage(self, tasks: TaskSettings) -> BatchStage:
-        """A new stage of the same group."""
-        check_names(tasks, TaskSettings.__annotations__, self._where(""), TopologyError)
-        return BatchStage(self.stage.group, self.stage.root, **tasks)
-
-    def _gather(self) -> tuple[StageRows[BatchStage], ...]:
-        stages = {source.stage for source in self.sources}
-        if len(stages) == 1:
-            return self.sources
-        if self._gathered is None:
-            most = max(stage.parallelism for stage in stages)
-            self._gathered = self.send(RoundRobin(), {"parallelism": most})
-        return (self._gathered,)
-
-    def _with(
-        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
-    ) -> Self:
-        return self._of(*self.add_to_each(operator, schema))
-
-    def _of(self, *sources: StageRows[BatchStage]) -> Self:
-        return type(self)(*sources)
-
-    def _extreme(self, field: str, word: str, *, greatest: bool) -> Self:
-        self._check_fields(word, [field])
-
-        def extreme() -> ExtremeRow:
-            return ExtremeRow(self.schema, field, greatest=greatest)
-
-        best = self._of(*self.add_to_each(extreme, self.schema)).global_()
-        return self._of(best.add(extreme(), self.schema))
-
-    def _check_fields(self, word: str, fields: Sequence[str]) -> None:
-        check_fields(self.schema, fields, self._where(word))
-
-    def _where(self, word: str, code: Any = None) -> str:
-        return self.stage.where(word if code is None else f"{word}({code_name(code)})")
+# ---- group ---------------------------------------------------------------------------------------
 
 
 def check_streams(streams: Sequence[Any], where: str) -> None:
     """Raise TopologyError for a value that is not a stream of batches, or is of another group."""
     for stream in streams:
-        if not isinstance(stream, RowStream):
+        if not isinstance(stream, BatchStream):
             raise TopologyError(f"{where}: {stream!r:.200} is not a stream of batches")
     check_group([stream.stage for stream in streams], where)
 
@@ -396,7 +199,7 @@ class WrittenState:
 def new_state(
     factory: StateFactory,
     name: str,
-    stream: RowStream[Any],
+    stream: BatchStream[Any],
     where: str,
     not_exactly_once: bool,
     *,
@@ -439,7 +242,7 @@ class BatchProcessSettings(TaskSettings, total=False):
 
 
 def processed(
-    stream: RowStream[Any],
+    stream: BatchStream[Any],
     by: tuple[str, ...],
     function: Any,
     fields: Columns | None,
@@ -496,7 +299,7 @@ def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
 
 
 def check_pairs(
-    kind: StateKind, stream: RowStream[Any], where: str, not_exactly_once: bool
+    kind: StateKind, stream: BatchStream[Any], where: str, not_exactly_once: bool
 ) -> None:
     """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
     once."""
@@ -511,7 +314,7 @@ def is_factory(state: Any) -> bool:
 
 
 def declare_query(
-    stream: RowStream[Any],
+    stream: BatchStream[Any],
     by: Sequence[str],
     state: WrittenState | StateFactory,
     function: Any,
@@ -550,7 +353,7 @@ def declare_query(
 
 
 def _at_state(
-    stream: RowStream[Any], by: Sequence[str], state: WrittenState, where: str
+    stream: BatchStream[Any], by: Sequence[str], state: WrittenState, where: str
 ) -> Sequence[StageRows[BatchStage]]:
     """The rows in the stage that writes the state."""
     stage = state.rows.stage
@@ -612,7 +415,7 @@ class Aggregations(Generic[R_co]):
     together; emitted are plain tuples of the fields of the group and of what the aggregators emit.
     `fields` may give a record type or other names. The methods raise as those of BatchStream."""
 
-    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+    def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         """The rows, and the fields that they are grouped by."""
         raise NotImplementedError
 
@@ -775,10 +578,10 @@ class Aggregations(Generic[R_co]):
 class GroupedBatches(Aggregations[R_co]):
     """Rows of batches, grouped by the values of the fields `by`."""
 
-    def __init__(self, stream: RowStream[R_co], by: Sequence[str]) -> None:
+    def __init__(self, stream: BatchStream[R_co], by: Sequence[str]) -> None:
         self.stream, self.by = stream, tuple(by)
 
-    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+    def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
 
     def process(
@@ -802,52 +605,225 @@ class GroupedBatches(Aggregations[R_co]):
         return made.named(state.slot.name)
 
 
-class BatchStream(RowStream[R_co], Aggregations[R_co]):
+class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
     """A stream of rows in batches. The methods raise TopologyError or a subclass for a declaration
     that cannot work: UnknownField, RecordMismatch for annotations that do not fit,
     DuplicateComponent."""
 
     written: WrittenState | None = None  # the state whose changes its rows are
 
-    @overload
-    def flat_map(
-        self, function: BatchFunction, *, fields: type[Row] | Sequence[str]
-    ) -> BatchStream[Row]: ...
-    @overload
-    def flat_map(
-        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
-    ) -> BatchStream[Out]: ...
-    def flat_map(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
-        """What `function` yields, or returns in a list, for each row, as a bolt function does.
+    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
 
-        A function marked with `@batch` gets many rows as an Arrow table and returns Derived, a
-        table or None; `fields` gives its record type or columns. A callable object may have
-        `prepare(context)` and `cleanup()`. Storm: each with a Function, flatMap.
-        """
-        where = self._where("flat_map", function)
-        schema = each_schema(function, self.schema, fields, where)
-        if getattr(function, "__sunshower_batch__", False):
-            return self._each(lambda: steps.EachTable(function, self.schema, schema), schema)
-        return self._each(lambda: steps.EachRow(function, schema), schema)
+    def __init__(self, *sources: StageRows[BatchStage]) -> None:
+        self.sources = sources
+        self._gathered: StageRows[BatchStage] | None = None
 
-    @overload
-    def map(
-        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
-    ) -> BatchStream[Out]: ...
-    @overload
-    def map(
-        self, function: Callable[[R_co], Out], *, fields: Columns | None = None
-    ) -> BatchStream[Out]: ...
-    def map(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
-        """What `function` returns for each row."""
-        schema = map_schema(function, self.schema, fields, self._where("map", function))
-        return self._each(lambda: steps.Map(function, schema), schema)
+    @property
+    def schema(self) -> Schema:
+        """The fields and the record type of its rows."""
+        return self.sources[0].schema
 
-    def project(self, *fields: str) -> BatchStream[tuple[Any, ...]]:
-        """Some fields of each row, as plain tuples."""
-        self._check_fields("project", fields)
-        schema = columns_schema(fields, self._where("project"))
-        return self._each(lambda: steps.Project(self.schema, fields), schema)
+    @property
+    def stage(self) -> BatchStage:
+        """The stage of its rows, or the first of several."""
+        return self.sources[0].stage
+
+    @property
+    def is_uneven(self) -> bool:
+        """As is_uneven of each. Rows of several stages are gathered round-robin."""
+        several = len({source.stage for source in self.sources}) > 1
+        return several or any(map(is_uneven, self.sources))
+
+    @property
+    def varies(self) -> bool:
+        """Whether another attempt may have other rows, all tasks together."""
+        return any(source.varies for source in self.sources)
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """If its rows follow from running totals: how."""
+        return merged_lineage([source.lineage for source in self.sources])
+
+    def min_by(self, field: str) -> Self:
+        """The row of each batch with the least value of `field`, the first of equal ones."""
+        return self._extreme(field, "min_by", greatest=False)
+
+    def max_by(self, field: str) -> Self:
+        """The row of each batch with the greatest value of `field`."""
+        return self._extreme(field, "max_by", greatest=True)
+
+    def named(self, id: str) -> Self:
+        """Set the id of the bolt that processes these rows."""
+        where = self._where("named")
+        check_id(id, where)
+        stage = self._gather()[0].stage
+        if stage.spout is not None:
+            raise TopologyError(
+                f"{where}: these rows are still in the bolt of the spout {stage.root!r}, which has "
+                "its name; a repartitioning begins a new one"
+            )
+        stage.group.program.check_open(where)
+        stage.name = id
+        return self
+
+    def shuffle(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Distribute rows evenly over `parallelism` tasks. `tasks`: see TaskSettings."""
+        return self._of(self.send(RoundRobin(), tasks))
+
+    def partition_by(self, *fields: str, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send equal values of `fields` to the same of `parallelism` tasks."""
+        self._check_fields("partition_by", fields)
+        return self._of(self.send(ByFields(self.schema, fields), tasks))
+
+    def broadcast(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send all rows to each of `parallelism` tasks."""
+        return self._of(self.send(ToAll(), tasks))
+
+    def global_(self, *, resources: Resources = NOTHING) -> Self:
+        """Send all rows to one task, which requests `resources` of its node."""
+        return self._of(self.send(ToFirst(), {"resources": resources}))
+
+    def batch_global(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
+        return self._of(self.send(ByBatch(), tasks))
+
+    def partition(self, grouping: CustomGrouping, **tasks: Unpack[TaskSettings]) -> Self:
+        """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
+        transactional state behind it is exact only if `choose` depends on nothing but the row."""
+        if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
+            raise TopologyError(
+                f"{self._where('partition')} needs an object with prepare(targets) and "
+                "choose(record), as in CustomGrouping"
+            )
+        return self._of(self.send(ByGrouping(grouping), tasks))
+
+    def add(self, operator: Operator, schema: Schema) -> StageRows[BatchStage]:
+        """What `operator` emits for these rows, in the stage where they are. Rows of several
+        stages are sent to a new one first."""
+        sources = self._gather()
+        return sources[0].stage.add(operator, schema, sources)
+
+    def add_to_each(
+        self, operator: Callable[[], Operator], schema: Schema
+    ) -> list[StageRows[BatchStage]]:
+        """The same for an operator that needs no other rows: one in each stage that has rows."""
+        stages: dict[BatchStage, list[StageRows[BatchStage]]] = {}
+        for source in self.sources:
+            stages.setdefault(source.stage, []).append(source)
+        return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
+
+    def send(self, sharing: Sharing, tasks: TaskSettings) -> StageRows[BatchStage]:
+        """These rows in a new stage."""
+        return self.new_stage(tasks).receive(self.sources, sharing)
+
+    def records(self, id: str, **tasks: Unpack[TaskSettings]) -> Stream[R_co]:
+        """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
+        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
+        Raises as Topology.bolt does."""
+        group, schema = self.stage.group, self.schema
+        group.program.check_open(self._where(f"records({id!r})"))
+        fields = schema.fields if schema.type is tuple else schema.type
+        bolt = RecordsBolt(schema)
+        stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
+        stage = self.new_stage(tasks)
+        stage.name, stage.leaves = id, True
+        stage.add(Passing(), schema, [stage.receive(self.sources, RoundRobin())])
+        if (lineage := self.lineage) is not None:
+            stream._lineage = replace(lineage, blocked=lineage.blocked or "records(…)")
+        return stream
+
+    def apply(self, assembly: Callable[[Self], T]) -> T:
+        """Return `assembly(self)`: for a part of a program that has its own name."""
+        FUNCTION.check(self._where("apply"), assembly, TopologyError)
+        return assembly(self)
+
+    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> StageRows[BatchStage]:
+        """These rows in the tasks that have the state of their group; without groups it is one."""
+        return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
+
+    def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> BatchStream[Any]:
+        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
+        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
+        return BatchStream[Any](*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
+
+    def upstream(self) -> set[BatchStage]:
+        """All stages that these rows depend on, those they are in included."""
+        return {stage for source in self.sources for stage in source.stage.upstream()}
+
+    def new_stage(self, tasks: TaskSettings) -> BatchStage:
+        """A new stage of the same group."""
+        check_names(tasks, TaskSettings.__annotations__, self._where(""), TopologyError)
+        return BatchStage(self.stage.group, self.stage.root, **tasks)
+
+    def _gather(self) -> tuple[StageRows[BatchStage], ...]:
+        stages = {source.stage for source in self.sources}
+        if len(stages) == 1:
+            return self.sources
+        if self._gathered is None:
+            most = max(stage.parallelism for stage in stages)
+            self._gathered = self.send(RoundRobin(), {"parallelism": most})
+        return (self._gathered,)
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self._of(*self.add_to_each(operator, schema))
+
+    def _made(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> BatchStream[Any]:
+        return BatchStream(*self.add_to_each(operator, schema))
+
+    def _check_streams(self, streams: Sequence[Any], where: str) -> None:
+        check_streams(streams, where)
+
+    def _merged(self, streams: Sequence[Self]) -> Self:
+        return self._of(*(source for stream in streams for source in stream.sources))
+
+    def _of(self, *sources: StageRows[BatchStage]) -> Self:
+        return type(self)(*sources)
+
+    def _extreme(self, field: str, word: str, *, greatest: bool) -> Self:
+        self._check_fields(word, [field])
+
+        def extreme() -> ExtremeRow:
+            return ExtremeRow(self.schema, field, greatest=greatest)
+
+        best = self._of(*self.add_to_each(extreme, self.schema)).global_()
+        return self._of(best.add(extreme(), self.schema))
+
+    def _check_fields(self, word: str, fields: Sequence[str]) -> None:
+        check_fields(self.schema, fields, self._where(word))
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return self.stage.where(word if code is None else f"{word}({code_name(code)})")
+
+    # ---- operators -------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:  # the types of what the methods of RecordOperators return
+
+        @overload
+        def flat_map(
+            self, function: BatchFunction, *, fields: type[Row] | Sequence[str]
+        ) -> BatchStream[Row]: ...
+        @overload
+        def flat_map(
+            self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
+        ) -> BatchStream[Out]: ...
+        def flat_map(self, function: Any, *, fields: Any = None) -> BatchStream[Any]: ...
+
+        @overload
+        def map(
+            self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+        ) -> BatchStream[Out]: ...
+        @overload
+        def map(
+            self, function: Callable[[R_co], Out], *, fields: Columns | None = None
+        ) -> BatchStream[Out]: ...
+        def map(self, function: Any, *, fields: Any = None) -> BatchStream[Any]: ...
+
+        def project(self, *fields: str) -> BatchStream[tuple[Any, ...]]: ...
+        def merge(self, *others: BatchStream[R_co]) -> Self: ...
 
     def operate(
         self,
@@ -934,10 +910,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         operator = Join(*sides, out, keep_left=how == "left")
         return BatchStream(stage.add(operator, out, *inputs))
 
-    def _each(self, operator: Callable[[], Operator], schema: Schema) -> BatchStream[Any]:
-        return BatchStream(*self.add_to_each(operator, schema))
-
-    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+    def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
         return self, ()
 
 
@@ -956,7 +929,7 @@ class WindowBatches(BatchStream[R_co]):
         return BatchStream(*sources)
 
 
-def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[BatchStage]:
+def _sources_of(stream: BatchStream[Any], window: Window, where: str) -> list[BatchStage]:
     """The stages of the spouts whose rows reach a window of time. Raises TopologyError if one of
     them does not know their event time, and for a window of event time behind another one."""
     found: dict[BatchStage, None] = {}
@@ -973,7 +946,7 @@ def _sources_of(stream: RowStream[Any], window: Window, where: str) -> list[Batc
 
 
 def _parts_of_updates(
-    stream: RowStream[Any], divide: PartsOfUpdates, by: tuple[str, ...], tasks: TaskSettings
+    stream: BatchStream[Any], divide: PartsOfUpdates, by: tuple[str, ...], tasks: TaskSettings
 ) -> StageRows[BatchStage]:
     """The parts of the updates of a stream, in a new stage with the tasks of their groups."""
     for source in stream.sources:
@@ -981,8 +954,8 @@ def _parts_of_updates(
     schema = divide.out
     sharing = ByFields(schema, ("key",)) if by else ToFirst()
     if divide.places is not None:
-        return RowStream(*stream.add_to_each(lambda: divide, schema)).send(sharing, tasks)
-    pairs = RowStream[Any](*stream.add_to_each(lambda: divide, PAIRS))
+        return BatchStream[Any](*stream.add_to_each(lambda: divide, schema)).send(sharing, tasks)
+    pairs = BatchStream[Any](*stream.add_to_each(lambda: divide, PAIRS))
     stage = stream.new_stage(tasks)
     parts, groups = (pairs.add_to_each(partial(steps.TakeBranch, n), schema) for n in (0, 1))
     arrivals = [stage.receive(parts, sharing), stage.receive(groups, ToAll())]

@@ -7,25 +7,23 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress
 from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
+from sunshower.json_values import (
+    hashable,
+    listed,
+    texts_of_keys,
+)
 from sunshower.records import Schema, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.keyed.stored_values import (
-    hashable,
-    listed,
-    texts_of_keys,
-)
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.state_slot import StateDraft, StateSlot
 from sunshower.topologies.operators.states import (
@@ -40,6 +38,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
     OpenPanes,
     PanePlace,
     PaneValues,
+    TimePanes,
     log_ended,
 )
 from sunshower.topologies.operators.windows.event_times import (
@@ -375,20 +374,18 @@ class Windows(Persist, Timed):
         attempt: Attempt,
     ) -> dict[Any, Any]:
         """The values of groups after these rows."""
-        open_panes, so_far = self._open_panes(), {}
+        stored: dict[Any, tuple[int, Any]] = {}
         for key, old in before.items():
-            so_far[key[1]] = 0 if old is None else old.get("rows", 0)
+            stored[key[1]] = 0 if old is None else old.get("rows", 0), ()
             for group, number, panes in _stored_before(old):
-                so_far[group] = number
-                open_panes.add(store, {(group, pane): content for pane, content in panes})
-        every, counts = int(self.window.every), Counter(groups)
+                stored[group] = number, panes
+        open_panes = OpenPanes(KEY, self.contents, self.window.panes)
+        every = int(self.window.every)
+        ended, counts = open_panes.count(store, every, stored, groups, rows, attempt)
         fired: dict[Any, list[Any]] = {key: [] for key in before}
-        for last, group, content in open_panes.count(store, every, so_far, groups, rows, attempt):
+        for last, group, content in ended:
             fired[KEY, group] += self._results(group, last, content, attempt)
-        return {
-            key: {"rows": so_far[key[1]] + counts[key[1]], "fired": rows}
-            for key, rows in fired.items()
-        }
+        return {key: {"rows": counts[key[1]], "fired": rows} for key, rows in fired.items()}
 
     def _by_time(
         self, store: StateDraft, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
@@ -396,8 +393,8 @@ class Windows(Persist, Timed):
         """The value of the task after a batch."""
         old = old or {"time": None, "late": 0}
         known: Time = -inf if old["time"] is None else old["time"]
-        before = self._last_ended(known)
         self._load(state, attempt)
+        before = self._last_ended(known)
         if self._late_before is None:
             self._late_before = old["late"]
             if before != -inf:
@@ -427,15 +424,13 @@ class Windows(Persist, Timed):
         }
         return value | ({"late_rows": late_rows} if late_rows else {})
 
-    def _open_panes(self) -> OpenPanes:
-        return OpenPanes(KEY, self.contents, self.window.panes)
-
     def _load(self, state: MapState, attempt: Attempt) -> None:
         """Read which panes are open, unless memory has what the state has. If this batch has been
         written before, its panes are among them: what they had before it is read from the state.
         Those that it then removed are in `ended`, too."""
         if not self._is_known or self._last != self._last_attempt:
-            self._open, self._ended = self._open_panes(), (0, [])
+            self._open = TimePanes(KEY, self.contents, self.window)
+            self._ended = (0, [])
             for key, value in state.items():
                 if type(key) is tuple and len(key) > 2 and key[0] == KEY:
                     self._open.note([(key[1], key[2])])
@@ -450,16 +445,16 @@ class Windows(Persist, Timed):
     def _last_attempt(self) -> Attempt | None:
         return self.slot.last_attempt
 
-    def _next_change(self, ended: float) -> Time:
+    def _next_change(self, ended: Time) -> Time:
         """The time at which the state has to be written also without rows."""
         if self.reader is not None:  # from then on, rows of a further pane are late
             return -inf if ended == -inf else self._end(int(ended) + 1)
         first = min(self._open.groups, default=None)
         return inf if first is None else self.panes.start(max(first, int(ended) + 1) + 1)
 
-    def _last_ended(self, time: Time) -> float:
+    def _last_ended(self, time: Time) -> Time:
         """The last pane that has ended at this time."""
-        return -inf if time == -inf else self.panes.of_time(minus(time, self._late)) - 1
+        return time if time == -inf else self._open.last_ended(minus(time, self._late))
 
     def _end_of_sources(self, last: int, newest: Time) -> Time:
         """The time that is stored when the end of all sources has ended windows up to the pane
@@ -490,35 +485,26 @@ class Windows(Persist, Timed):
         store: StateDraft,
         rows: Sequence[Any],
         times: list[Time],
-        before: float,
+        before: Time,
         attempt: Attempt,
     ) -> tuple[list[Any], int]:
         """Add rows to their panes. Returns what to emit for those that are late, and how many are.
         `before`: the last pane that had ended before this batch."""
         keys = group_keys(self.schema, self.by, rows)
         places = [*zip(keys, self.panes.of_times(times), strict=False)]
-        last = before - self.window.panes + 1  # no open window has panes up to here
-        on_time = [place[1] > last for place in places]
-        self.late_records.in_time |= any(on_time)
-        late: list[Any] = []
-        if not all(on_time):
-            first = min(place[1] for place in places) + self.window.panes
-            by = minus(self.panes.start(int(before) + 1), self.panes.start(first))
+        contents = self.contents.gather(places, rows, attempt)
+        late = self._open.take(store, contents, before)
+        self.late_records.in_time |= len(late) < len(contents)
+        made: list[Any] = []
+        if late:
+            by = minus(self.panes.start(int(before) + 1), lowest(late.values()))
             self.late_records.by = max(self.late_records.by, as_float(by))
-            gone = [not good for good in on_time]
-            contents = self.contents.gather(
-                [*compress(places, gone)], [*compress(rows, gone)], attempt
-            )
-            for (key, pane), content in contents.items():
-                end = self.panes.start(pane + self.window.panes)
-                late += self._results(key, end, content, attempt)
-            places, rows = [*compress(places, on_time)], [*compress(rows, on_time)]
-        self._open.add(store, self.contents.gather(places, rows, attempt))
-        self._open.note(places)
-        return late, on_time.count(False)
+        for (key, pane), end in late.items():
+            made += self._results(key, end, contents[key, pane], attempt)
+        return made, sum(place in late for place in places) if late else 0
 
     def _fire(
-        self, store: StateDraft, before: float, ended: float, attempt: Attempt
+        self, store: StateDraft, before: Time, ended: Time, attempt: Attempt
     ) -> tuple[list[Any], list[PanePlace]]:
         """The rows of windows that end, and the panes that no other window needs. The order is the
         same in each attempt."""

@@ -26,6 +26,13 @@ from sunshower.errors import (
     TopologyError,
     WrongVersion,
 )
+from sunshower.json_values import (
+    key_of,
+    keys_of,
+    text_of,
+    text_of_key,
+    values_of,
+)
 from sunshower.runtime.transport.routing import task_index
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
@@ -33,13 +40,6 @@ from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.keyed.key_states import as_seen, numbers_of
 from sunshower.topologies.operators.keyed.keyed_store import as_read
-from sunshower.topologies.operators.keyed.stored_values import (
-    key_of,
-    keys_of,
-    text_of,
-    text_of_key,
-    values_of,
-)
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import unstamped
 from sunshower.topologies.operators.states import (

@@ -34,9 +34,7 @@ from sunshower.errors import (
     Unserialisable,
     WrongVersion,
 )
-from sunshower.state.backing import Backing, Home, Mark
-from sunshower.state.tree import Tree, incarnation
-from sunshower.topologies.operators.keyed.stored_values import (
+from sunshower.json_values import (
     UNCHANGING,
     key_of,
     text_of,
@@ -44,6 +42,8 @@ from sunshower.topologies.operators.keyed.stored_values import (
     texts_of_keys,
     values_of,
 )
+from sunshower.state.backing import Backing, Home, Mark
+from sunshower.state.tree import Tree, incarnation
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import RecentValues
 from sunshower.topologies.operators.states import Key, Place, StateKind, Update

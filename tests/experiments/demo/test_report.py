@@ -45,9 +45,13 @@ def run(corpus: Corpus) -> tuple[TaskResults, Snapshot]:
     return results, finished.snapshot
 
 
-def report(corpus: Corpus, results: TaskResults, snapshot: Snapshot) -> Report:
+def report(
+    corpus: Corpus, results: TaskResults, snapshot: Snapshot, killed_pid: int | None = None
+) -> Report:
     nemesis = DemoNemesis(corpus.lines, print)
-    return make_report(corpus, results, snapshot, 1.0, nemesis, fault_wanted=False)[0]
+    nemesis.killed_pid = killed_pid
+    wanted = killed_pid is not None
+    return make_report(corpus, results, snapshot, 1.0, nemesis, fault_wanted=wanted)[0]
 
 
 def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
@@ -70,6 +74,29 @@ def test_a_missing_line_and_an_under_count_are_broken(corpus: Corpus) -> None:
     results.counted["question"] -= 1
     found = report(corpus, results, snapshot)
     assert (found.lost, found.undercounted, found.verdict) == (1, 1, Verdict.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("acks", "lost", "verdict"),
+    [
+        (b"\1\1\1\1", 0, Verdict.HOLDS),
+        (b"\1\1", 2, Verdict.BROKEN),  # beyond the records
+        (b"\1\0\1\1\1", 1, Verdict.BROKEN),  # a line that does not exist hides no lost one
+        (b"\1\2\1\1", 0, Verdict.BROKEN),
+    ],
+)
+def test_lines_that_were_never_acked_or_too_often_are_broken(
+    corpus: Corpus, acks: bytes, lost: int, verdict: Verdict
+) -> None:
+    results, snapshot = run(corpus)
+    results.lines[0] = replace(results.lines[0], acks=acks)
+    judged = report(corpus, results, snapshot)
+    assert (judged.lost, judged.verdict) == (lost, verdict)
+
+
+def test_a_kill_without_a_replay_proves_nothing(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    assert report(corpus, results, snapshot, killed_pid=7).verdict is Verdict.UNKNOWN
 
 
 def test_an_over_count_is_broken_unless_a_replay_explains_it(corpus: Corpus) -> None:

@@ -17,7 +17,6 @@ from sunshower.experiments.runner.run_folders import (
     all_runs,
     figures_of_all,
     find,
-    find_both,
     member,
     new_folder,
     remake,
@@ -99,21 +98,10 @@ def test_an_unknown_name_is_refused_with_the_known_ones(make: Make) -> None:
         find(Path("experiments"), "three")
 
 
-def test_two_unknown_names_are_both_named(make: Make) -> None:
-    make("one")
-    with pytest.raises(ExperimentError, match=r"no run 'x' .*no run 'y'"):
-        find_both(Path("experiments"), "x", "y")
-
-
 def test_a_folder_that_is_no_run_is_refused(make: Make, tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ExperimentError, match=r"pictures is not a run: it has no plan\.json"):
         find(Path("experiments"), "pictures")
-
-
-def test_without_any_run_the_error_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"sunshower experiment run FILE\.py"):
-        find(tmp_path, None)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"experiment": "x"}'])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
+from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, UnknownTopic
+from sunshower.kafka.consuming.start_position import StartPosition
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaRanges
 from sunshower.kafka.partitions.ports import Partition, RetainedOffsets
-from tests.kafka.fakes import EOF, RESET, Client
+from tests.kafka.fakes import EOF, RESET, SETTINGS, Client
 
 
 @dataclass
@@ -164,3 +168,31 @@ class BrokerClient(Client):
             value=value,
             leader_epoch=epoch,
         )
+
+
+def new_batches(
+    patch: pytest.MonkeyPatch,
+    kind: Any,
+    broker: Broker,
+    clock: ManualClock,
+    fields: Sequence[str],
+    deployment: str = "d",
+    **options: Any,
+) -> Any:
+    """A batch spout of topic `a`; its clients advance the clock as they wait."""
+
+    def new_client(_: object) -> BrokerClient:
+        client = BrokerClient(broker)
+
+        def consume(limit: int, wait_s: float) -> list[Message]:
+            clock.advance(wait_s)
+            return BrokerClient.consume(client, limit, wait_s)
+
+        vars(client)["consume"] = consume
+        return client
+
+    patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", new_client)
+    usual: dict[str, Any] = {"first": StartPosition.EARLIEST, "refresh_s": 0.001}
+    chosen = BatchOptions(directory=lambda _: broker, **usual | options)
+    source = {} if kind is KafkaRanges else {"fields": fields}
+    return kind(SETTINGS, topics=["a"], options=chosen, deployment=deployment, **source)

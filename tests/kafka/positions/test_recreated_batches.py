@@ -8,21 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import (
-    BatchOptions,
-    KafkaOpaque,
-    KafkaRanges,
-    KafkaTransactional,
-)
+from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque, KafkaRanges, KafkaTransactional
 from sunshower.state.tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.fakes import SETTINGS
-from tests.kafka.positions.broker import Broker, BrokerClient
+from tests.kafka.positions.broker import Broker, new_batches
 from tests.seeds import seeds
 from tests.trident.rigs.emitting import Drive
 
@@ -37,32 +29,18 @@ class Job:
         self, patch: pytest.MonkeyPatch, kind: Any, broker: Broker, **options: Any
     ) -> None:
         self.broker, self.clock, self.forest = broker, ManualClock(), MemoryForest()
-        self.kind, self.options, self.deployment = kind, options, "d"
-        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client())
+        self.patch, self.kind, self.options, self.deployment = patch, kind, options, "d"
         self.txid, self.attempt = 1, 0
         self.rows: Counter[Place] = Counter()
         self.metadata: dict[int, Any] = {}
         self.start()
 
-    def client(self) -> BrokerClient:
-        made = BrokerClient(self.broker)
-
-        def consume(limit: int, wait_s: float) -> list[Message]:
-            self.clock.advance(wait_s)
-            return BrokerClient.consume(made, limit, wait_s)
-
-        vars(made)["consume"] = consume
-        return made
-
     def start(self) -> None:
         """Start a process, or another one after a kill."""
-        usual: dict[str, Any] = {"first": StartPosition.EARLIEST, "refresh_s": 0.001}
-        options = BatchOptions(
-            directory=lambda _: self.broker, bounds=Bounds(records=7), **usual | self.options
-        )
-        source = {} if self.kind is KafkaRanges else {"fields": FIELDS}
-        spout = self.kind(
-            SETTINGS, topics=["a"], options=options, deployment=self.deployment, **source
+        spout = new_batches(
+            *(self.patch, self.kind, self.broker, self.clock, FIELDS),
+            deployment=self.deployment,
+            **{"bounds": Bounds(records=7)} | self.options,
         )
         self.drive = Drive(spout, 1, self.forest, self.clock)
         self.drive.metadata = self.metadata

@@ -6,24 +6,16 @@ from math import inf
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
-from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import (
-    BatchOptions,
-    KafkaOpaque,
-    KafkaRanges,
-    KafkaTransactional,
-)
+from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque, KafkaRanges, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.watermarks import IDLE_S
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.reached_times import ReachedTimes
-from tests.kafka.fakes import SETTINGS
-from tests.kafka.positions.broker import Broker, BrokerClient
+from tests.kafka.positions.broker import Broker, new_batches
 from tests.trident.rigs.emitting import Drive
 
 FIELDS = ("partition", "offset")  # the offset is the event time
@@ -35,22 +27,8 @@ class Job:
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: Any, broker: Broker) -> None:
         self.clock, self.txid = ManualClock(), 0
-        made = BrokerClient(broker)
-
-        def consume(limit: int, wait_s: float) -> list[Message]:
-            self.clock.advance(wait_s)
-            return BrokerClient.consume(made, limit, wait_s)
-
-        vars(made)["consume"] = consume
-        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: made)
-        options = BatchOptions(
-            directory=lambda _: broker,
-            bounds=Bounds(records=20, seconds=0.1),
-            first=StartPosition.EARLIEST,
-            refresh_s=0.001,
-        )
-        source = {} if kind is KafkaRanges else {"fields": FIELDS}
-        spout = kind(SETTINGS, topics=["a"], options=options, deployment="d", **source)
+        bounds = Bounds(records=20, seconds=0.1)
+        spout = new_batches(patch, kind, broker, self.clock, FIELDS, bounds=bounds)
         self.drive = Drive(spout, clock=self.clock)
         field = TimeField("end" if kind is KafkaRanges else "offset", None)
         self.times = ReachedTimes(field.reader(self.schema(spout)), self.clock, 0.0)

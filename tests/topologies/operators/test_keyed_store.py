@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,10 +25,11 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
+from sunshower.state import MemoryState
 from sunshower.state.backing import MemoryBacking
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import ABOUT, StateFactory
+from tests.trident.rigs.every_store import state_in, stores
 
 
 class Color(Enum):
@@ -60,24 +60,11 @@ CLASSES = Schema.of(Visit).classes
 
 @pytest.fixture
 def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | None:
-    name = f"visits {uuid.uuid4().hex[:8]}"
-    match request.param:
-        case "memory":
-            return MemoryState()
-        case "sqlite":
-            return SqliteState(tmp_path / "visits.db")
-        case "redis":
-            return RedisState(request.getfixturevalue("redis"), name=name)
-        case "postgres":
-            return PostgresState(request.getfixturevalue("postgres"), name=name)
-        case "zookeeper":
-            return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
-    return None
+    return None if request.param == "task" else state_in(request, request.param, tmp_path)
 
 
-ON_SERVER = [pytest.mark.servers, pytest.mark.long]  # tests/state tests the servers
-SERVERS = [pytest.param(server, marks=ON_SERVER) for server in ("redis", "postgres", "zookeeper")]
-KEPT = ["memory", "sqlite", *SERVERS]
+# tests/state tests the servers
+KEPT = stores("memory", "sqlite", marks=[pytest.mark.servers, pytest.mark.long])
 every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
 every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from sunshower import Spout, Topology, run_inline
 from sunshower.clock import ManualClock
+from sunshower.json_values import key_of as key_from
+from sunshower.json_values import text_of_key
 from sunshower.records import Schema, key_of
 from sunshower.runtime.plan import Layout, PlannedStream
 from sunshower.runtime.tracking.batch import Batch
@@ -22,8 +24,6 @@ from sunshower.runtime.transport.routing import stable_hash
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
 from sunshower.topologies.graph import StreamSpec
-from sunshower.topologies.operators.keyed.stored_values import key_of as key_from
-from sunshower.topologies.operators.keyed.stored_values import text_of_key
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color
 from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, KeyCounts, expected, program

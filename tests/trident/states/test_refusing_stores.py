@@ -13,10 +13,9 @@ import pytest
 
 from sunshower.errors import StoreError, StoreUnreachable, Unavailable
 from sunshower.outages import is_unavailable
-from sunshower.state import PostgresState, RedisState, SqliteState, ZooKeeperState
-from sunshower.trident.states.factories import KeptState
 from tests.connectors.postgres_server import execute
 from tests.trident.rigs.additions import PLACE, batch
+from tests.trident.rigs.every_store import state_in
 
 Broken = Callable[[Any, str], Any]
 
@@ -56,18 +55,6 @@ def readonly_in_postgres(factory: Any, name: str) -> Iterator[None]:
     execute(factory.dsn.reveal(), f'ALTER TABLE "{name}" RENAME former TO value')
 
 
-def factory_of(request: pytest.FixtureRequest, store: str, folder: Path) -> KeptState:
-    name = f"refused-{uuid.uuid4().hex[:8]}"
-    match store:
-        case "sqlite":
-            return SqliteState(folder / "states.db", name=name)
-        case "redis":
-            return RedisState(request.getfixturevalue("redis"), name=name)
-        case "postgres":
-            return PostgresState(request.getfixturevalue("postgres"), name=name)
-    return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
-
-
 CASES = [
     ("sqlite", renamed_in_sqlite),
     *(
@@ -85,7 +72,7 @@ CASES = [
 def test_a_store_that_refuses_every_batch_is_an_outage(
     request: pytest.FixtureRequest, tmp_path: Path, store: str, broken: Broken
 ) -> None:
-    factory = factory_of(request, store, tmp_path)
+    factory = state_in(request, store, tmp_path)
     with closing(factory.make(PLACE)) as state:
         batch(state, 1, storm=3)
         with broken(factory, factory.name or ""):
@@ -102,7 +89,7 @@ def test_a_store_that_refuses_every_batch_is_an_outage(
 def test_a_value_that_a_store_cannot_take_is_no_outage(
     request: pytest.FixtureRequest, tmp_path: Path, store: str
 ) -> None:
-    factory = factory_of(request, store, tmp_path)
+    factory = state_in(request, store, tmp_path)
     key = "".join(uuid.uuid4().hex for _ in range(40_000))  # longer than a node, or an index row
     with closing(factory.make(PLACE)) as state:
         with pytest.raises(StoreError) as refused:

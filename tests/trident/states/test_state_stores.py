@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 import sqlite3
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from datetime import date
@@ -33,11 +32,11 @@ from sunshower.trident.states.factories import (
     PostgresState,
     RedisState,
     SqliteState,
-    ZooKeeperState,
 )
 from sunshower.trident.states.stored_map import CountedIn
 from tests.runtime.field_values import exactly
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
+from tests.trident.rigs.every_store import state_in, stores
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
 
@@ -45,51 +44,12 @@ Make = Callable[[StateKind], KeptState]
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Make:
-    """Makes factories for one store; their states have a name of their own in each test."""
-    made: Make = request.getfixturevalue(request.param)
-    return made
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes the state of one store."""
+    return lambda kind: state_in(request, request.param, tmp_path, kind)
 
 
-@pytest.fixture
-def name() -> str:
-    return f"counts {uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def in_sqlite(tmp_path: Path, name: str) -> Make:
-    return lambda kind: SqliteState(tmp_path / "counts.db", kind, name)
-
-
-@pytest.fixture
-def in_zookeeper(request: pytest.FixtureRequest, name: str) -> Make:
-    hosts = request.getfixturevalue("zookeeper").connect
-    return lambda kind: ZooKeeperState(hosts, kind, name)
-
-
-@pytest.fixture
-def in_redis(request: pytest.FixtureRequest, name: str) -> Make:
-    url = request.getfixturevalue("redis")
-    return lambda kind: RedisState(url, kind, name)
-
-
-@pytest.fixture
-def in_postgres(request: pytest.FixtureRequest, name: str) -> Make:
-    dsn = request.getfixturevalue("postgres")
-    return lambda kind: PostgresState(dsn, kind, name)
-
-
-every_store = pytest.mark.parametrize(
-    "make",
-    [
-        "in_sqlite",
-        *(
-            pytest.param(store, marks=pytest.mark.servers)
-            for store in ("in_zookeeper", "in_redis", "in_postgres")
-        ),
-    ],
-    indirect=True,
-)
+every_store = pytest.mark.parametrize("make", stores("sqlite"), indirect=True)
 
 
 @every_store
@@ -187,9 +147,9 @@ def stored_in_postgres(factory: Any, name: str) -> str:
 @pytest.mark.parametrize(
     ("make", "stored"),
     [
-        ("in_sqlite", stored_in_sqlite),
+        ("sqlite", stored_in_sqlite),
         *(
-            pytest.param(f"in_{look.__name__[10:]}", look, marks=pytest.mark.servers)
+            pytest.param(look.__name__[10:], look, marks=pytest.mark.servers)
             for look in (stored_in_zookeeper, stored_in_redis, stored_in_postgres)
         ),
     ],
@@ -197,14 +157,14 @@ def stored_in_postgres(factory: Any, name: str) -> str:
 )
 @pytest.mark.parametrize(("kind", "wanted"), [(OPAQUE, [2, 8, 3]), (TRANSACTIONAL, [2, 8])])
 def test_values_are_stored_as_storms_json(
-    make: Make, stored: Callable[[Any, str], str], name: str, kind: StateKind, wanted: list[int]
+    make: Make, stored: Callable[[Any, str], str], kind: StateKind, wanted: list[int]
 ) -> None:
     factory = make(kind)
     state = factory.make(Place("words", "ignored", 0, 1))
     batch(state, 1, storm=3)
     batch(state, 2, storm=5)
     state.close()
-    assert json.loads(stored(factory, name)) == wanted
+    assert json.loads(stored(factory, factory.name or "")) == wanted
 
 
 def test_a_relative_path_is_resolved_where_it_is_declared(

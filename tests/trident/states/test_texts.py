@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import Unserialisable
-from sunshower.records import key_of
-from sunshower.topologies.operators.keyed.stored_values import (
+from sunshower.json_values import (
     keys_of,
     text_of,
     text_of_key,
     texts_of_keys,
     values_of,
 )
+from sunshower.records import key_of
 from tests.runtime.field_values import dated, exactly
 
 texts = st.text(st.characters() | st.sampled_from("\x00\ud800\udfff\ud83d\ude00"), max_size=5)

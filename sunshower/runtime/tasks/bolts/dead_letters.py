@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -14,12 +13,12 @@ from sunshower.codec import Codec
 from sunshower.errors import BadEmit, Unserialisable, user_errors
 from sunshower.failures import Failure
 from sunshower.field_types import hints_of, is_record
+from sunshower.json_values import StoredValues, letter_value, value_of_letter
 from sunshower.record_reader import field_readers
 from sunshower.records import Schema, record_class
 from sunshower.scalars import for_json, named
 from sunshower.texts import carried, describe, size_of
 from sunshower.topologies.components import DEFAULT
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, text_of, values_of
 from sunshower.topologies.retry import DeadLetter, fitted
 
 ROW_BYTES = 64  # what encoding a letter as a row of a frame may add
@@ -36,11 +35,9 @@ _LINE_MAX = 120  # characters of a message id or a reason in one line
 #     {1: "a"}           {"(dict)": [[1, "a"]]}
 #     Point(3, NaN)      {"<Point>": {"x": 3, "y": {"(float)": "nan"}}}
 #
-# They are those of `stored_values` and `stored_texts`, and of numbers that JSON or MessagePack
-# lacks.
+# They are those of `sunshower.json_values`, and of numbers that JSON or MessagePack lacks.
 
 _PLAIN = (str, bytes, int, float, bool)
-_FLOAT, _INT = "(float)", "(int)"
 _WHOLE = 1 << 62  # bytes: any size; `fitted` clips what is too large
 
 
@@ -69,7 +66,8 @@ class LetterValues:
             is_changed = shown is not value
             if not self._restores(name, value, shown):
                 try:
-                    shown, is_changed = _strict(json.loads(self._text(value))), False
+                    travelled = self._codec.decode(self._codec.encode(value))
+                    shown, is_changed = letter_value(self._stored.plain(travelled)), False
                     marked.append(name)
                 except (Unserialisable, ValueError, RecursionError):
                     shown, is_changed = shown if is_changed else describe(value, _WHOLE), True
@@ -77,10 +75,6 @@ class LetterValues:
             if is_changed:
                 texts.append(name)
         return values, texts, marked
-
-    def _text(self, value: Any) -> str:
-        """The value with marks, as it is once it has travelled to another worker."""
-        return text_of(self._stored.plain(self._codec.decode(self._codec.encode(value))))
 
     def _restores(self, name: str, value: Any, shown: Any) -> bool:
         """Whether `read` finds the value in a letter that has `shown`."""
@@ -101,7 +95,7 @@ class LetterValues:
         only a text of, StateMismatch and ValueError for values that do not fit their fields."""
         return {
             name: (
-                self._stored.value(values_of([json.dumps(_loose(value))])[0])
+                self._stored.value(value_of_letter(value))
                 if name in letter.marked
                 else self._by_annotation(name, value, is_text=name in letter.as_text)
             )
@@ -133,32 +127,6 @@ def readable(value: Any) -> Any:
     except user_errors():  # of a record that is not complete, too
         return value
     return plain if carried(plain, _WHOLE) is plain else value
-
-
-def _strict(found: Any) -> Any:
-    """JSON without numbers that only Python writes and reads."""
-    if type(found) is list:
-        return [*map(_strict, found)]
-    if type(found) is dict:
-        return {name: _strict(value) for name, value in found.items()}
-    if type(found) is float and not math.isfinite(found):
-        return {_FLOAT: repr(found)}
-    if type(found) is int and not -(1 << 63) <= found < 1 << 64:
-        return {_INT: hex(found)}  # Python refuses to write more than 4,300 decimal digits
-    return found
-
-
-def _loose(value: Any) -> Any:
-    """The inverse of `_strict`. A dictionary of the user has no such name: it would have marks."""
-    if type(value) in (list, tuple):
-        return [*map(_loose, value)]
-    if type(value) is not dict:
-        return value
-    if len(value) == 1 and type(text := value.get(_FLOAT)) is str:
-        return float(text)
-    if len(value) == 1 and type(text := value.get(_INT)) is str:
-        return int(text, 16)
-    return {name: _loose(part) for name, part in value.items()}
 
 
 def _plain(hint: Any, value: Any, where: str) -> Any:

@@ -21,12 +21,15 @@ from collections.abc import (
     Sequence,
 )
 from datetime import date
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from sunshower.errors import StateMismatch
 from sunshower.records import key_of
 from sunshower.topologies.operators.states import ENTRY, ROW, Key
 from sunshower.topologies.operators.windows.event_times import Time, TimeReader
+
+if TYPE_CHECKING:
+    from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,52 +103,35 @@ class KeyState(StateOfKey, Generic[V]):
 # ---- rows of a key -------------------------------------------------------------------------------
 
 
-class RowStore(Protocol):
-    """The store of the rows: a KeyedStore."""
-
-    def fetch(self, keys: Iterable[Any]) -> None:
-        """Read many keys at once."""
-
-    def get(self, key: Any) -> Any:
-        """A value; None: there is none."""
-
-    def convert(self, value: Any) -> Any:
-        """A value as it is stored. Raises Unserialisable."""
-
-    def read(self, stored: Any) -> Any:
-        """The inverse."""
-
-    def head(self, key: Any) -> tuple[Any, bool]:
-        """What is stored under a key, and whether it is too old."""
-
-    def put_stored(self, changes: Mapping[Key, Any]) -> None:
-        """Put converted values; None: removed."""
-
-
 class KeyRows:
-    """The head and the rows of one key, with what a call has changed."""
+    """The head and the rows of one key, with what a call has changed; all of them without a store,
+    as in tests of a function."""
 
-    def __init__(self, store: RowStore, key: Key) -> None:
+    def __init__(self, store: KeyedStore | None, key: Key) -> None:
         self._store, self.key = store, key
         self._changed: dict[Key, Any] = {}  # as it is stored; None: removed
 
     def fetch(self, rows: Iterable[Key]) -> None:
         """Read many rows at once, before `get` is called for each."""
-        self._store.fetch([row for row in rows if row not in self._changed])
+        if self._store is not None:
+            self._store.fetch([row for row in rows if row not in self._changed])
 
     def get(self, row: Key) -> Any:
         """A row, as a value of its own; None: it is not there."""
+        if self._store is None:
+            return self._changed.get(row)
         if row in self._changed:
             return self._store.read(self._changed[row])
         return self._store.get(row)
 
     def put(self, row: Key, value: Any) -> None:
         """Change a row. Raises Unserialisable, and changes nothing then."""
-        self._changed[row] = self._store.convert(value)
+        self._changed[row] = value if self._store is None else self._store.convert(value)
 
     def check(self, value: Any) -> None:
         """Raise Unserialisable for a row that cannot be stored."""
-        self._store.convert(value)
+        if self._store is not None:
+            self._store.convert(value)
 
     def remove(self, row: Key) -> None:
         """Remove a row."""
@@ -153,13 +139,16 @@ class KeyRows:
 
     def keep(self, head: Any) -> None:
         """Put all changes, with the head; None: the key has no rows now."""
-        self._store.put_stored({**self._changed, self.key: head})
-        self._changed = {}
+        if self._store is not None:
+            self._store.put_stored({**self._changed, self.key: head})
+            self._changed = {}
 
     def head(self, mark: str, width: int, whole: tuple[type[Any], ...]) -> tuple[list[int], Any]:
         """The numbers in the head, zeros without one, and the value that a KeyState has stored in
         its place, of one of the types `whole`; None: there is none. The rows of a head that is too
         old are removed. Raises StateMismatch for another value."""
+        if self._store is None:
+            return [0] * width, None
         stored, is_over = self._store.head(self.key)
         numbers = numbers_of(stored)
         if is_over:
@@ -177,30 +166,6 @@ class KeyRows:
                 )
             return [0] * width, value
         return [0] * width, None
-
-
-class _NoStore:
-    """Rows of a list or a map that belongs to no store, as in tests of a function."""
-
-    def __init__(self) -> None:
-        self._values: dict[Key, Any] = {}
-
-    def fetch(self, keys: Iterable[Any]) -> None: ...
-
-    def get(self, key: Any) -> Any:
-        return self._values.get(key)
-
-    def convert(self, value: Any) -> Any:
-        return value
-
-    def read(self, stored: Any) -> Any:
-        return stored
-
-    def head(self, key: Any) -> tuple[Any, bool]:
-        return self._values.get(key), False
-
-    def put_stored(self, changes: Mapping[Key, Any]) -> None:
-        self._values.update(changes)
 
 
 def numbers_of(stored: Any) -> list[int]:
@@ -293,7 +258,7 @@ class KeyList(StateOfKey, MutableSequence[T]):
     ) -> None:
         """`rows`: of the key in a store; None: `values` are not stored, as in tests."""
         super().__init__(time, timer, ended, reader)
-        self._rows = KeyRows(_NoStore(), None) if rows is None else rows
+        self._rows = rows or KeyRows(None, None)
         (self._first, self._end), before = self._rows.head(_LIST, 2, (list, tuple))
         self._is_changed = False
         self.extend(values if before is None else before)
@@ -442,7 +407,7 @@ class KeyMap(StateOfKey, MutableMapping[K, V]):
     ) -> None:
         """`rows`: of the key in a store; None: `values` are not stored, as in tests."""
         super().__init__(time, timer, ended, reader)
-        self._rows = KeyRows(_NoStore(), None) if rows is None else rows
+        self._rows = rows or KeyRows(None, None)
         (self._first, self._end, self._size), before = self._rows.head(_MAP, 3, (dict,))
         self._is_changed = False
         self.update(values if before is None else before)

@@ -30,6 +30,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import (
     ProtocolError,
 )
+from sunshower.json_values import StoredValues, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
@@ -46,7 +47,6 @@ from sunshower.topologies.operators.keyed.long_values import (
     flat_length,
     rebuilt,
 )
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.state_slot import (
     Migration,
     RecentValues,

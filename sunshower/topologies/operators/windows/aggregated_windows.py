@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heappop, heappush
 from itertools import chain
 from itertools import count as count_from
 from math import inf
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregating import (
@@ -29,6 +28,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.state_slot import StateDraft
 from sunshower.topologies.operators.states import BEHIND, is_own
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
@@ -45,7 +45,7 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessions, Window
-from sunshower.topologies.operators.windows.window_operator import WindowOperator
+from sunshower.topologies.operators.windows.window_operator import DueTimes, WindowOperator
 
 _LOG = logging.getLogger("sunshower")
 W = TypeVar("W", bound=AnyWindow)
@@ -125,23 +125,8 @@ class PaneValues:
 # there. Releases before parts stored all of it under the first key.
 
 PanePlace: TypeAlias = tuple[Any, int]  # group, pane
+PaneStore: TypeAlias = KeyedStore | StateDraft
 _PARTS = "parts"
-
-
-class PaneStore(Protocol):
-    """Where panes are stored: a KeyedStore, or the state of batches."""
-
-    def fetch(self, keys: Iterable[Any]) -> None:
-        """Read many keys at once, before `get` is called for each."""
-
-    def get(self, key: Any) -> Any:
-        """A copy of the value of a key; None if there is none."""
-
-    def put(self, key: Any, value: Any) -> None:
-        """Change the value of a key."""
-
-    def remove(self, key: Any) -> None:
-        """Remove a key, if it is there."""
 
 
 class OpenPanes:
@@ -233,14 +218,18 @@ class OpenPanes:
         self,
         store: PaneStore,
         every: int,
-        before: Mapping[Any, int],
+        stored: Mapping[Any, tuple[int, Iterable[tuple[int, Content]]]],
         groups: Sequence[Any],
         rows: Sequence[Any],
         attempt: Attempt,
-    ) -> list[tuple[int, Any, Content]]:
-        """Add rows to panes of `every` rows, and remove what no later window needs. `before`: how
-        many rows each group had; `groups`: that of each row. Returns (window, group, content) of
-        the windows that are full."""
+    ) -> tuple[list[tuple[int, Any, Content]], dict[Any, int]]:
+        """Add rows to panes of `every` rows, and remove what no later window needs. `stored`: how
+        many rows each group had, and the panes that a release before a row per pane has stored with
+        this number; `groups`: that of each row. Returns (window, group, content) of the windows
+        that are full, and how many rows each group has."""
+        before = {group: number for group, (number, _) in stored.items()}
+        for group, (_, panes) in stored.items():
+            self.add(store, {(group, pane): content for pane, content in panes})
         places, so_far = [], dict(before)
         for group in groups:
             places.append((group, so_far[group] // every))
@@ -257,7 +246,35 @@ class OpenPanes:
         needless = {group: number // every - self.width for group, number in so_far.items()}
         self.remove(store, [place for place in contents if place[1] <= needless[place[0]]])
         windows = ((last, group, self.window(contents, group, last)) for group, last in full)
-        return [(last, group, content) for last, group, content in windows if content is not None]
+        return [
+            (last, group, content) for last, group, content in windows if content is not None
+        ], so_far
+
+
+class TimePanes(OpenPanes):
+    """The open panes of windows of time, each of which is called by its end."""
+
+    def __init__(self, word: str, contents: PaneValues, window: Window) -> None:
+        super().__init__(word, contents, window.panes)
+        self.times = Panes(window.every)
+
+    def last_ended(self, time: Time) -> Time:
+        """The last pane whose windows have ended at `time`."""
+        return time if time in (inf, -inf) else self.times.of_time(time) - 1
+
+    def take(
+        self, store: PaneStore, contents: Mapping[PanePlace, Content], ended: Time
+    ) -> dict[PanePlace, Time]:
+        """Add contents to those of their panes. Returns the places of those that are late, which
+        are not added, with the end of their last window. `ended`: the last pane that has ended."""
+        last = ended - self.width + 1  # no open window has panes up to here
+        late = {
+            place: self.times.start(place[1] + self.width) for place in contents if place[1] <= last
+        }
+        in_time = {place: content for place, content in contents.items() if place not in late}
+        self.add(store, in_time)
+        self.note(in_time)
+        return late
 
 
 def _parts(key: tuple[Any, ...], value: Any) -> list[tuple[Any, ...]]:
@@ -431,7 +448,7 @@ class PaneWindows(AggregatedWindows[Window]):
         self.panes = Panes(window.every)
 
     def forget(self) -> None:
-        self._open = OpenPanes(_PANE, self.contents, self.window.panes)
+        self._open = TimePanes(_PANE, self.contents, self.window)
         self._behind: dict[Any, Time] = {}  # group → up to where its windows have ended
 
     def load(self, key: Any, stored: Any) -> None:
@@ -448,16 +465,8 @@ class PaneWindows(AggregatedWindows[Window]):
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         parts = self.parts(rows, attempt)
-        last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
-        late = {  # up to here
-            place: self.panes.start(place[1] + self.window.panes)
-            for place in parts
-            if place[1] <= last
-        }
+        late = self._open.take(self.store, parts, self._open.last_ended(self._time))
         self.note_late(late, parts, rows)
-        in_time = {place: content for place, content in parts.items() if place not in late}
-        self._open.add(self.store, in_time)
-        self._open.note(in_time)
         for (group, pane), end in late.items():
             yield from self.results(group, end, parts[group, pane])
 
@@ -465,9 +474,9 @@ class PaneWindows(AggregatedWindows[Window]):
         behind, self._behind = self._behind, {}
         ended, _ = self._open.end(
             self.store,
-            self._last_ended(before),
-            self._last_ended(time),
-            {group: self._last_ended(known) for group, known in behind.items()},
+            self._open.last_ended(before),
+            self._open.last_ended(time),
+            {group: self._open.last_ended(known) for group, known in behind.items()},
         )
         made: list[Sequence[Any]] = []
         for last, group, content in ended:
@@ -486,10 +495,6 @@ class PaneWindows(AggregatedWindows[Window]):
 
     def place_now(self) -> int:
         return self.panes.of_time(self._now())
-
-    def _last_ended(self, time: Time) -> Time:
-        """The last pane whose windows have ended at `time`."""
-        return time if time in (inf, -inf) else self.panes.of_time(time) - 1
 
     def _now(self) -> float:
         """The time of the clock, but none before the time of a former life."""
@@ -517,17 +522,18 @@ class CountWindows(AggregatedWindows[Window]):
         """Add rows; full windows wait for the next watermark, which brings their rows."""
         store, panes = self.store, OpenPanes(_ROWS, self.contents, self.window.panes)
         groups = list(group_keys(self.contents.schema, self.by, rows))
-        counts = Counter(groups)
-        store.fetch((_ROWS, group) for group in counts)
-        before: dict[Any, int] = {}
-        for group, more in counts.items():
-            before[group], stored = store.get((_ROWS, group)) or (0, None)
-            if stored:  # as in releases before a row per pane, which refuse None
-                panes.add(store, {(group, pane): content for pane, content in stored.items()})
-            store.put((_ROWS, group), [before[group] + more, None])
+        keys = {group: (_ROWS, group) for group in groups}
+        store.fetch(keys.values())
+        before: dict[Any, Any] = {}
+        for group, key in keys.items():
+            number, stored = store.get(key) or (0, None)  # panes, or None
+            before[group] = number, (stored or {}).items()
         every = int(self.window.every)
+        ended, counts = panes.count(store, every, before, groups, rows, attempt)
+        for group, number in counts.items():  # releases before a row per pane refuse None
+            store.put(keys[group], [number, None])
         full: list[Sequence[Any]] = []
-        for last, group, content in panes.count(store, every, before, groups, rows, attempt):
+        for last, group, content in ended:
             full += self.results(group, last, content, attempt)
         if full:
             self._full = [*self._full, *full]
@@ -578,13 +584,11 @@ class SessionWindows(AggregatedWindows[Sessions]):
         return length_of(self.window.gap)
 
     def forget(self) -> None:
-        self._ends: list[tuple[Time, int, Any]] = []  # a heap: a time, a tie-breaker, group
-        self._expected: dict[Any, Time] = {}  # group → its time there: no session ends before
-        self._order = count_from()
+        self._ends = DueTimes()  # no session of a group ends before its time
 
     def load(self, key: Any, stored: Any) -> None:
         for _, last, _ in self.store.read(stored) if len(key) == 2 else ():  # not of parts
-            self._expect(key[1], self.end_of(last))
+            self._ends.expect(key[1], self.end_of(last))
 
     def time(self, reached: ReachedTime) -> Time:
         return reached.time(self.late, keep=self.keeps_open)
@@ -603,7 +607,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     late[group, time] = end
                     yield from self.results(group, end, content)
                     continue
-                self._expect(group, end)
+                self._ends.expect(group, end)
             joined: Session = [
                 *(time, time),
                 _Growing({}, [content]) if self.contents.grows else content,
@@ -654,12 +658,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
         self.store.put((_SESSIONS, group), sessions)
 
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
-        groups: dict[Any, None] = {}
-        while self._ends and not is_before(time, self._ends[0][0]):
-            at, _, group = heappop(self._ends)
-            if self._expected.get(group) == at:
-                del self._expected[group]
-                groups[group] = None
+        groups = [group for _, group in self._ends.due(time)]
         self.store.fetch((_SESSIONS, group) for group in groups)
         made: list[Sequence[Any]] = []
         for group in groups:
@@ -669,7 +668,7 @@ class SessionWindows(AggregatedWindows[Sessions]):
                     made += self.results(group, end, self._taken(group, session[2]))
                 else:
                     left.append(session)
-                    self._expect(group, end)
+                    self._ends.expect(group, end)
             if left:
                 self._put(group, left)
             else:
@@ -686,12 +685,6 @@ class SessionWindows(AggregatedWindows[Sessions]):
         for key in keys:
             self.store.remove(key)
         return self.contents.merged_all(contents)
-
-    def _expect(self, group: Any, time: Time) -> None:
-        """Look at the sessions of a group at `time`."""
-        if is_before(time, self._expected.get(group, inf)):
-            self._expected[group] = time
-            heappush(self._ends, (time, next(self._order), group))
 
     def _is_near(self, session: Session, time: Time) -> bool:
         first, last, _ = session

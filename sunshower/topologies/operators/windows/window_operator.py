@@ -10,7 +10,7 @@ former life of the spout task, which may have failed, belong to the next waterma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -42,6 +42,34 @@ from sunshower.topologies.operators.windows.watermarks import LateRecords, Reach
 from sunshower.topologies.operators.windows.window_kinds import with_dates
 
 T = TypeVar("T")
+
+
+# ---- due times -----------------------------------------------------------------------------------
+
+
+class DueTimes:
+    """For each key a time at which to look at it, which is not after that of its timer or window in
+    the store."""
+
+    def __init__(self) -> None:
+        self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
+        self._expected: dict[Any, Time] = {}  # key → its time in the heap
+        self._order = count()
+
+    def expect(self, key: Any, time: Time) -> None:
+        """Look at a key at `time`, if not before."""
+        if is_before(time, self._expected.get(key, inf)):
+            self._expected[key] = time
+            heappush(self._times, (time, next(self._order), key))
+
+    def due(self, time: Time) -> Iterator[tuple[Time, Any]]:
+        """Take the keys to look at up to `time`, in the order of their times, also of those that
+        are added meanwhile."""
+        while self._times and not is_before(time, self._times[0][0]):
+            at, _, key = heappop(self._times)
+            if self._expected.get(key) == at:
+                del self._expected[key]
+                yield at, key
 
 
 # ---- window operator -----------------------------------------------------------------------------
@@ -300,7 +328,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         super().keep(key, state, give_back)
         self.store.put((TIMER, key), state.timer, changed=False)
         if state.timer is not None:
-            self._expect(key, state.timer)
+            self._due.expect(key, state.timer)
 
     def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
         keys = list(keys)
@@ -309,13 +337,11 @@ class TimedProcess(KeyedProcess, WindowOperator):
     # ---- watermarks ------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
-        self._expected: dict[Any, Time] = {}  # key → its time in the heap
-        self._order = count()
+        self._due = DueTimes()
 
     def load(self, key: Any, stored: Any) -> None:
         if is_own(key) and key[0] == TIMER:
-            self._expect(key[1], self.store.read(stored))
+            self._due.expect(key[1], self.store.read(stored))
 
     def time(self, reached: ReachedTime) -> Time:
         time = reached.time(self.late)
@@ -327,17 +353,17 @@ class TimedProcess(KeyedProcess, WindowOperator):
     def end(self, before: Time, time: Time) -> list[Sequence[Any]]:
         """Fire the timers that are due, in the order of their times, and those that they set and
         that are due, too. At the end of all sources every timer is due."""
-        keys, is_end = self._due(time), time == inf
+        keys, is_end = [key for _, key in self._due.due(time)], time == inf
         self.store.fetch(self.needed(keys))
         for key in keys:
             if (at := self.store.get((TIMER, key))) is not None:
-                self._expect(key, at)
+                self._due.expect(key, at)
         made: list[Sequence[Any]] = []
         waiting: list[tuple[Any, Time]] = []  # for the next watermark
         firings: dict[Any, int] = {}
         last: dict[Any, Time] = {}  # key → the time of its last timer
         room = len(keys) + _FIRINGS_MAX
-        while (is_end or room > 0) and (due := self._next_due(time)) is not None:
+        while (is_end or room > 0) and (due := next(self._due.due(time), None)) is not None:
             at, key = due
             is_later = is_before(last.get(key, -inf), at)
             if not is_end and not is_later:  # without this it might fire for ever
@@ -350,7 +376,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
             last[key] = at
             room -= 1
         for key, at in waiting:
-            self._expect(key, at)
+            self._due.expect(key, at)
         return made
 
     def records(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
@@ -379,28 +405,6 @@ class TimedProcess(KeyedProcess, WindowOperator):
         made = super().__deepcopy__(memo)
         made.on_timer = _with_object(self.on_timer, self.function, made.function)
         return made
-
-    def _expect(self, key: Any, time: Time) -> None:
-        """Look at the timer of a key at `time`."""
-        if is_before(time, self._expected.get(key, inf)):
-            self._expected[key] = time
-            heappush(self._times, (time, next(self._order), key))
-
-    def _due(self, time: Time) -> list[Any]:
-        """The keys to look at."""
-        keys = []
-        while (due := self._next_due(time)) is not None:
-            keys.append(due[1])
-        return keys
-
-    def _next_due(self, time: Time) -> tuple[Time, Any] | None:
-        """The next key to look at, and its time; None: no other up to `time`."""
-        while self._times and not is_before(time, self._times[0][0]):
-            at, _, key = heappop(self._times)
-            if self._expected.get(key) == at:
-                del self._expected[key]
-                return at, key
-        return None
 
 
 def _with_object(on_timer: Any, before: Any, now: Any) -> Any:

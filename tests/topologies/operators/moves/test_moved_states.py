@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,16 +13,17 @@ import pytest
 from sunshower import Context
 from sunshower.clock import ManualClock
 from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.json_values import key_of, text_of_key
 from sunshower.runtime.transport.routing import task_index
-from sunshower.state import MemoryState, PostgresState, RedisState, SqliteState, ZooKeeperState
+from sunshower.state import MemoryState
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.keyed.stored_values import key_of, text_of_key
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import BEHIND, OWED, TIME, TIMER, Place, Spread
 from sunshower.trident.states.factories import KeptState
 from tests.trident.rigs.additions import batch
+from tests.trident.rigs.every_store import state_in, stores
 
 FIRST = Attempt(1, 0, 0)
 KEYS: list[Any] = [
@@ -35,30 +35,10 @@ KEYS: list[Any] = [
 
 @pytest.fixture
 def factory(request: pytest.FixtureRequest, tmp_path: Path) -> KeptState:
-    name = f"visits {uuid.uuid4().hex[:8]}"
-    match request.param:
-        case "memory":
-            return MemoryState(name=name)
-        case "sqlite":
-            return SqliteState(tmp_path / "visits.db", name=name)
-        case "redis":
-            return RedisState(request.getfixturevalue("redis"), name=name)
-        case "postgres":
-            return PostgresState(request.getfixturevalue("postgres"), name=name)
-    return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
+    return state_in(request, request.param, tmp_path)
 
 
-every_store = pytest.mark.parametrize(
-    "factory",
-    [
-        *("memory", "sqlite"),
-        *(
-            pytest.param(server, marks=pytest.mark.servers)
-            for server in ("redis", "postgres", "zookeeper")
-        ),
-    ],
-    indirect=True,
-)
+every_store = pytest.mark.parametrize("factory", stores("memory", "sqlite"), indirect=True)
 
 
 def task(index: int, tasks: int, clock: ManualClock | None = None) -> Context:

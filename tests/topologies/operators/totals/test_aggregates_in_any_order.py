@@ -34,9 +34,9 @@ from sunshower import (
 )
 from sunshower.codec import Codec
 from sunshower.errors import BadEmit, TopologyFailed, UnknownField
+from sunshower.json_values import text_of, values_of
 from sunshower.records import Schema
 from sunshower.state import MemoryState
-from sunshower.topologies.operators.keyed.stored_values import text_of, values_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 

@@ -1,0 +1,519 @@
+"""Writes values as JSON, for states, keys, dead letters and people, and reads them back.
+
+What JSON has no type for is an object with one mark, of `sunshower.value_types`:
+
+    (1, 2)             {"()": [1, 2]}                        as a key: [1, 2]
+    {2, 1}             {"(set)": [1, 2]}                     sorted
+    b"a"               {"(bytes)": "YQ=="}                   base64
+    Decimal("1.50")    {"(Decimal)": "1.50"}                 likewise dates, times, UUIDs
+    {1: "a"}           {"()": {"dict": [[1, "a"]]}}          likewise a Counter
+    "\ud800"           {"()": {"str": "7aCA"}}               a text that UTF-8 does not have
+
+Any tool can read the text; decoding restores the value exactly. Numbers that are equal in Python
+are one key, so 1.0, True and Decimal(1) are kept as 1 in a key; a moment is one key, in UTC; and a
+dictionary in a key is {"dict": [[name, value], …]}, sorted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from json.encoder import encode_basestring
+from types import NoneType
+from typing import Any
+
+from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable, type_name, user_errors
+from sunshower.records import DeclaredClass, DictKey, declared_class
+from sunshower.records import key_of as key_of_value
+from sunshower.scalars import as_number
+from sunshower.value_types import CONTAINERS, LEAVES, TEXTS, without_numpy
+
+_OVERHEAD = 64  # bytes of an object, about
+UNCHANGING = {str, int, float, bool, NoneType}  # immutable, so callers cannot change a cached one
+_NAMES = frozenset({str})
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+# ---- forms --------------------------------------------------------------------------------------
+
+
+class _Form:
+    """Converts values to the types that a format has."""
+
+    leaves: AbstractSet[type[Any]] = UNCHANGING  # which are as they are
+
+    def __init__(self) -> None:
+        self.writers: dict[type[Any], Callable[[Any], Any]] = {
+            Counter: partial(self.pairs, "Counter")
+        }
+
+    def plain(self, value: Any) -> Any:
+        """The value in types of the format. Raises Unserialisable, naming the type that it lacks,
+        and what an Enum or record raises."""
+        kind, leaves = type(value), self.leaves
+        if kind in leaves:
+            return value
+        if kind is list or kind is tuple:
+            plain = self.plain
+            items = [item if type(item) in leaves else plain(item) for item in value]
+            return items if kind is list else self.of_tuple(items)
+        if kind is dict:
+            return self.dictionary(value)
+        writer = self.writers.get(kind)
+        return self.other(value) if writer is None else writer(value)
+
+    def dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
+        if _NAMES.issuperset(map(type, value)) and (len(value) != 1 or not self.is_mark(*value)):
+            leaves, plain = self.leaves, self.plain
+            return {
+                name: item if type(item) in leaves else plain(item) for name, item in value.items()
+            }
+        return self.pairs("dict", value)
+
+    def pairs(self, name: str, value: dict[Any, Any]) -> dict[str, Any]:
+        """A dictionary whose keys are not all texts, or one that looks like a mark."""
+        pairs = [[self.plain(key), self.plain(item)] for key, item in value.items()]
+        return self.marked_pairs(name, pairs)
+
+    def other(self, value: Any) -> Any:
+        """A scalar of NumPy, as it would be after a journey between workers."""
+        plain = without_numpy(value)
+        if plain is value:
+            raise self.refusal(value)
+        return self.plain(plain)
+
+    def is_mark(self, name: str) -> bool:
+        """Whether a dictionary with this name alone looks like what the format has no type for."""
+        raise NotImplementedError
+
+    def of_tuple(self, items: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def refusal(self, value: Any) -> Unserialisable:
+        raise NotImplementedError
+
+
+class _TextForm(_Form):
+    """Values in the types of JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers |= {
+            set: lambda value: {CONTAINERS[set].mark: self.in_order(value)},
+            frozenset: lambda value: {CONTAINERS[frozenset].mark: self.in_order(value)},
+            **dict.fromkeys((bytes, bytearray, memoryview), _of_bytes),
+        }
+        for kind, row in TEXTS.items():
+            self.writers[kind] = partial(_of_text, row.mark, row.parts)
+
+    def is_mark(self, name: str) -> bool:
+        return name in _BUILD
+
+    def of_tuple(self, items: list[Any]) -> Any:
+        return {_TUPLE: items}
+
+    def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
+        return {_TUPLE: {name: pairs}}
+
+    def refusal(self, value: Any) -> Unserialisable:
+        kind = type_name(type(value))
+        return Unserialisable(f"a {kind} is not for JSON: {_remedy(value)}")
+
+    def in_order(self, members: Iterable[Any]) -> list[Any]:
+        return sorted(map(self.plain, members), key=_encode)
+
+
+class _Utf8Form(_TextForm):
+    """As `_TextForm`, of values with lone surrogates."""
+
+    leaves: AbstractSet[type[Any]] = UNCHANGING - {str}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers[str] = self._text
+
+    def dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
+        if all(type(name) is not str or _is_utf8(name) for name in value):
+            return super().dictionary(value)
+        return self.pairs("dict", value)
+
+    def in_order(self, members: Iterable[Any]) -> list[Any]:
+        return [*map(self.plain, sorted(members, key=lambda member: _encode(_TEXT.plain(member))))]
+
+    def _text(self, text: str) -> Any:
+        if _is_utf8(text):
+            return text
+        return {_TUPLE: {"str": b64encode(text.encode(errors="surrogatepass")).decode()}}
+
+
+class _LetterForm(_Utf8Form):
+    """As `_Utf8Form`, without numbers that only Python writes and reads as JSON."""
+
+    leaves = frozenset({bool, NoneType})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers |= {float: _of_float, int: _of_int}
+
+
+def _of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
+    return {_BYTES: b64encode(value).decode()}
+
+
+def _of_text(mark: str, text_of: Callable[[Any], str], value: Any) -> dict[str, str]:
+    return {mark: text_of(value)}
+
+
+def _of_float(value: float) -> Any:
+    return value if math.isfinite(value) else {_FLOAT: repr(value)}
+
+
+def _of_int(value: int) -> Any:
+    # Python refuses to write more than 4,300 decimal digits.
+    return value if -(1 << 63) <= value < 1 << 64 else {_INT: hex(value)}
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, Enum):
+        return "keep its value"
+    if isinstance(value, tuple) or is_dataclass(value):
+        return "keep its fields, as a tuple or in a dict"
+    plain = (base for base in (dict, list, str, int, float) if isinstance(value, base))
+    base = next(plain, None)
+    return f"keep a {base.__name__}" if base else "keep what it is made of, in a list or a dict"
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+def _of_tuple_mark(content: Any) -> Any:
+    """A tuple, or what had no mark when values were first stored: a list is none of these."""
+    if type(content) is not dict:
+        return tuple(content)
+    ((name, inner),) = content.items()
+    if name not in _LATER:
+        raise ValueError(f"{name!r} is no type: a later release may have written it")
+    return _LATER[name](inner)
+
+
+def _counter(pairs: Any) -> Counter[Any]:
+    return Counter(dict(pairs))
+
+
+def _rebuilt(build: Mapping[str, Callable[[Any], Any]], found: dict[str, Any]) -> Any:
+    if len(found) != 1:
+        return found
+    ((mark, content),) = found.items()
+    return build[mark](content) if mark in build else found
+
+
+_TUPLE, _BYTES, _FLOAT, _INT = "()", "(bytes)", "(float)", "(int)"
+_LATER: dict[str, Callable[[Any], Any]] = {
+    "dict": dict,
+    "Counter": _counter,
+    "str": lambda text: b64decode(text).decode(errors="surrogatepass"),
+}
+_BUILD: dict[str, Callable[[Any], Any]] = {
+    _TUPLE: _of_tuple_mark,
+    _BYTES: b64decode,
+    **{CONTAINERS[kind].mark: kind for kind in (set, frozenset)},
+    **{row.mark: row.build for row in TEXTS.values()},
+}
+_DECODER = json.JSONDecoder(object_hook=partial(_rebuilt, _BUILD))
+_LETTERS = json.JSONDecoder(
+    object_hook=partial(_rebuilt, {**_BUILD, _FLOAT: float, _INT: lambda text: int(text, 16)})
+)
+_TEXT, _UTF8, _LETTER = _TextForm(), _Utf8Form(), _LetterForm()
+
+
+# ---- texts of states and keys -------------------------------------------------------------------
+
+
+def text_of(value: Any) -> str:
+    """A value as JSON. Raises Unserialisable, naming the type, if decoding would not restore it."""
+    kind = type(value)
+    if value is None:
+        return "null"
+    try:
+        if kind is int:
+            return str(value)
+        text = encode_basestring(value) if kind is str else _encode(_TEXT.plain(value))
+        if not text.isascii() and not _is_utf8(text):
+            text = _encode(_UTF8.plain(value))
+    except (ValueError, RecursionError) as error:
+        raise Unserialisable(f"a {type_name(type(value))} is not for JSON: {error}") from error
+    return text
+
+
+def text_of_key(key: Any) -> str:
+    """A key as JSON: a value, or a tuple of values. Raises Unserialisable."""
+    return text_of(key if type(key) in {int, str} else listed(_number_as_key(key_of_value(key))))
+
+
+def texts_of_keys(keys: Sequence[Any]) -> list[str]:
+    """Many keys as JSON; for plain strings in a third of the time."""
+    if {*map(type, keys)} == {str}:
+        texts = [*map(encode_basestring, keys)]
+    else:
+        texts = [encode_basestring(key) if type(key) is str else text_of_key(key) for key in keys]
+    together = "".join(texts)
+    if not together.isascii() and not _is_utf8(together):
+        return [*map(text_of_key, keys)]
+    return texts
+
+
+def values_of(texts: Sequence[str]) -> list[Any]:
+    """The values of JSON texts. Raises ValueError if one is not JSON."""
+    found = _DECODER.decode(f"[{','.join(texts)}]")  # a fifth of the time of decoding each
+    if len(found) != len(texts):
+        raise ValueError("one of them is not one value")
+    return list(found)
+
+
+def key_of(text: str) -> Any:
+    """The key that was encoded by `text_of_key`."""
+    return hashable(_DECODER.decode(text))
+
+
+def keys_of(texts: Sequence[str]) -> list[Any]:
+    """The keys of many texts."""
+    return [one if type(one) is str else hashable(one) for one in values_of(texts)]
+
+
+def listed(key: Any) -> Any:
+    """A key as a value for `text_of`, from which `hashable` makes it again."""
+    if type(key) is tuple:
+        return [listed(one) for one in key]
+    if isinstance(key, dict):
+        pairs = [[listed(name), listed(value)] for name, value in key.items()]
+        return {"dict": sorted(pairs, key=text_of)}
+    return key
+
+
+def hashable(found: Any) -> Any:
+    """The key of what `listed` returned, also after it was stored."""
+    if isinstance(found, list | tuple):
+        return tuple(map(hashable, found))
+    if isinstance(found, dict):
+        return DictKey({hashable(name): hashable(value) for name, value in found["dict"]})
+    return key_of_value(found)
+
+
+def _number_as_key(key: Any) -> Any:
+    """Equal numbers as one of them: whole floats and bools as integers."""
+    if type(key) is tuple:
+        return tuple(map(_number_as_key, key))
+    if type(key) is DictKey:
+        return DictKey({_number_as_key(n): _number_as_key(one) for n, one in key.items()})
+    if type(key) is frozenset:
+        return frozenset(map(_number_as_key, key))
+    if type(key) is Decimal:
+        return as_number(key)
+    is_whole = type(key) is bool or (type(key) is float and key.is_integer())
+    return int(key) if is_whole else key
+
+
+def letter_value(value: Any) -> Any:
+    """A value in types of JSON, as a dead letter has it. Raises Unserialisable as `text_of`."""
+    return _LETTER.plain(value)
+
+
+def value_of_letter(plain: Any) -> Any:
+    """The value that `letter_value` has converted, also after it was read as JSON. Raises TypeError
+    and ValueError if somebody has changed it."""
+    return _LETTERS.decode(json.dumps(plain))
+
+
+# ---- keyed states -------------------------------------------------------------------------------
+
+
+_STATE_SETS: dict[type[Any], str] = {set: "(a set)", frozenset: "(a frozenset)"}
+_STATE_MARKS: dict[str, Callable[[Any], Any]] = {
+    "(dict)": dict,
+    "(Counter)": _counter,
+    **{mark: kind for kind, mark in _STATE_SETS.items()},
+}
+
+
+class _StateForm(_Form):
+    """Values in types that every state stores, which are more than those of JSON."""
+
+    leaves = LEAVES
+
+    def __init__(self, declared: Mapping[type[Any], DeclaredClass]) -> None:
+        super().__init__()
+        self.writers |= {
+            DictKey: self.dictionary,
+            **dict.fromkeys((bytearray, memoryview), bytes),
+        }
+        for kind, mark in _STATE_SETS.items():
+            self.writers[kind] = partial(self._members, mark)
+        for kind, known in declared.items():
+            self.writers[kind] = partial(self._declared, known)
+
+    def is_mark(self, name: str) -> bool:
+        return name[:1] in ("<", "(")
+
+    def of_tuple(self, items: list[Any]) -> Any:
+        return tuple(items)
+
+    def marked_pairs(self, name: str, pairs: list[Any]) -> dict[str, Any]:
+        return {f"({name})": pairs}
+
+    def refusal(self, value: Any) -> Unserialisable:
+        return Unserialisable(
+            f"a value is a {type_name(type(value))}, which no annotation of the state names; "
+            "docs/TOPOLOGIES.md lists the types that it stores"
+        )
+
+    def _members(self, mark: str, members: AbstractSet[Any]) -> Any:
+        if LEAVES.issuperset(map(type, members)):
+            return members.copy()  # type: ignore[attr-defined]
+        return {mark: sorted(map(self.plain, members), key=repr)}
+
+    def _declared(self, known: DeclaredClass, value: Any) -> dict[str, Any]:
+        parts = known.parts(value)
+        if known.record is None:
+            return {known.mark: parts}
+        return {known.mark: dict(zip(known.record.fields, self.plain(parts), strict=True))}
+
+
+class StoredValues:
+    """Converts values that can be sent between workers to types that every state stores, and back.
+
+        Visit(3, Color.RED)     {"<Visit>": {"count": 3, "color": {"<Color>": "RED"}}}
+        {1: "a"}                {"(dict)": [[1, "a"]]}       keys that are no texts
+        Counter("aab")          {"(Counter)": [["a", 2], ["b", 1]]}
+
+    Records are stored with the names of their fields, so a class may get further fields that have a
+    default. What is converted shares nothing mutable with the value. `classes`: the Enums and
+    record types that values may have, each by its name.
+    """
+
+    def __init__(self, classes: Iterable[type[Any]], where: str) -> None:
+        """Raise RecordMismatch for two classes of one name."""
+        self._where, self.classes = where, tuple(classes)
+        declared = {kind: declared_class(kind) for kind in self.classes}
+        self._named = {known.mark: known for known in declared.values()}
+        if len(self._named) < len(declared):
+            names = Counter(known.mark for known in declared.values())
+            raise RecordMismatch(
+                f"{where}: two classes are called {names.most_common(1)[0][0][1:-1]}, and a state "
+                "stores classes by name; rename one of them"
+            )
+        self._form = _StateForm(declared)
+        self.unchanging = {  # marks of Enums, and of records that cannot change
+            known.mark
+            for known in declared.values()
+            if known.record is None or known.record.is_frozen
+        }
+
+    def __deepcopy__(self, memo: Any) -> StoredValues:
+        """Itself: nothing changes in it, and functions of an Enum cannot be copied."""
+        return self
+
+    def plain(self, value: Any) -> Any:
+        """The value in types that every state stores. Raises Unserialisable, naming the type."""
+        kind = type(value)
+        if kind in LEAVES:
+            return value
+        try:
+            return self._form.plain(value)
+        except Unserialisable as error:
+            raise Unserialisable(f"{self._where}: {error}") from error
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise Unserialisable(f"{self._where}: a {kind.__qualname__}: {error}") from error
+
+    def value(self, plain: Any) -> Any:
+        """The value that was converted. Raises StateMismatch if its class has changed, or somebody
+        else has written it."""
+        try:
+            return _built(plain, self._build)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StateMismatch(
+                f"{self._where}: a stored value cannot be read ({error}): another program has "
+                f"written there: {plain!r:.100}"
+            ) from error
+
+    def shapes(self) -> dict[str, list[str]]:
+        """The fields of each record type, by its name."""
+        records = ((mark, known.record) for mark, known in self._named.items())
+        return {mark[1:-1]: [*record.fields] for mark, record in records if record is not None}
+
+    def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
+        """How a record type differs from `stored` shapes, so that its stored records cannot be
+        built; empty if they can."""
+        for name, had in stored.items():
+            known = self._named.get(f"<{name}>")
+            if known is None or known.record is None:
+                return f"a record {name} is stored, and no annotation of the state names it"
+            has, defaults = known.record.fields, known.record.defaults
+            new = [field for field in has if field not in had and field not in defaults]
+            if new or not {*had} <= {*has}:
+                return f"{name} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
+        return ""
+
+    def _build(self, mark: str, content: Any) -> Any:
+        known = self._named.get(mark)
+        try:
+            if known is None:
+                raise TypeError("no annotation of the state names such a class")
+            return (known.build if known.record is None else known.record.build_named)(content)
+        except user_errors() as error:  # of a default_factory, too
+            raise StateMismatch(
+                f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
+                "changed since it was stored"
+            ) from error
+
+
+def as_fields(plain: Any) -> Any:
+    """A converted value, with a dictionary of its fields for each record, and names for Enums: for
+    those who do not have the classes."""
+    return _built(plain, lambda _, content: content)
+
+
+def byte_size(plain: Any) -> int:
+    """The bytes that a converted value takes in memory, about."""
+    kind = type(plain)
+    if kind is str or kind is bytes:
+        return _OVERHEAD + len(plain)
+    if kind is list or kind is tuple:
+        return _OVERHEAD + sum(map(byte_size, plain))
+    if kind is dict:
+        return 2 * _OVERHEAD + sum(map(byte_size, plain)) + sum(map(byte_size, plain.values()))
+    return _OVERHEAD
+
+
+def _built(plain: Any, build: Callable[[str, Any], Any]) -> Any:
+    kind = type(plain)
+    if kind is list:
+        return [_built(item, build) for item in plain]
+    if kind is tuple:
+        return tuple([_built(item, build) for item in plain])
+    if kind is not dict:
+        return set(plain) if kind is set else plain
+    if len(plain) != 1 or next(iter(plain))[:1] not in ("<", "("):
+        return {name: _built(item, build) for name, item in plain.items()}
+    ((mark, content),) = plain.items()
+    content = _built(content, build)
+    return _STATE_MARKS[mark](content) if mark in _STATE_MARKS else build(mark, content)
