@@ -132,8 +132,8 @@ def test_nothing_is_printed_into_a_file_in_place_of_a_closed_output(
 
 
 def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy) -> None:
-    settings = ("--set", "window_records_max=10")
-    assert "window_records_max" in printed_by("run", write(WORDS), *settings, status=2).err
+    settings = ("--set", "message_timeout_max_s=1")
+    assert "message_timeout_max_s is 1" in printed_by("run", write(WORDS), *settings, status=2).err
 
 
 def test_an_address_without_a_ray(write: Write, printed_by: PrintedBy) -> None:

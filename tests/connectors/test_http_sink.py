@@ -53,7 +53,7 @@ def test_each_record_is_a_request_and_is_acked_after_its_answer(server: HttpServ
     done = run(topology(sink, orders(0, 100)))
     assert done.snapshot.component("orders").acked == 100
     assert sorted(body["id"] for body in server.bodies) == [*range(100)]
-    request = next(one for one in server.requests if one.body["id"] == 7)
+    request = next(request for request in server.requests if request.body["id"] == 7)
     assert request.body == {"id": 7, "item": "item 7"}
     assert request.headers["idempotency-key"] == "7"
     assert request.headers["content-type"] == "application/json"
@@ -71,7 +71,7 @@ def test_several_records_are_one_request(server: HttpServer) -> None:
 def refuse(*ids: int) -> Any:
     def answer(request: Request) -> Answer:
         given = request.body if isinstance(request.body, list) else [request.body]
-        bad = any(one["id"] in ids for one in given)
+        bad = any(item["id"] in ids for item in given)
         return Answer(422, body=b"no such item") if bad else Answer(204)
 
     return answer
@@ -227,7 +227,11 @@ def test_a_refusal_of_every_record_creates_no_dead_letters(
     # One attempt: a single one that is charged would end the topology.
     made = topology(HttpSink(server.url), orders(0, total), Retry(attempts=1))
     with running(made) as run:
-        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
+        run.until(
+            lambda: any(
+                supervision.wait is WaitKind.UNAVAILABLE for supervision in run.core.supervisions
+            )
+        )
         is_allowed = True
         run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
 
@@ -265,7 +269,7 @@ def test_reading_a_slow_answer_ends_at_the_deadline(
 def test_an_id_may_have_any_characters(drive: Drive, server: HttpServer) -> None:
     driven = drive(HttpSink(server.url, id="item"), ManualClock())
     driven.take(Order(1, "größe\r\nx: y"), Order(2, "a/b:c"))
-    assert {one.headers["idempotency-key"] for one in server.requests} == {
+    assert {request.headers["idempotency-key"] for request in server.requests} == {
         "gr%C3%B6%C3%9Fe%0D%0Ax:%20y",
         "a/b:c",
     }
@@ -307,10 +311,10 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
     total, is_ready = 1_000, False
 
     def read() -> Iterator[Order | None]:
-        for one in orders(0, total):
-            while one.id >= total // 2 and not is_ready:
+        for order in orders(0, total):
+            while order.id >= total // 2 and not is_ready:
                 yield None
-            yield one
+            yield order
 
     with claimed_port() as port, http_server(port) as server:
         sink = HttpSink(server.url, records_max=records_max)
@@ -322,9 +326,11 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
             run.until(lambda: len(server.requests) * records_max > 100)
             server.kill()
             is_ready = True
-            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+            run.until(
+                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
+            )
             run.step_for(0.5)  # the sink retries
             server.start()
             run.until(lambda: run.core.finished)
         sent = server.bodies if records_max == 1 else [*chain(*server.bodies)]
-        assert {one["id"] for one in sent} == {*range(total)}
+        assert {message["id"] for message in sent} == {*range(total)}

@@ -375,8 +375,10 @@ def test_the_source_waits_for_a_port_that_is_in_use(port: int) -> None:
     topology.spout("orders", HttpSource(port, type=Order)).shuffle().bolt("seen", Seen())
     with running(topology) as run:
         with socket.create_server(("127.0.0.1", port)):
-            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
-        run.until(lambda: all(one.wait is None for one in run.core.supervisions))
+            run.until(
+                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
+            )
+        run.until(lambda: all(supervision.wait is None for supervision in run.core.supervisions))
         assert answers(port)
 
 

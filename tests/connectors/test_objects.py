@@ -50,12 +50,12 @@ def orders(first: int, end: int) -> list[Order]:
 
 
 def lines(records: list[Order]) -> bytes:
-    return "".join(f'{{"id": {one.id}, "day": "{one.day}"}}\n' for one in records).encode()
+    return "".join(f'{{"id": {record.id}, "day": "{record.day}"}}\n' for record in records).encode()
 
 
 def table(records: list[Order]) -> bytes:
     buffer = pa.BufferOutputStream()
-    columns = {"id": [one.id for one in records], "day": [one.day for one in records]}
+    columns = {"id": [record.id for record in records], "day": [record.day for record in records]}
     parquet.write_table(pa.table(columns), buffer)
     return buffer.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
@@ -459,7 +459,9 @@ def test_a_store_that_is_killed_under_load_loses_nothing() -> None:
         with running(copy_topology(server.url("in"), server.url("out"), InMemory())) as run:
             run.until(lambda: len(out.names()) > 2)
             server.kill()
-            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+            run.until(
+                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
+            )
             server.start()
             run.until(lambda: run.core.finished)
         assert sorted(chain(*contents(out).values())) == [*range(40)]

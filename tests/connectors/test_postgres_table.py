@@ -60,7 +60,7 @@ def test_each_record_is_a_row_and_a_replay_changes_nothing(dsn: str) -> None:
     spout.fields("id").bolt("table", PostgresTable(dsn, "sales", key="id"), parallelism=2)
     done = run(topology)
     assert done.snapshot.component("sales").acked == 400
-    assert stored_rows(dsn) == [tuple(one) for one in sales(0, 300)]
+    assert stored_rows(dsn) == [tuple(sale) for sale in sales(0, 300)]
 
 
 def test_the_last_record_of_a_key_is_stored(drive: Drive, dsn: str) -> None:
@@ -342,10 +342,10 @@ def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> Non
     is_renamed = False
 
     def read() -> Iterator[Sale | None]:
-        for one in sales(0, 100):
-            while one.id >= 50 and not is_renamed:
+        for sale in sales(0, 100):
+            while sale.id >= 50 and not is_renamed:
                 yield None
-            yield one
+            yield sale
 
     topology = Topology("shop", workers=1, message_timeout_s=300)
     # One attempt: a single one that is charged would end the topology.
@@ -355,11 +355,15 @@ def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> Non
         run.until(lambda: len(stored_rows(dsn)) == 50)
         execute(dsn, "ALTER TABLE sales RENAME COLUMN price TO cents")
         is_renamed = True
-        run.until(lambda: any(one.wait is WaitKind.UNAVAILABLE for one in run.core.supervisions))
+        run.until(
+            lambda: any(
+                supervision.wait is WaitKind.UNAVAILABLE for supervision in run.core.supervisions
+            )
+        )
         assert len(stored_rows(dsn)) == 50
         execute(dsn, "ALTER TABLE sales RENAME COLUMN cents TO price")
         run.until(lambda: run.core.finished)
-    assert stored_rows(dsn) == [tuple(one) for one in sales(0, 100)]
+    assert stored_rows(dsn) == [tuple(sale) for sale in sales(0, 100)]
 
 
 @pytest.mark.parametrize(
@@ -415,12 +419,12 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
     total, ready, killed = 4_000, threading.Event(), threading.Event()
 
     def read() -> Iterator[Sale | None]:
-        for one in sales(0, total):
-            while one.id >= total // 2 and not ready.is_set():
+        for sale in sales(0, total):
+            while sale.id >= total // 2 and not ready.is_set():
                 yield None
-            while one.id >= total - 100 and not killed.is_set():
+            while sale.id >= total - 100 and not killed.is_set():
                 yield None  # rows are left for the time after the kill
-            yield one
+            yield sale
 
     def kill(server: Server) -> None:
         server.kill()
@@ -441,9 +445,11 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
             killer = threading.Thread(target=kill, args=(server,))
             killer.start()
             ready.set()
-            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+            run.until(
+                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
+            )
             killer.join()
             run.step_for(0.5)  # the bolt retries
             server.start()
             run.until(lambda: run.core.finished)
-        assert stored_rows(server.dsn) == [tuple(one) for one in sales(0, total)]
+        assert stored_rows(server.dsn) == [tuple(sale) for sale in sales(0, total)]

@@ -86,4 +86,8 @@ def test_every_lock_file_names_its_roots_and_no_jar_twice(release: Release) -> N
     assert {*release.roots} <= {*coordinates}
     assert len({(jar.group, jar.artifact) for jar in jars}) == len(jars)
     assert all(len(jar.sha256) == 64 for jar in jars)
-    assert not [one for one in coordinates if release.without and one.startswith(release.without)]
+    assert not [
+        coordinate
+        for coordinate in coordinates
+        if release.without and coordinate.startswith(release.without)
+    ]

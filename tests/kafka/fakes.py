@@ -148,7 +148,9 @@ class FakeOffsets(Offsets):
         self.closed = False
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        return {one: self.kept[one] for one in partitions if one in self.kept}
+        return {
+            partition: self.kept[partition] for partition in partitions if partition in self.kept
+        }
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         if self.write_error is not None:
@@ -167,7 +169,9 @@ def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
     """A PartitionReader of the deployment `t-1`, of topics with these `ids`."""
     ids: Mapping[str, str] = options.pop("ids", {})
     made: Any = client
-    watch = TopicWatch(lambda topics: {one: ids.get(one, "") for one in topics}, ManualClock())
+    watch = TopicWatch(
+        lambda topics: {topic: ids.get(topic, "") for topic in topics}, ManualClock()
+    )
     return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", 1, watch)
 
 

@@ -114,8 +114,8 @@ class Member:
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         assert self.reads >= {*partitions}
         if not lost and not self.unaware and not self.connection.is_unavailable:
-            for one in partitions:
-                node = self.rig.in_zookeeper()[one]
+            for partition in partitions:
+                node = self.rig.in_zookeeper()[partition]
                 assert f"host{self.number:04}-" in node, "another member could own it by now"
         self.reads -= {*partitions}
         self.history.append(("!" if lost else "-") + " ".join(map(str, sorted(partitions))))
@@ -199,7 +199,11 @@ class GroupRig:
                 member.look()
 
     def all(self) -> set[Partition]:
-        return {one for topic in self.topics.topics() for one in self.topics.partitions(topic)}
+        return {
+            partition
+            for topic in self.topics.topics()
+            for partition in self.topics.partitions(topic)
+        }
 
     def owners(self) -> dict[Partition, int]:
         """The reader of each partition; fails if there are two.

@@ -94,7 +94,7 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
         assert found.letter.message_id[:3] == [topic, 0, 3]
         assert found.place.startswith(f"{dead}[")
         on_page = read_stores(letter_stores(run.core.plan.graph), {})
-        assert [one.letter for one in on_page.letters] == [found.letter]
+        assert [letter.letter for letter in on_page.letters] == [found.letter]
         assert on_page.places == [f"topic {dead}"]
         shop_3.is_open = True
         assert replay(run, found.letter) == ["acked"]

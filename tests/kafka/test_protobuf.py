@@ -162,7 +162,7 @@ def test_messages_are_read_from_a_broker_and_written_again(kafka: Kafka) -> None
         assert sorted(record.id for record in run.records()) == [*range(10)]
         assert run.records()[0]._replace(id=7) == READ
     found = [sale_pb2.Sale.FromString(one.value()) for one in read_all(kafka.bootstrap, out)]
-    assert {one.id for one in found} == {*range(10)}
+    assert {record.id for record in found} == {*range(10)}
 
 
 @pytest.mark.parametrize(("part", "nanos"), [("at", 1), ("at", 1_999), ("wait", 999)])

@@ -14,8 +14,8 @@ def java_processes() -> list[psutil.Process]:
 
 def java_left(before: Collection[psutil.Process] = (), grace_s: float = 30.0) -> list[str]:
     """The commands of the processes that are not in `before`, and still run after `grace_s`."""
-    there = [one for one in java_processes() if one not in before]
-    _, alive = psutil.wait_procs(there, timeout=grace_s)
+    started = [process for process in java_processes() if process not in before]
+    _, alive = psutil.wait_procs(started, timeout=grace_s)
     return [" ".join(one.cmdline())[-120:] for one in alive]
 
 

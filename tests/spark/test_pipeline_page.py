@@ -69,7 +69,7 @@ def shell(ray_cluster: RayCluster, releases: None, tmp_path: Path) -> Iterator[S
 
 def worker_of_spark(shell: Shell) -> str:
     workers = shell.json("sunshower status kafka-to-spark")["workers"]
-    (process,) = [one["process"] for one in workers if "spark[0]" in one["tasks"]]
+    (process,) = [worker["process"] for worker in workers if "spark[0]" in worker["tasks"]]
     return str(process)
 
 

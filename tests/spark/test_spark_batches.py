@@ -102,7 +102,9 @@ class KillsJavaOnce:
 
             if not marker.exists():
                 marker.touch()
-                java = next(one for one in psutil.Process().parents() if one.name() == "java")
+                java = next(
+                    parent for parent in psutil.Process().parents() if parent.name() == "java"
+                )
                 java.kill()
             return amount
 

@@ -204,8 +204,12 @@ def test_a_batch_that_was_lost_with_spark_is_submitted_again() -> None:
     assert driven.tick() == driven.tick() == []
     assert driven.tick()[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1
-    assert [one.cancelled for one in place.tickets] == [True, True, False]  # they might still run
-    assert [one.batch.run for one in place.tickets] == [0, 1, 2]
+    assert [ticket.cancelled for ticket in place.tickets] == [
+        True,
+        True,
+        False,
+    ]  # they might still run
+    assert [ticket.batch.run for ticket in place.tickets] == [0, 1, 2]
 
 
 def test_jobs_are_cancelled_when_the_topology_ends() -> None:
@@ -213,7 +217,7 @@ def test_jobs_are_cancelled_when_the_topology_ends() -> None:
     driven = Driven(place, rows_max=1)
     driven.take(A, B)
     driven.bolt.cleanup()
-    assert [one.cancelled for one in place.tickets] == [True, True]
+    assert [ticket.cancelled for ticket in place.tickets] == [True, True]
     assert place.closed == 1
 
 

@@ -43,6 +43,14 @@ def test_the_page_has_the_data_of_status_without_the_tasks(
     assert found.items() >= expected.items()
 
 
+def test_a_component_has_its_tasks_and_its_errors(url: str) -> None:
+    found = ask(url, "/api/component?name=web-shop&component=store").json
+    assert [task["task"] for task in found["tasks"]] == [0, 1]
+    assert found["tasks"][0]["waits"]
+    assert "OperationalError" in found["errors"][0]["error"]
+    assert found["errors"][0]["traceback"].startswith("Traceback")
+
+
 def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
     found = ask(url, "/api/topologies").json
     assert [topology["topology"] for topology in found["topologies"]] == [

@@ -1,5 +1,4 @@
-"""The slot of a stored state: it opens, moves and migrates the state of one task, and numbers its
-writes.
+"""Opens, moves and migrates the stored state of one task, and numbers its writes.
 
     slot.open(context)              the values of this task, whatever their version and number of
                                     tasks were

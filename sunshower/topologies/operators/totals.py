@@ -194,7 +194,8 @@ class _InMemory(Persist):
 
     def stored_items(self) -> Iterator[tuple[Key, Any]]:
         """All groups and their totals, in no order."""
-        return ((key, self.shown(value)) for key, value in self.slot.state.items())
+        items = self.slot.state.items()
+        return ((key, self.shown(value)) for key, value in items if not is_own(key))
 
     def shown(self, value: Any) -> Any:
         """What is emitted of a value in the state."""

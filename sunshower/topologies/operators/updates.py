@@ -35,7 +35,6 @@ from sunshower.topologies.operators.states import (
     FoundPart,
     Key,
     MapState,
-    is_own,
 )
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 from sunshower.topologies.operators.totals import CombinedTotals
@@ -460,16 +459,6 @@ class UpdatedTotals(CombinedTotals):
             *((origin, number, []) for origin, number, _ in emptied),
             *((origin, SHOWN, rows) for origin, _, rows in emptied if self.shows),
         ]
-
-    def stored_items(self) -> Iterator[tuple[Key, Any]]:
-        items = self.slot.state.items()
-        return ((key, self.shown(value)) for key, value in items if not is_own(key))
-
-    def result(self) -> Any:
-        values = super().result()
-        if values is None:
-            return None
-        return {key: value for key, value in values.items() if not is_own(key)}
 
     def _fetch(self, draft: StateDraft, batch: Sequence[Any]) -> None:
         """Read what the batch needs, in three calls."""

@@ -24,7 +24,7 @@ class Leaders:
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
         assert not self.open.keys() & {*partitions}
-        asked: dict[Partition, Future[Any]] = {one: Future() for one in partitions}
+        asked: dict[Partition, Future[Any]] = {partition: Future() for partition in partitions}
         self.open |= asked
         return asked
 

@@ -148,7 +148,7 @@ def test_a_pattern_matches_whole_names_and_finds_new_topics() -> None:
     topics = Topics(orders=2, orders_old=1, more_orders=1)
     subscription = TopicSubscription(pattern="orders.*")
     names = ["orders[0]", "orders[1]", "orders_old[0]"]
-    assert [str(one) for one in subscription.found(topics)] == names
+    assert [str(partition) for partition in subscription.found(topics)] == names
     topics.counts["orders_new"] = 1
     assert len(subscription.found(topics)) == 4
 

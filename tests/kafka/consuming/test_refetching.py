@@ -36,7 +36,7 @@ def find(refetcher: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> 
     """(partition, offset) of each message that was found, and the messages that are gone."""
     offsets = {Partition("a", int(p[1:])): np.array(some, np.int64) for p, some in wanted.items()}
     messages, gone = refetcher.find(offsets, limit)
-    return [(one.partition(), one.offset()) for one in messages], gone
+    return [(message.partition(), message.offset()) for message in messages], gone
 
 
 def test_only_wanted_messages_are_found_and_afterwards_nothing_is_read(source: LogClient) -> None:

@@ -261,7 +261,7 @@ class Log(RebalanceListener):
         return self
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        self.calls.append(("assigned", sorted(one.number for one in partitions)))
+        self.calls.append(("assigned", sorted(partition.number for partition in partitions)))
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         self.calls.append(("lost" if lost else "revoked", sorted(p.number for p in partitions)))

@@ -85,8 +85,8 @@ def open_bolt(store: OffsetsWithResults) -> ResultsBolt:
 
 
 def process_batch(bolt: ResultsBolt, *lines: Line) -> None:
-    for one in lines:
-        bolt.process(one)
+    for line in lines:
+        bolt.process(line)
     bolt.flush()
 
 
@@ -300,17 +300,17 @@ def test_each_message_counts_once_whatever_happens(store: OffsetsWithResults) ->
         store._open().setup("DROP TABLE IF EXISTS counts")
         store = OffsetsWithResults(store.place, f"words {seed}")
         offsets, bolts = offsets_of(store), [open_bolt(store), open_bolt(store)]
-        open_ones = [line(offset, number) for offset in range(20) for number in range(2)]
+        open_lines = [line(offset, number) for offset in range(20) for number in range(2)]
         wanted = dict.fromkeys((f"word {n}" for n in range(3)), 0)
-        for one in open_ones:
-            wanted[one.word] += 1
+        for open_line in open_lines:
+            wanted[open_line.word] += 1
         acked: dict[int, set[int]] = {0: set(), 1: set()}
-        while open_ones:
-            some = random.sample(open_ones, min(len(open_ones), random.randrange(1, 8)))
+        while open_lines:
+            some = random.sample(open_lines, min(len(open_lines), random.randrange(1, 8)))
             bolt = random.choice(bolts)
             try:
-                for one in some:
-                    bolt.process(one)
+                for taken in some:
+                    bolt.process(taken)
                 if random.random() < 0.2:  # the task dies before the flush, or flushes later
                     bolts[bolts.index(bolt)] = open_bolt(store)
                     bolts = [*bolts[:2], bolt][: random.choice([2, 3])]
@@ -319,9 +319,9 @@ def test_each_message_counts_once_whatever_happens(store: OffsetsWithResults) ->
             except StoreError:
                 continue
             if random.random() < 0.7:  # else the acks are lost
-                open_ones = [one for one in open_ones if one not in some]
-                for one in some:
-                    acked[one.partition].add(one.offset)
+                open_lines = [open_line for open_line in open_lines if open_line not in some]
+                for taken in some:
+                    acked[taken.partition].add(taken.offset)
                 for number, done in acked.items():
                     settled = next(at for at in range(21) if at not in done)
                     offsets.write({Partition("a", number): Committed(settled)})

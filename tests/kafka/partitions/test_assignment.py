@@ -136,7 +136,7 @@ equal_streams = st.builds(
 
 
 def owned_once(assigned: Iterable[Collection[Partition]], expected: Iterable[Partition]) -> bool:
-    return Counter(one for some in assigned for one in some) == Counter(expected)
+    return Counter(partition for some in assigned for partition in some) == Counter(expected)
 
 
 def about_equal(assigned: Collection[Collection[Partition]]) -> bool:
@@ -169,15 +169,19 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(
 ) -> None:
     assigned = by_range_of_threads(partitions, subscriptions)
     known = {topic for topics in subscriptions.values() for topic in topics}
-    assert owned_once(assigned.values(), [one for one in partitions if one.topic in known])
+    assert owned_once(
+        assigned.values(), [partition for partition in partitions if partition.topic in known]
+    )
     for thread, some in assigned.items():
-        assert all(thread.number < subscriptions[thread.member][one.topic] for one in some)
+        streams_of = subscriptions[thread.member]
+        assert all(thread.number < streams_of[partition.topic] for partition in some)
     for topic in TOPICS:  # the partitions of a topic are assigned independently of other topics
         alone = by_range_of_threads(
-            [one for one in partitions if one.topic == topic], subscriptions
+            [partition for partition in partitions if partition.topic == topic], subscriptions
         )
         runs = {
-            owner: [one for one in some if one.topic == topic] for owner, some in assigned.items()
+            owner: [partition for partition in some if partition.topic == topic]
+            for owner, some in assigned.items()
         }
         assert {owner: [*some] for owner, some in alone.items()} == runs
         assert about_equal(
@@ -197,5 +201,7 @@ def test_round_robin_of_threads_gives_all_threads_about_as_many_partitions(
 ) -> None:
     assigned = round_robin_of_threads(partitions, subscriptions)
     known = {topic for topics in subscriptions.values() for topic in topics}
-    assert owned_once(assigned.values(), [one for one in partitions if one.topic in known])
+    assert owned_once(
+        assigned.values(), [partition for partition in partitions if partition.topic in known]
+    )
     assert about_equal(assigned.values())

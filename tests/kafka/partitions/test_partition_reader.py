@@ -94,6 +94,29 @@ def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
     assert client.reads[A0] == 10, "it continues at the first message that exists"
 
 
+def test_an_event_of_a_partition_counts_after_all_messages_before_it() -> None:
+    client = Client()
+    client.bounds_of = {A0: (20, 100)}
+    reader = new_reader(client, FakeOffsets(p0=0))
+    reader.assigned([A0])
+    client.waiting = [message(0), message(1), message(2), message(9, error=EOF)]
+    reader.receive(100)
+    emitted = []
+    while reader.ahead:
+        taken, reader.ahead = reader.ahead[:2], reader.ahead[2:]
+        reader.sort(taken)
+        emitted.append(reader.places[A0].progress.emitted)
+    assert emitted == [2, 9]
+    client.waiting = [message(9), message(10, error=RESET)]
+    reader.receive(100)
+    reader.sort([])
+    reader.look_up_positions(lambda: 0.0)
+    assert client.reads == {A0: 0}, "a message from before is left"
+    emit(reader, client)
+    reader.look_up_positions(lambda: 0.0)
+    assert client.reads == {A0: 20}
+
+
 def test_partitions_that_cannot_be_released_are_not_read_any_more() -> None:
     client = Client()
     client.bounds_of = {A0: (0, 100)}
@@ -129,7 +152,7 @@ def test_a_start_at_the_first_message_is_not_committed() -> None:
 def test_a_partition_without_a_leader_begins_later_and_delays_no_other() -> None:
     client, clock = Client(), ManualClock()
     parts = [Partition("a", number) for number in range(5)]
-    client.bounds_of = {one: (0, 7) for one in parts if one.number not in (1, 3)}
+    client.bounds_of = {part: (0, 7) for part in parts if part.number not in (1, 3)}
     reader = new_reader(client, FakeOffsets(p2=4), first=StartPosition.UNCOMMITTED_EARLIEST)
     reader.assigned(parts)
     # Partition 4 waits, too: after a failed request no other position is looked up.

@@ -31,7 +31,7 @@ def test_a_skipped_range_is_reported_also_after_an_error(new_spout_rig: NewSpout
         rig.spout.poll(100)
     polled = rig.spout.poll(100)
     assert polled is not None
-    assert [one.record["to"] for one in polled.unreadable] == [9]
+    assert [unreadable_record.record["to"] for unreadable_record in polled.unreadable] == [9]
     assert [*polled.records] == [(0, 10)]
     assert rig.spout.skipped_count == 7
 
@@ -197,7 +197,7 @@ class RecordingListener(RebalanceListener):
         self._note("lost" if lost else "revoked", partitions)
 
     def _note(self, what: str, partitions: Collection[Partition]) -> None:
-        numbers = sorted(one.number for one in partitions)
+        numbers = sorted(partition.number for partition in partitions)
         self.calls.append((what, numbers, self.rig.offsets.at(0), len(self.rig.client.reads)))
         if self.fails:
             raise RuntimeError("not now")

@@ -88,7 +88,7 @@ def stored_offsets(rig: TopicRig) -> dict[int, int]:
     nodes = [tree.get(f"{home}/{name}") for name in tree.children(home)]
     tree.close()
     found = [json.loads(node.value) for node in nodes if node]
-    return {one["partition"]: one["offset"] for one in found}
+    return {record["partition"]: record["offset"] for record in found}
 
 
 def test_tasks_share_partitions_by_a_group_and_continue_at_their_offsets(rig: TopicRig) -> None:

@@ -19,7 +19,7 @@ def tree() -> MemoryTree:
 
 
 def numbers(partitions: tuple[Partition, ...]) -> list[int]:
-    return [one.number for one in partitions]
+    return [partition.number for partition in partitions]
 
 
 def test_an_unavailable_broker_moves_no_partition_to_another_task(tree: MemoryTree) -> None:

@@ -27,7 +27,7 @@ from tests.kafka.groups import TIMEOUTS, GroupRig, Topics, raises
 
 
 def numbers_of(partitions: set[Partition]) -> list[int]:
-    return sorted(one.number for one in partitions)
+    return sorted(partition.number for partition in partitions)
 
 
 # ---- assignment ---------------------------------------------------------------------------------

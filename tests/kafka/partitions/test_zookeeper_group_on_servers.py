@@ -81,16 +81,16 @@ class Group:
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
         while not condition():
-            assert clock.now() < end_s, [one.standing() for one in self.readers]
-            for one in self.readers:
+            assert clock.now() < end_s, [reader.standing() for reader in self.readers]
+            for reader in self.readers:
                 with suppress(KafkaUnreachable):  # raised while it may not read
-                    one.group.look(one)
+                    reader.group.look(reader)
             clock.sleep(0.01)
 
     def is_shared(self) -> bool:
         """Whether each partition has one reader, and all readers about as many partitions."""
-        read = [partition for one in self.readers for partition in one.reads]
-        counts = [len(one.reads) for one in self.readers]
+        read = [partition for reader in self.readers for partition in reader.reads]
+        counts = [len(reader.reads) for reader in self.readers]
         return sorted(read) == sorted(ALL) and max(counts) - min(counts) <= 1
 
 

@@ -142,7 +142,7 @@ class BrokerClient(Client):
         return None if log is None else log.end
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
-        found: dict[Partition, Future[Any]] = {one: Future() for one in partitions}
+        found: dict[Partition, Future[Any]] = {partition: Future() for partition in partitions}
         for partition, answer in found.items():
             log = self.broker.log(partition)
             if log is None or partition in self.broker.away:

@@ -83,9 +83,9 @@ class Job:
         polled = self.spout.poll(limit)
         if polled is None:
             return []
-        for one in polled.unreadable:
-            self.letters.append(dict(one.record))
-            self.spout.acked(np.array([one.number]))
+        for unreadable_record in polled.unreadable:
+            self.letters.append(dict(unreadable_record.record))
+            self.spout.acked(np.array([unreadable_record.number]))
         for number, record in zip(polled.numbers.tolist(), polled.records, strict=True):
             self.open[number] = len(self.seen)
             for queue in self.queues:
@@ -271,7 +271,7 @@ def test_failed_records_of_the_former_topic_that_are_not_in_memory_are_reported(
     job.recreate(*NEW)
     job.run()
     polled = job.spout.refetch(np.array(failed), 10)
-    assert [one.record["offset"] for one in polled.unreadable] == [3, 4]
+    assert [unreadable_record.record["offset"] for unreadable_record in polled.unreadable] == [3, 4]
     assert "created again" in polled.unreadable[0].reason
 
 

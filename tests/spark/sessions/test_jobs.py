@@ -83,7 +83,7 @@ def added(
 
 
 def cancelled(*jobs: Job) -> list[bool]:
-    return [one.done() for one in jobs]
+    return [job.done() for job in jobs]
 
 
 def test_the_next_life_of_a_task_cancels_the_jobs_of_its_former_lives_alone() -> None:

@@ -244,7 +244,7 @@ def test_a_result_of_another_schema_is_refused_before_it_is_computed(gateway: Ga
 
 
 def how_many_are_kept(df: Any, batch: BatchInfo) -> Any:
-    kept = sum(one() is not None for one in _frames)
+    kept = sum(frame() is not None for frame in _frames)
     _frames.append(weakref.ref(df))
     return df.limit(1).selectExpr("page", f"double({kept}) total")
 

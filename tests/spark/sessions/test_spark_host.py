@@ -125,7 +125,7 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
         host.run(dying)
     host.run(nothing)
     host.run(nothing)
-    assert [one.stopped for one in host.sessions] == [True, False]
+    assert [session.stopped for session in host.sessions] == [True, False]
     host.stop()
     assert host.sessions[1].stopped
 
@@ -186,7 +186,7 @@ def test_reference_cycles_of_jobs_are_collected_even_without_automatic_collectio
     try:
         for _ in range(5):  # the fourth exceeds the limit
             host.run(leaving)
-        assert [one() is None for one in left[:4]] == [True] * 4
+        assert [reference() is None for reference in left[:4]] == [True] * 4
     finally:
         gc.enable()
 
@@ -293,8 +293,8 @@ def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:
 
     host = FakeHost(slots=3)
     jobs = [host.submit(job(meeting)) for _ in range(6)]
-    wait([one.outcome for one in jobs], WITHIN_S)
-    assert all(one.result() is None for one in jobs)
+    wait([job.outcome for job in jobs], WITHIN_S)
+    assert all(job.result() is None for job in jobs)
     assert max(most) == 3
 
 

@@ -110,7 +110,7 @@ def test_the_programs_of_the_page_do_what_it_says(
 
     names["topology"] = topology = Topology("on-s3")
     exec(S3, names)
-    assert [str(one) for one in names["to_s3"].step.writers] == ["delta('s3a://bucket/totals')"]
+    assert [*map(str, names["to_s3"].step.writers)] == ["delta('s3a://bucket/totals')"]
     names["topology"] = topology = Topology("merged")
     exec(ICEBERG, names)
     if any("iceberg-spark" in jar for jar in getattr(place, "jars", ())):
@@ -118,7 +118,7 @@ def test_the_programs_of_the_page_do_what_it_says(
         found = run(gateway, SparkStep(totals_of_iceberg, Total), pa.table({}))
         assert sorted(found) == [Total("A", 4.0), Total("B", 2.0)]
     exec(CATALOG, names)
-    assert [str(one) for one in names["to_s3"].step.writers] == ["iceberg('lake.shop.totals')"]
+    assert [*map(str, names["to_s3"].step.writers)] == ["iceberg('lake.shop.totals')"]
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)
     exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)

@@ -267,4 +267,4 @@ def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> N
     assert write_failure(RuntimeError(DISK)) == "IOException: No space left"
     assert write_failure(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
     others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))
-    assert [write_failure(one) for one in others] == ["", "", "", ""]
+    assert [write_failure(other) for other in others] == ["", "", "", ""]

@@ -164,7 +164,7 @@ def test_readers_see_only_committed_batches_once_after_crashes_between_two_write
     assert rows(gateway, Reading(*lake.reading)) == rows(gateway, following) == both
     stage(gateway, writer, 3)  # no rows: no commit
     publish(gateway, writer, 4)
-    found = [one.about for one in rows(gateway, History(*lake.reading), Commit)]
+    found = [row.about for row in rows(gateway, History(*lake.reading), Commit)]
     about = [json.loads(text) for text in found if text]
     assert [(one["topology"], one["txid"], one["attempt"]) for one in about] == [
         ("t/1", 1, 1),

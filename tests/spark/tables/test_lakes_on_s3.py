@@ -145,7 +145,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
 
     lake.publish(first, 4).result()  # batch 3 is in the log, but without a note
     assert rows(first, Reading(kind)) == [Sale("a", 2.0), Sale("b", 4.0)]
-    assert [one.page for one in rows(first, Reading(kind, history=True))] == ["0", "1", "2"]
+    assert [row.page for row in rows(first, Reading(kind, history=True))] == ["0", "1", "2"]
     assert SECRET not in f"{waits.value!r} {waits.value.__cause__!r} {caplog.text}"
     if kind == "delta":
         store.conditional = False

@@ -222,20 +222,6 @@ def test_an_outage_of_a_dependency_charges_no_attempt(stored: bool) -> None:
     assert check_no_click_is_missing(state or found) <= len(CLICKS) + clicks.replayed
 
 
-@pytest.mark.parametrize("kind", range(3))
-def test_states_in_memory_move_with_their_task(kind: int) -> None:
-    topology = click_topology(lambda c: _GATHERERS[kind](c, None), workers=2)
-    with SimCluster(1, latency_s=0.001) as cluster:
-        current = cluster.submit(topology.graph())
-        current.wait(0.02)
-        current.rebalance(workers=3)
-        assert current.wait(60)
-        clicks = current.snapshot().component("clicks")
-        id = "own" if kind else "gather"
-        found = {k: v for task in current.results(id) for k, v in task.items()}
-    assert check_no_click_is_missing(found) <= len(CLICKS) + clicks.replayed
-
-
 class Late(Troubles):
     """When it is armed, the next write raises, and takes effect later."""
 

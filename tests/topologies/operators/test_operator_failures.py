@@ -15,12 +15,11 @@ from sunshower.clock import ManualClock
 from sunshower.config import Internals
 from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
-from sunshower.simulation.cluster import SimCluster
-from sunshower.state import MemoryState, SqliteState
+from sunshower.state import SqliteState
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.trident import Attempt
 from tests.topologies.operators.kinds import Kept, Sale
-from tests.topologies.operators.test_operators import SALES, run, sales_topology, twice
+from tests.topologies.operators.test_operators import SALES, run, sales_topology
 
 # ---- failures -----------------------------------------------------------------------------------
 
@@ -151,59 +150,6 @@ def test_a_bolt_that_raises_for_one_total_charges_its_record_alone(
 
 
 # ---- states -------------------------------------------------------------------------------------
-
-
-def test_a_stored_state_continues_in_the_next_run(tmp_path: Path) -> None:
-    state = SqliteState(tmp_path / "totals.db")
-    for times in (1, 2):
-        topology = sales_topology(
-            lambda s: s.group_by("shop").aggregate(count(), state=state, parallelism=2)
-        )
-        run(topology)
-        assert dict(state.items()) == dict.fromkeys("abc", 100 * times)
-
-
-def test_totals_include_every_record_although_workers_die() -> None:
-    """A property test: 40 seeds, each with a kill."""
-    replays = 0
-    for seed in range(40):
-        state = MemoryState()
-        totals = count_into(state)
-        with SimCluster(seed, latency_s=0.005) as cluster:
-            current = cluster.submit(totals.graph())
-            if kills := not current.wait(0.03):
-                current.kill_worker(seed % 2)
-            assert current.wait(120)
-            sales = current.snapshot().component("sales")
-        assert (sales.acked, sales.pending) == (300, 0)
-        replays += sales.replayed
-        found = dict(state.items())
-        assert all(found[shop] >= 200 for shop in "abc"), f"seed {seed}: {found}"
-        if not kills:
-            assert found == dict.fromkeys("abc", 200)
-    assert replays > 0
-
-
-def count_into(state: MemoryState) -> Topology:
-    return sales_topology(
-        lambda s: s.flat_map(twice).group_by("shop").aggregate(count(), state=state, parallelism=2),
-        workers=3,
-    )
-
-
-def test_totals_in_memory_move_with_their_task() -> None:
-    topology = sales_topology(
-        lambda s: s.group_by("shop").aggregate(count(), parallelism=2), workers=2
-    )
-    with SimCluster(1, latency_s=0.001) as cluster:
-        current = cluster.submit(topology.graph())
-        current.wait(0.01)
-        current.rebalance(workers=3)
-        assert current.wait(60)
-        found: Counter[str] = Counter()
-        for own in current.results("count"):
-            found.update(own)
-        assert all(found[shop] >= 100 for shop in "abc")
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])

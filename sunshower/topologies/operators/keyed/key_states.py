@@ -21,15 +21,12 @@ from collections.abc import (
     Sequence,
 )
 from datetime import date
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from sunshower.errors import StateMismatch
 from sunshower.records import key_of
 from sunshower.topologies.operators.states import ENTRY, ROW, Key
 from sunshower.topologies.operators.windows.event_times import Time, TimeReader
-
-if TYPE_CHECKING:
-    from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,10 +101,10 @@ class KeyState(StateOfKey, Generic[V]):
 
 
 class KeyRows:
-    """The head and the rows of one key, with what a call has changed; all of them without a store,
-    as in tests of a function."""
+    """The head and the rows of one key, with what a call has changed."""
 
-    def __init__(self, store: KeyedStore | None, key: Key) -> None:
+    def __init__(self, store: Any, key: Key) -> None:
+        """`store`: a KeyedStore; None, as in tests of a function: the rows are only here."""
         self._store, self.key = store, key
         self._changed: dict[Key, Any] = {}  # as it is stored; None: removed
 

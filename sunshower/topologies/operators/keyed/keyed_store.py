@@ -164,10 +164,10 @@ class KeyedStore:
 
     def open(self, context: Context) -> None:
         """Open the store, unless it is open. Raises as StateSlot.open."""
+        self._clock = context.clock
         if self.is_open:
             return
         self.close()
-        self._clock = context.clock
         self.slot.open(context)
         try:
             self._read_ages()

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from sunshower import Records, Retry, Topology, run_inline
 from sunshower.clock import ManualClock
-from sunshower.simulation.cluster import SimCluster
-from sunshower.state import SqliteState
 from tests.topologies.operators.joins.test_stream_joins import WITHIN, Order, Payment, Slow, source
 from tests.topologies.operators.kinds import Kept
-
-
-class Endless(Slow):
-    """Emits its records, one a second, and does not end."""
-
-    def records(self) -> Any:
-        yield from super().records()
-        while True:
-            yield None
 
 
 class Refuses(Kept):
@@ -101,42 +89,3 @@ def test_a_replayed_record_is_stored_and_joined_twice() -> None:
         ("a", 2, "y", 0, 13): 2,
         ("a", 2, "y", 1, 6): 1,
     }
-
-
-def test_a_join_continues_after_a_restart(tmp_path: Path) -> None:
-    """The first run ends while a record waits; the second run has its partner."""
-    state, rows = SqliteState(tmp_path / "join.db"), []
-    for orders, payments in (
-        ([Order("a", 0, "x"), Order("b", 1, "y"), Order("c", 9, "z")], [Payment("b", 2, 5)]),
-        ([Order("d", 60, "w")], [Payment("a", 3, 6), Payment("d", 60, 7)]),
-    ):
-        topology = Topology("orders")
-        left = source(topology, Order, Endless(orders))
-        right = source(topology, Payment, Endless(payments))
-        joined = left.join(right, "order", **WITHIN, how="left", late=20, state=state)
-        joined.shuffle().bolt("kept", Kept)
-        with SimCluster(1) as cluster:
-            run = cluster.submit(topology.graph())
-            run.wait(20.0)
-            rows.append(sorted(run.results("kept")[0]))
-    assert rows == [
-        [("b", 1, "y", 2, 5)],
-        [("a", 0, "x", 3, 6), ("c", 9, "z", None, None), ("d", 60, "w", 60, 7)],
-    ]
-
-
-def test_a_join_in_memory_moves_with_its_task() -> None:
-    orders = [Order(str(n % 7), n, "x") for n in range(20)]
-    payments = [Payment(str(n % 7), n, n) for n in range(20)]
-    topology = Topology("orders", workers=2)
-    left = source(topology, Order, Slow(orders))
-    right = source(topology, Payment, Slow(payments, 20.0))
-    found = left.join(right, "order", **WITHIN | {"within": 0}, late=30, parallelism=2)
-    found.shuffle().bolt("kept", Kept)
-    with SimCluster(1) as cluster:
-        run = cluster.submit(topology.graph())
-        run.wait(25.0)
-        run.rebalance(workers=3)
-        assert run.wait(60.0)
-        kept = {row for rows in run.results("kept") for row in rows}
-    assert kept == {(*o, *p[1:]) for o, p in zip(orders, payments, strict=True)}

@@ -1,4 +1,7 @@
-"""Programs whose number of tasks changes between runs: no record is lost when workers die."""
+"""A contract of all states of ordinary streams, whatever number of tasks and process follows.
+
+A state continues in the next run and in another process, and no record is lost when workers die.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
+
+import pytest
 
 from sunshower import (
     Bolt,
@@ -24,7 +29,7 @@ from sunshower import (
 )
 from sunshower.config import Internals
 from sunshower.errors import ClusterError
-from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState
 from tests.seeds import seeds
 from tests.trident.rigs.unsure import Troubles, UnsureState
@@ -127,7 +132,7 @@ class Program:
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         raise NotImplementedError
 
 
@@ -147,7 +152,7 @@ class Windowed(Program):
             )
         return made
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         counts = defaultdict[tuple[Any, ...], set[int]](set)
         for user, end, times in found:
             counts[user, end].add(times)
@@ -189,7 +194,7 @@ class ByCount(Windowed):
 
     window = tumbling(count=3)
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         clicks = Counter(click.user for click in self.left.clicks)
         full = {(user, n, 3) for user, number in clicks.items() for n in range(number // 3)}
         assert found.keys() == full if is_exact else found.keys() >= full
@@ -199,7 +204,7 @@ class Totals(Program):
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
         left.group_by("user").aggregate(count(), sum_("at"), name="totals", **settings)
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         totals = dict(state.items("totals"))
         times = defaultdict[str, list[int]](list)
         for click in self.left.clicks:
@@ -221,7 +226,7 @@ class Processed(Program):
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
         left.group_by("user").process(gathers, name="own", **settings)
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         kept = dict(state.items("own"))
         for user in USERS:
             times = Counter(click.at for click in self.left.clicks if click.user == user)
@@ -257,7 +262,7 @@ class Timed(Program):
         times = {"event_time": "at", "late": DISORDER, "fields": ("user", "clicks")}
         return left.group_by("user").process(waits, on_timer=fires, **times, **settings)
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         clicks = {(user, int(second)) for user, text in found for second in text.split()}
         assert clicks == {(click.user, click.at) for click in self.left.clicks}
 
@@ -274,7 +279,7 @@ class Joined(Program):
         place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
         return left.join(right, "user", within=WITHIN, how=self.how, **place, **settings)
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         left, right = self.left.clicks, self.right.clicks
         both = [(a, b) for a in left for b in right if a.user == b.user]
         pairs = [(a, b) for a, b in both if abs(a.at - b.at) <= WITHIN]
@@ -312,7 +317,7 @@ class Tables(Program):
         table = changes.group_by("user").table(field="at", broadcast=self.is_broadcast, **settings)
         return left.join(table, how="left", fields=("user", "at", "last", "name"))
 
-    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+    def check(self, found: Noted, state: Any, *, is_exact: bool) -> None:
         latest = dict[str, int]()
         for user, at in self.right.clicks:
             latest[user] = max(at, latest.get(user, 0))
@@ -363,7 +368,7 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
     program.check(program.found, inner, is_exact=False)
 
 
-@seeds(300)
+@seeds(300, kinds=len(PROGRAMS))
 def test_without_kills_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
@@ -380,3 +385,29 @@ def test_without_kills_the_result_is_that_of_a_plain_program(seed: int) -> None:
             run.wait(600 if bound == TOTAL else draw.uniform(0.0, 0.5))
             run.stop()
     program.check(program.found, state, is_exact=True)
+
+
+class Results:
+    """The states in the memory of the tasks of a run, to be read like a MemoryState."""
+
+    def __init__(self, run: SimRun) -> None:
+        self.run = run
+
+    def items(self, name: str) -> list[tuple[Any, Any]]:
+        """Return all keys of a bolt, with their values."""
+        return [pair for values in self.run.results(name) for pair in values.items()]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PROGRAMS if kind not in (Tables, Broadcast)])
+def test_a_state_in_memory_moves_with_its_task(kind: Callable[[int], Program]) -> None:
+    """Tables in memory are filled again: test_refills.py."""
+    program = kind(1)
+    for source in program.sources:
+        source.bound = TOTAL
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program.topology(state=None, parallelism=2).graph())
+        assert not run.wait(0.8)
+        assert any(source.acked for source in program.sources)
+        run.rebalance(workers=1)
+        assert run.wait(600)
+        program.check(program.found, Results(run), is_exact=False)

@@ -12,7 +12,7 @@ import pytest
 
 from sunshower import Context
 from sunshower.clock import ManualClock
-from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.errors import FailedBatch, StateMismatch, StoreUnreachable
 from sunshower.json_values import key_of, text_of_key
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state import MemoryState
@@ -56,9 +56,9 @@ def add(store: KeyedStore, key: Any, number: int) -> None:
     store.commit()
 
 
-def write(slot: StateSlot) -> None:
+def write(slot: StateSlot, key: str = "late") -> None:
     slot.begin_commit(FIRST)
-    slot.state.multi_put(["late"], [1])
+    slot.state.multi_put([key], [1])
     slot.commit(FIRST)
 
 
@@ -125,6 +125,20 @@ def test_a_former_run_that_resumes_late_writes_nothing(factory: KeptState) -> No
     assert {home: [*factory.open(home).items()] for home in _homes(factory)} == before
     add(now, "late", 2)
     assert dict(factory.items(factory.name)) == {**{key: [1] for key in KEYS}, "late": [2]}
+
+
+def test_two_lives_that_open_totals_at_the_same_time_overwrite_nothing() -> None:
+    """Their clocks are equal, so their writes could have the same number."""
+    state, clock = MemoryState(name="totals"), ManualClock()
+    slots = [StateSlot(state, "totals", "here") for _ in range(2)]
+    for slot in slots:
+        slot.open(task(0, 1, clock))
+        write(slots[0], "former")
+    with pytest.raises(FailedBatch, match="was written meanwhile"):
+        write(slots[1])
+    slots[1].state.abort()
+    write(slots[1])
+    assert dict(state.items()) == {"former": 1, "late": 1}
 
 
 def _homes(factory: KeptState) -> list[Home]:

@@ -207,21 +207,6 @@ def test_an_object_may_have_the_timer_as_a_method() -> None:
     assert {calls for (calls,) in done.results["kept"][0]} <= {2, 3}
 
 
-def test_a_timer_in_memory_moves_with_its_task() -> None:
-    topology = Topology("clicks", workers=2)
-    clicks = topology.spout("clicks", Paced(*(float(second) for second in range(20))))
-    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
-    made.shuffle().bolt("kept", Kept)
-    with SimCluster(1) as cluster:
-        current = cluster.submit(topology.graph())
-        current.wait(8.0)
-        current.rebalance(workers=3)
-        assert current.wait(60.0)
-        ((visit,),) = [kept for kept in current.results("kept") if kept]
-    assert (visit.user, visit.at) == ("a", 19.0 + GAP)
-    assert visit.clicks >= 20
-
-
 # ---- timers that set the next one ---------------------------------------------------------------
 
 

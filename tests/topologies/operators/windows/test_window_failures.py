@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from sunshower import (
     Context,
     Line,
     Records,
-    Spout,
     Topology,
     count,
     sessions,
@@ -25,48 +24,6 @@ from sunshower.state import SqliteState
 from sunshower.topologies.streams import Stream
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click, Paced, Text, run
-
-
-def test_windows_continue_after_a_restart(tmp_path: Path) -> None:
-    """The source of the first run has not ended; the second run has new clicks."""
-    state = SqliteState(tmp_path / "windows.db")
-
-    class Endless(Spout[Click]):
-        def __init__(self, *times: float) -> None:
-            self.times = times
-
-        def records(self) -> Iterator[Click | None]:
-            for time in self.times:
-                yield Click("a", time)
-            while True:
-                yield None
-
-    rows = []
-    for seed, times in ((1, (1.0, 2.0, 12.0)), (2, (13.0, 14.0, 31.0))):
-        topology = Topology("clicks")
-        clicks = topology.spout("clicks", Endless(*times))
-        window = tumbling(seconds=10, field="at")
-        clicks.window(window, count(), state=state).shuffle().bolt("kept", Kept)
-        with SimCluster(seed) as cluster:
-            run = cluster.submit(topology.graph())
-            run.wait(10.0)
-            rows += run.results("kept")
-    assert rows == [[(10.0, 2)], [(20.0, 3)]]
-
-
-def test_windows_in_memory_move_with_their_task() -> None:
-    topology = Topology("clicks", workers=2)
-    clicks = topology.spout("clicks", Paced(*range(20)))
-    window = tumbling(seconds=50, field="at")
-    clicks.group_by("user").window(window, count(), parallelism=2).shuffle().bolt("kept", Kept)
-    with SimCluster(1) as cluster:
-        run = cluster.submit(topology.graph())
-        run.wait(8.0)
-        run.rebalance(workers=3)
-        assert run.wait(60.0)
-        ((user, end, clicked),) = (row for kept in run.results("kept") for row in kept)
-    assert (user, end) == ("a", 50)
-    assert clicked >= 20
 
 
 def test_rows_of_a_window_are_emitted_until_they_are_processed() -> None:
