@@ -112,9 +112,9 @@ class RayCluster:
 
         runs = self.runs()
         if topology not in runs:
-            there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
+            running = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
             raise ClusterError(
-                f"there is no topology {topology!r} on this cluster; {there}. "
+                f"there is no topology {topology!r} on this cluster; {running}. "
                 "Start one with `sunshower submit FILE.py`"
             )
         RayStore(runs[topology]).check_version("this client")

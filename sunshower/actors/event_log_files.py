@@ -105,14 +105,14 @@ def create(run: str, sample: int) -> None:
             f"the history cannot be kept in {folder}: {error.strerror}. Set TMPDIR to a folder "
             "where you may write"
         ) from error
-    made = EventLogFolder(str(folder), sample, this_machine())
-    RayStore(run).write(_NAME, json.dumps(astuple(made)).encode())
+    log_folder = EventLogFolder(str(folder), sample, this_machine())
+    RayStore(run).write(_NAME, json.dumps(astuple(log_folder)).encode())
 
 
 def find(run: str) -> EventLogFolder | None:
     """The location of a run's event log; None if it has none."""
-    found = RayStore(run).read(_NAME)
-    return EventLogFolder(*json.loads(found)) if found is not None else None
+    stored = RayStore(run).read(_NAME)
+    return EventLogFolder(*json.loads(stored)) if stored is not None else None
 
 
 def this_machine() -> str:

@@ -29,10 +29,10 @@ def find_on(node: str, run: str, worker: int) -> CrashReport | None:
     None, and a log message, if that node does not answer: the crash then charges no attempt."""
     if node == ray.get_runtime_context().get_node_id():
         return find(run, worker)
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(find)
+    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=on_node)(find)
     try:
-        found: CrashReport | None = ray.get(task.remote(run, worker), timeout=_FETCH_S)
+        crash_report: CrashReport | None = ray.get(task.remote(run, worker), timeout=_FETCH_S)
     except ray.exceptions.RayError as error:
         _LOG.warning(
             "worker %d: the crash report of its former process is on node %s, which does not "
@@ -42,7 +42,7 @@ def find_on(node: str, run: str, worker: int) -> CrashReport | None:
             type(error).__name__,
         )
         return None
-    return found
+    return crash_report
 
 
 def find(run: str, worker: int) -> CrashReport | None:
@@ -67,21 +67,21 @@ def make_private(run: str, *below: str) -> Path:
     """Create the folder of a run's files on this node, and one below it; only this user may enter.
     Raises PermissionError if others may write there, and OSError."""
     folder = folder_of(run)
-    for one in (folder.parent, folder, folder.joinpath(*below)):
+    for path in (folder.parent, folder, folder.joinpath(*below)):
         with contextlib.suppress(FileExistsError):
-            one.mkdir(mode=0o700)
-        check_private(one)
-        one.chmod(0o700)  # earlier versions let others read it
+            path.mkdir(mode=0o700)
+        check_private(path)
+        path.chmod(0o700)  # earlier versions let others read it
     return folder.joinpath(*below)
 
 
 def check_private(folder: Path) -> None:
     """Raise PermissionError unless the folder is this user's, no link, and only this user may
     write, replace or remove it."""
-    found, above = folder.lstat(), folder.parent.stat()
+    status, above = folder.lstat(), folder.parent.stat()
     is_fixed = not above.st_mode & 0o022 or above.st_mode & stat.S_ISVTX
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not (is_fixed and is_own and not found.st_mode & 0o022):
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not (is_fixed and is_own and not status.st_mode & 0o022):
         why = (
             "others may write there, or it is a link: remove it, or set TMPDIR to a folder of yours"
         )

@@ -54,12 +54,14 @@ def workers_by_node() -> Counter[str]:
     from ray._private import state  # see above
 
     alive = state.actors(actor_state_name="ALIVE").values()
-    return Counter(one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None)
+    return Counter(
+        actor["Address"]["NodeID"] for actor in alive if worker_of(actor["Name"]) is not None
+    )
 
 
 def with_workers(view: NodeView, workers: Mapping[str, int]) -> NodeView:
     """The view with so many workers of all topologies on each node."""
-    nodes = (replace(one, workers=workers.get(one.id, 0)) for one in view.nodes)
+    nodes = (replace(node, workers=workers.get(node.id, 0)) for node in view.nodes)
     return replace(view, nodes=tuple(nodes))
 
 
@@ -72,7 +74,7 @@ def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
     client = internal_kv.internal_kv_get_gcs_client()
     reply.ParseFromString(client.get_cluster_status(timeout_s=_TIMEOUT_S))
     pending = reply.cluster_resource_state.pending_resource_requests
-    unmet = tuple(_resources(one.request.resources_bundle) for one in pending)
+    unmet = tuple(_resources(request.request.resources_bundle) for request in pending)
     if reply.HasField("autoscaling_state"):  # of version 2
         return unmet, True
     return unmet, may_add_nodes(internal_kv._internal_kv_get(_STATUS))
@@ -83,8 +85,8 @@ def starting_workers(run: str) -> frozenset[int]:
     The head selects them among the actors of the cluster. Raises as `cluster_nodes`."""
     from ray._private import state  # see above
 
-    found = [one for name in _STARTING for one in state.actors(actor_state_name=name).values()]
-    workers = {worker_of(one["Name"]) for one in found if one["Name"].startswith(f"{run}/")}
+    actors = [actor for name in _STARTING for actor in state.actors(actor_state_name=name).values()]
+    workers = {worker_of(actor["Name"]) for actor in actors if actor["Name"].startswith(f"{run}/")}
     return frozenset(worker for worker in workers if worker is not None)
 
 
@@ -147,12 +149,12 @@ class NodeWatch:
 
 
 def _resources(amounts: Mapping[str, Any]) -> Resources:
-    own = {name: round(float(amount), 4) for name, amount in amounts.items()}
-    memory = int(own.pop("memory", 0.0))
-    cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
-    own.pop("object_store_memory", None)
+    rounded = {name: round(float(amount), 4) for name, amount in amounts.items()}
+    memory = int(rounded.pop("memory", 0.0))
+    cpus, gpus = rounded.pop("CPU", 0.0), rounded.pop("GPU", 0.0)
+    rounded.pop("object_store_memory", None)
     memory = 0 if memory == _BYTE else memory
-    return Resources(num_cpus=cpus, num_gpus=gpus, memory=memory, custom=own)
+    return Resources(num_cpus=cpus, num_gpus=gpus, memory=memory, custom=rounded)
 
 
 def _left_s(deadline_ms: int, now: float) -> float:

@@ -43,8 +43,8 @@ def with_delimited_lines(graph: Graph) -> Graph:
     """The graph, with the texts of Stdout sinks in JSON between delimiters, for WorkerOutput. The
     user's own objects are changed: a copy would not have methods that `format` refers to."""
     components = {
-        name: replace(one, implementation=_delimited(one.implementation))
-        for name, one in graph.components.items()
+        name: replace(component, implementation=_delimited(component.implementation))
+        for name, component in graph.components.items()
     }
     return replace(graph, components=components)
 
@@ -117,7 +117,7 @@ class WorkerOutput:
 
     def _joined(self, pid: int, lines: list[str]) -> list[str]:
         """The lines to print: the parts of each text of a sink are joined, and it is decoded."""
-        found, was_whole = list[str](), pid in self._whole
+        joined, was_whole = list[str](), pid in self._whole
         self._whole.discard(pid)
         for place, part in enumerate(lines):
             if not part and not place and was_whole:
@@ -125,14 +125,14 @@ class WorkerOutput:
             line = self._parts.pop(pid, "") + part
             is_last = place == len(lines) - 1
             if not line.startswith(_START):
-                found.append(line)
+                joined.append(line)
             elif not line.endswith(_END):
                 self._parts[pid] = line
             else:
-                found += _lines_in(line)
+                joined += _lines_in(line)
                 if is_last:
                     self._whole.add(pid)
-        return found
+        return joined
 
     def _wait_for_marks(self, count: int, patience_s: float) -> bool:
         with self._changed:

@@ -290,8 +290,8 @@ class PacketSockets:
             for key in list(self.selector.get_map().values()):
                 if isinstance(key.data, FramedSocket):
                     key.data.close()
-            for one in (self._listener, self._wakes, self._wake, self.selector):
-                one.close()
+            for resource in (self._listener, self._wakes, self._wake, self.selector):
+                resource.close()
 
     def dial(self, endpoint: Endpoint) -> socket.socket:
         """A socket that connects. Raises OSError."""
@@ -383,7 +383,7 @@ class PacketSockets:
             self._answer(connection, (yield length))
 
     def _answer(self, connection: FramedSocket, packet: bytes) -> None:
-        held = any(one is connection for one, _ in self._held)  # answers keep their order
+        held = any(waiting is connection for waiting, _ in self._held)  # answers keep their order
         answer = None if held else self._deliver(packet)
         if answer is None:
             self._held.append((connection, packet))
@@ -517,10 +517,10 @@ class PacketSender:
 
     def _answered(self, peer: int, seq: int, answer: int | None) -> None:
         """Runs on any thread, so it only adds to the mailbox."""
-        found = None if answer is None else Answer(answer)
-        if found is Answer.STALE and (connection := self._peers.get(peer)) is not None:
+        known = None if answer is None else Answer(answer)
+        if known is Answer.STALE and (connection := self._peers.get(peer)) is not None:
             self._put(connection.close)  # the peer may have been replaced by another process
-        self._put(partial(self._core.answered, peer, seq, found))
+        self._put(partial(self._core.answered, peer, seq, known))
 
     def _answer_lost(self, peer: int, seq: int, answer: int | None) -> None:
         """Report a failed call to the core, although the packet has arrived."""

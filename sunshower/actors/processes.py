@@ -71,9 +71,9 @@ def send(number: int, processes: list[RayProcess]) -> list[int]:
     for process in processes:
         pids.setdefault(process.node, []).append(process.pid)
     reached = _send_here(number, pids.pop(here, []))
-    calls = [_on(node).remote(number, there) for node, there in pids.items()]
+    calls = [_on(node).remote(number, node_pids) for node, node_pids in pids.items()]
     try:
-        return reached + [pid for found in ray.get(calls, timeout=CALL_S) for pid in found]
+        return reached + [pid for answered in ray.get(calls, timeout=CALL_S) for pid in answered]
     except ray.exceptions.RayError as error:
         raise ClusterError(
             f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
@@ -95,11 +95,11 @@ def send_to(run: str, name: str, number: int) -> int:
 def answers(calls: list[Any]) -> list[Any]:
     """The results of calls of actors that answer at once; without those of processes that have
     died, or do not answer within five seconds."""
-    found = []
+    ready = []
     for call in ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)[0] if calls else []:
         with suppress(ray.exceptions.RayError):
-            found.append(ray.get(call))
-    return found
+            ready.append(ray.get(call))
+    return ready
 
 
 def kill_soon(process: RayProcess) -> None:
@@ -145,8 +145,8 @@ def _send_here(number: int, pids: list[int]) -> list[int]:
 
 def _on(node: str) -> Any:
     """`_send_here`, as a task on another machine."""
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_send_here)
+    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=on_node)(_send_here)
 
 
 def close_workers(run: str) -> list[TaskError]:
@@ -160,7 +160,7 @@ def close_workers(run: str) -> list[TaskError]:
     errors: list[TaskError] = []
     with suppress(Exception):  # nor does a lost head
         unplaced = state.actors(actor_state_name="PENDING_CREATION")
-        workers = [one for one in living_workers(run) if one._actor_id.hex() not in unplaced]
+        workers = [actor for actor in living_workers(run) if actor._actor_id.hex() not in unplaced]
         calls = [worker.stop.remote() for worker in workers]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=CALL_S)

@@ -80,7 +80,7 @@ def _ask(
             missing[worker] = str(error)
     for call in ray.wait(list(calls), num_returns=len(calls), timeout=_CALL_S)[0] if calls else []:
         try:
-            found: WorkerProfile = ray.get(call)
+            worker_profile: WorkerProfile = ray.get(call)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             missing[calls[call]] = (
@@ -89,5 +89,5 @@ def _ask(
         except ray.exceptions.RayError:
             continue  # it has died; Ray starts it again
         else:
-            if found.is_done:
-                done[calls[call]] = found
+            if worker_profile.is_done:
+                done[calls[call]] = worker_profile

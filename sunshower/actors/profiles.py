@@ -122,7 +122,7 @@ class StackSampler:
     def _text(self, name: str, ids: tuple[int, ...]) -> str:
         if not ids:
             return stack_of(name, [_OTHERS])
-        return stack_of(name, [_frame(self._codes[one]) for one in reversed(ids)])
+        return stack_of(name, [_frame(self._codes[code_id]) for code_id in reversed(ids)])
 
 
 def _frame(code: CodeType) -> StackFrame:
@@ -171,18 +171,18 @@ def record(
         )
     except OSError as error:
         raise SamplerRefused(f"py-spy cannot be started: {error.strerror or error}") from error
-    found = _output(process, pid, time.monotonic() + seconds + _LATE_S, stopped)
-    return {} if found is None else parse(found, threads)
+    sampled = _output(process, pid, time.monotonic() + seconds + _LATE_S, stopped)
+    return {} if sampled is None else parse(sampled, threads)
 
 
 def parse(text: str, threads: Mapping[str, str]) -> dict[str, int]:
     """The stacks in py-spy's raw output, of these threads; see `record`."""
     stacks: Counter[str] = Counter()
     for line in text.splitlines():
-        if (found := _LINE.fullmatch(line)) and found["thread"] in threads:
-            frames = [frame_from(one) for one in found["frames"].split(";")]
-            frames = [one._replace(file=shown_file(one.file)) for one in frames]
-            stacks[stack_of(threads[found["thread"]], frames)] += int(found["count"])
+        if (match := _LINE.fullmatch(line)) and match["thread"] in threads:
+            frames = [frame_from(frame) for frame in match["frames"].split(";")]
+            frames = [frame._replace(file=shown_file(frame.file)) for frame in frames]
+            stacks[stack_of(threads[match["thread"]], frames)] += int(match["count"])
     return dict(stacks)
 
 
@@ -300,12 +300,16 @@ PROFILER = ProcessProfiler()  # of this process: a sampler samples all of it
 
 def _threads() -> dict[int, str]:
     alive = threading.enumerate()
-    return {one.ident: _THREADS[one.name] for one in alive if one.ident and one.name in _THREADS}
+    return {
+        thread.ident: _THREADS[thread.name]
+        for thread in alive
+        if thread.ident and thread.name in _THREADS
+    }
 
 
 def _own_part(stack: str) -> str:
     """The stack without what Python and Ray call before the first function of this package. Empty
     if there is none: the main thread waits in Ray's code for calls to the worker."""
     thread, frames = stack.partition(";")[0], frames_of(stack)
-    own = list(dropwhile(lambda frame: not (frame.is_ours or frame.is_task), frames))
-    return stack_of(thread, own) if own else ""
+    task_frames = list(dropwhile(lambda frame: not (frame.is_ours or frame.is_task), frames))
+    return stack_of(thread, task_frames) if task_frames else ""

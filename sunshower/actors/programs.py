@@ -127,26 +127,26 @@ def modules_here(declared: ProgramModules | None = None) -> Modules:
 
 
 def _modules_here(declared: Mapping[str, ModuleType]) -> Modules:
-    found = Modules()
+    modules = Modules()
     if _process.installed is not None:
         mains = {name for name, _ in _process.installed.mains}
         for name, module in [*sys.modules.items()]:
             if name in mains:
-                found.mains[name] = module
+                modules.mains[name] = module
             elif file_of(module) is not None and _process.installed.has(name):
-                found.others[name] = module
-        return found
+                modules.others[name] = module
+        return modules
     for name in _targets:
-        found.mains[name] = _submitted[name]
+        modules.mains[name] = _submitted[name]
     if _is_script(main := sys.modules["__main__"]):
-        found.mains["__main__"] = main
-    folders = {os.path.dirname(file) for one in found.mains.values() if (file := file_of(one))}
+        modules.mains["__main__"] = main
+    folders = {os.path.dirname(file) for one in modules.mains.values() if (file := file_of(one))}
     for name, module in {**sys.modules, **_submitted, **declared}.items():
-        if name in found.mains or getattr(module, "__name__", None) != name:
+        if name in modules.mains or getattr(module, "__name__", None) != name:
             continue
         if _submitted.get(name) is module or _is_own(name, module, folders):
-            found.others[name] = module
-    return found
+            modules.others[name] = module
+    return modules
 
 
 def _is_own(name: str, module: ModuleType, folders: Iterable[str]) -> bool:
@@ -154,7 +154,7 @@ def _is_own(name: str, module: ModuleType, folders: Iterable[str]) -> bool:
     if name.partition(".")[0] == "sunshower":
         return False
     return any(
-        is_below(one, folder) and not is_library(one) for one in places for folder in folders
+        is_below(place, folder) and not is_library(place) for place in places for folder in folders
     )
 
 
@@ -196,7 +196,7 @@ def files_of(modules: Modules) -> tuple[tuple[str, ...], dict[str, bytes]]:
 
 
 def _in_order(roots: Iterable[str]) -> tuple[str, ...]:
-    places = {os.path.abspath(one): at for at, one in reversed([*enumerate(sys.path)])}
+    places = {os.path.abspath(path): at for at, path in reversed([*enumerate(sys.path)])}
     return tuple(sorted(roots, key=lambda root: places.get(root, len(places))))
 
 
@@ -233,7 +233,7 @@ def _is_module(name: str) -> bool:
 
 
 def _read(paths: Iterable[str]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     size = 0
     for path in paths:
         with suppress(OSError):
@@ -244,8 +244,8 @@ def _read(paths: Iterable[str]) -> dict[str, bytes]:
                     "a topology is sent with the modules beside its file and their packages. Move "
                     "the file into a folder of its own"
                 )
-            found[path] = Path(path).read_bytes()
-    return found
+            contents[path] = Path(path).read_bytes()
+    return contents
 
 
 # ---- in a process that has received it -----------------------------------------------------------
@@ -297,7 +297,7 @@ def remove(program: Program) -> None:
                 sys.path_hooks.remove(hook)
                 for folder in hook.__self__.folders:  # type: ignore[attr-defined]
                     sys.path_importer_cache.pop(folder, None)
-        sys.path[:] = [one for one in sys.path if one not in program.roots]
+        sys.path[:] = [path for path in sys.path if path not in program.roots]
     invalidate_caches()
 
 
@@ -418,8 +418,8 @@ def _extracted(path: str, content: bytes) -> str:
             return path
     folder = Path(tempfile.gettempdir(), f"sunshower-modules-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700:
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
         raise ImportError(f"other users can change {folder}, where modules are stored: remove it")
     folder = folder / hashlib.sha256(content).hexdigest()
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -474,15 +474,15 @@ class OutlineUnpickler(pickle.Unpickler):
     @staticmethod
     def _class(module: str, name: str, outlined: Outline) -> type:
         bases, names, fields = outlined
-        ours = tuple(one for one in bases if one.__module__.startswith("sunshower.") or
-                     issubclass(one, EmptyObject))  # fmt: skip
+        ours = tuple(base for base in bases if base.__module__.startswith("sunshower.") or
+                     issubclass(base, EmptyObject))  # fmt: skip
         content: dict[str, Any] = dict.fromkeys(names)
         content |= {"__module__": module, "__qualname__": name}
         if fields is not None:
             content["_fields"] = fields
             ours = ours or (tuple,)
         with_empty = (
-            ours if any(issubclass(one, EmptyObject) for one in ours) else (EmptyObject, *ours)
+            ours if any(issubclass(base, EmptyObject) for base in ours) else (EmptyObject, *ours)
         )
         empty: type = type(name.rpartition(".")[2], with_empty, content)
         return empty

@@ -98,9 +98,9 @@ def _follow(
     printed = 0
     while True:
         status: JobStatus = ask(client.get_job_status)
-        _, _, found = ask(client.get_job_logs).partition(_STARTED)
-        lines = found.splitlines()[1:]
-        whole = len(lines) if status.is_terminal() or found.endswith("\n") else len(lines) - 1
+        _, _, output = ask(client.get_job_logs).partition(_STARTED)
+        lines = output.splitlines()[1:]
+        whole = len(lines) if status.is_terminal() or output.endswith("\n") else len(lines) - 1
         for line in lines[printed:whole]:
             print_line(line)
         if status.is_terminal():

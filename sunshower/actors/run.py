@@ -402,13 +402,15 @@ class MasterActor(MasterProcessBase):
 
     @property
     def _places(self) -> dict[int, str]:
-        return self._chosen | {one: process.node for one, process in self._processes.items()}
+        return self._chosen | {
+            address: process.node for address, process in self._processes.items()
+        }
 
     def _node_for(self, worker: int, request: Resources, placement: str) -> str | None:
         plan, view = self.core.plan, self._nodes.with_workers(self._places)
         view = replace(view, places={w: at for w, at in view.places.items() if w in plan.workers})
         starting = view.places.keys() - self._processes.keys() - {worker}
-        counted = {one: plan.request_of(one) for one in starting}
+        counted = {id: plan.request_of(id) for id in starting}
         node = choice(worker, request, view, counted, placement)
         if node is not None:
             self._chosen[worker] = node
@@ -491,8 +493,8 @@ class RayRun(Run):
 
     def overview(self, within_s: float = CALL_S) -> Overview:
         """Plan, statistics and processes, also if the topology has failed."""
-        found: Overview = self._call_master("overview", within_s=within_s)
-        return found
+        overview: Overview = self._call_master("overview", within_s=within_s)
+        return overview
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         self._check_not_stopped()
@@ -500,9 +502,11 @@ class RayRun(Run):
         return send_until_answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
 
     def _ask_whom(self, name: str, left_s: float) -> int:
-        if (found := self._call_master("overview", within_s=min(left_s, CALL_S))).error is not None:
-            raise TopologyFailed(found.error)
-        return worker_of_requests(found.plan, name)
+        if (
+            overview := self._call_master("overview", within_s=min(left_s, CALL_S))
+        ).error is not None:
+            raise TopologyFailed(overview.error)
+        return worker_of_requests(overview.plan, name)
 
     def _ask(self, worker: int, name: str, request: Request) -> Any:
         actor = actor_named(worker_name(self.id, worker))
@@ -546,14 +550,16 @@ class RayRun(Run):
         return {node: sorted(workers) for node, workers in found.items()}
 
     def kill_node(self, node: str) -> list[int]:
-        there = {name: one for name, one in self._processes().items() if one.node == node}
-        if not there:
+        on_node = {
+            name: process for name, process in self._processes().items() if process.node == node
+        }
+        if not on_node:
             raise ClusterError(
                 f"topology {self.topology!r} has no process on a machine {node!r}; "
                 f"it has workers on: {', '.join(self.nodes()) or 'none'}"
             )
-        self._master_is_paused = self._master_is_paused and master_name(self.id) not in there
-        return send(signal.SIGKILL, list(there.values()))
+        self._master_is_paused = self._master_is_paused and master_name(self.id) not in on_node
+        return send(signal.SIGKILL, list(on_node.values()))
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Reaches workers within milliseconds, unless they are paused. A master that was paused
@@ -571,8 +577,8 @@ class RayRun(Run):
     def history(self) -> list[Entry]:
         """Raises ClusterError after the topology was stopped."""
         self._check_not_stopped()
-        found = event_log_files.find(self.id)
-        return found.read() if found is not None else []
+        log_folder = event_log_files.find(self.id)
+        return log_folder.read() if log_folder is not None else []
 
     def stop(self) -> None:
         if self.stopped:
@@ -650,8 +656,8 @@ class RayRun(Run):
     def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
         end_s = inf if within_s is None else time.monotonic() + within_s
         while True:
-            if not self._master_is_paused and (found := ready()):
-                return found
+            if not self._master_is_paused and (result := ready()):
+                return result
             if time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)

@@ -104,8 +104,8 @@ def with_tasks(data: bytes, tasks: tuple[Task, ...]) -> bytes:
 
 
 def _shipped(data: bytes) -> Shipped:
-    found = _Parts(io.BytesIO(data)).load()
-    return found if isinstance(found, Shipped) else Shipped(None, data)
+    parts = _Parts(io.BytesIO(data)).load()
+    return parts if isinstance(parts, Shipped) else Shipped(None, data)
 
 
 def outline(data: bytes) -> Plan:
@@ -176,7 +176,7 @@ def _program(plan: Plan, modules: Modules, names: Iterable[_Name]) -> Program:
         roots,
         files,
         tuple(modules.others),
-        tuple((name, getattr(one, "__file__", None)) for name, one in modules.mains.items()),
+        tuple((name, getattr(module, "__file__", None)) for name, module in modules.mains.items()),
         of_modules.dumps(parts[0], defines=True),
         of_modules.dumps(parts[1], defines=True),
         of_modules.state(),
@@ -206,13 +206,13 @@ def _values(
 
 def _needed(used: Mapping[_Name, set[_Name]], names: Iterable[_Name]) -> set[_Name]:
     """These names, and all that their code uses."""
-    found = set[_Name]()
+    needed = set[_Name]()
     frontier = [*names]
     while frontier:
-        if (name := frontier.pop()) not in found:
-            found.add(name)
+        if (name := frontier.pop()) not in needed:
+            needed.add(name)
             frontier += used.get(name, ())
-    return {*used} if {key for _, key in found} & _REFLECTION else found
+    return {*used} if {key for _, key in needed} & _REFLECTION else needed
 
 
 def _is_class(name: _Name, modules: Modules) -> bool:
@@ -399,11 +399,11 @@ def _module_of(obj: Any, modules: Modules) -> str | None:
     name = getattr(obj, "__module__", None)
     if (module := modules.get(name)) is None:
         return None
-    found: Any = module
+    value: Any = module
     for part in obj.__qualname__.split("."):
-        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
-    found = getattr(found, "__func__", found) if isinstance(obj, FunctionType) else found
-    return module.__name__ if found is obj else None
+        value = vars(value).get(part) if isinstance(value, type | ModuleType) else None
+    value = getattr(value, "__func__", value) if isinstance(obj, FunctionType) else value
+    return module.__name__ if value is obj else None
 
 
 def _definition(obj: Any) -> Any:
@@ -422,9 +422,9 @@ def _definition(obj: Any) -> Any:
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
-    made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
-    made.__module__ = module
-    return made
+    new_type: Any = typing.NewType(name, supertype)  # type: ignore[misc]
+    new_type.__module__ = module
+    return new_type
 
 
 def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:
@@ -456,9 +456,11 @@ def _define(module: str, name: str, make: Callable[..., Any], args: tuple[Any, .
 @contextmanager
 def _without_init_subclass(args: tuple[Any, ...]) -> Iterator[None]:
     """Do not call the hook of base classes that are sent by value: its effects are sent, too."""
-    bases = {kind for one in args if isinstance(one, tuple) for kind in one if _is_defined(kind)}
-    hooks = [(one, vars(one)["__init_subclass__"]) for base in bases for one in base.__mro__
-             if _is_defined(one) and "__init_subclass__" in vars(one)]  # fmt: skip
+    bases = {
+        kind for value in args if isinstance(value, tuple) for kind in value if _is_defined(kind)
+    }
+    hooks = [(value, vars(value)["__init_subclass__"]) for base in bases for value in base.__mro__
+             if _is_defined(value) and "__init_subclass__" in vars(value)]  # fmt: skip
     for kind, _ in hooks:
         kind.__init_subclass__ = classmethod(_do_nothing)
     try:
@@ -481,10 +483,10 @@ def _is_defined(kind: Any) -> bool:
 
 def _class_named(module: str, name: str, _: Outline | None = None) -> Any:
     """The class or function of this name."""
-    found: Any = import_module(module)
+    value: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _function_named(module: str, name: str) -> Any:
@@ -516,8 +518,8 @@ class _ModuleValues:
         owners: list[Any] = []
         for name, module in modules.others.items():
             kinds = [one for one in vars(module).values() if isinstance(one, type)]
-            own = [one for one in kinds if _module_of(one, modules) == name]
-            owners += [module, *(one for one in own if not issubclass(one, Enum))]
+            own_kinds = [one for one in kinds if _module_of(one, modules) == name]
+            owners += [module, *(one for one in own_kinds if not issubclass(one, Enum))]
         self._state = [(owner, _values_in(owner, modules)) for owner in owners]
         self._numbers: dict[int, int] = {}  # by id
         self._objects: list[Any] = []
@@ -564,7 +566,7 @@ class _ModuleValues:
         return file.getvalue()
 
     def _dumps_state(self) -> bytes:
-        contents = [(self._numbers[id(one)], _content(one)) for one, _ in self._changeable]
+        contents = [(self._numbers[id(value)], _content(value)) for value, _ in self._changeable]
         return self.dumps((contents, [(owner, values) for owner, values in self._state if values]))
 
     def state(self) -> bytes:
@@ -576,7 +578,7 @@ class _ModuleValues:
             if number < changeable:
                 data = self.dumps(_emptied(value))
             elif place is None:
-                numbers = {one: n for one, n in self._numbers.items() if n != number}
+                numbers = {object_id: n for object_id, n in self._numbers.items() if n != number}
                 file = io.BytesIO()
                 _NumberedPickler(file, self._modules, numbers, set()).dump(value)
                 data = file.getvalue()
@@ -602,7 +604,7 @@ def _is_sendable(value: Any, modules: Modules) -> bool:
 
 
 def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in [*vars(owner).items()]:
         if not (key.startswith("_") and key.endswith("_")) and _is_value(value, owner, key):
             try:
@@ -610,8 +612,8 @@ def _values_in(owner: Any, modules: Modules) -> dict[str, Any]:
             except Exception as error:
                 _LOG.debug("%s.%s is as its import makes it: %s", owner.__name__, key, error)
             else:
-                found[key] = value
-    return found
+                values[key] = value
+    return values
 
 
 def _is_value(value: Any, owner: Any, key: str) -> bool:
@@ -645,14 +647,14 @@ def _attributes_of(value: Any) -> _Attributes | None:
 def _places(state: _State) -> list[tuple[Any, _Place | None]]:
     """The objects among these values, or within them, that can be changed; and where the worker
     finds them. None: it does not, as what has no name within a list."""
-    found: dict[int, tuple[Any, _Place | None]] = {}
+    places: dict[int, tuple[Any, _Place | None]] = {}
     named = deque[tuple[Any, _Place | None]](
         (value, (owner, (key,))) for owner, values in state for key, value in values.items()
     )
     others = deque[tuple[Any, _Place | None]]()
     while queue := named or others:  # an object may have a name besides
         value, place = queue.popleft()
-        if id(value) in found or isinstance(value, _SCALARS):
+        if id(value) in places or isinstance(value, _SCALARS):
             continue
         children: Iterable[tuple[Any, Any]] = ()
         if isinstance(value, _CONTAINERS):
@@ -667,14 +669,14 @@ def _places(state: _State) -> list[tuple[Any, _Place | None]]:
             children = [one for each in attributes for one in each.items()]
         else:
             continue
-        found[id(value)] = value, place
+        places[id(value)] = value, place
         for step, child in children:
             if place is not None and isinstance(step, str):
                 named.append((child, (place[0], (*place[1], step))))
             else:
                 others.append((child, None))
             others.append((step, None))
-    return [*found.values()]
+    return [*places.values()]
 
 
 def _content(value: Any) -> tuple[list[Any], _Attributes]:
@@ -743,9 +745,9 @@ class _Objects:
 
     @staticmethod
     def _imported(owner: _Name, steps: tuple[str, ...]) -> Any:
-        found = _at(owner, steps)
+        imported = _at(owner, steps)
         why = f"it is not picklable, and importing {owner[0]} does not make it here"
-        return _Missing(why) if found is _NOWHERE else found
+        return _Missing(why) if imported is _NOWHERE else imported
 
 
 class _NumberedUnpickler(pickle.Unpickler):
@@ -763,8 +765,8 @@ class _TolerantUnpickler(_NumberedUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name in ("_class_named", "_function_named", "import_module"):
-            found = super().find_class(module, name)
-            return functools.partial(_or_empty, found)
+            known = super().find_class(module, name)
+            return functools.partial(_or_empty, known)
         if name in ("_empty", "_member"):
             return {"_empty": OutlineUnpickler.empty, "_member": OutlineUnpickler.member}[name]
         return super().find_class(module, name)
@@ -916,10 +918,10 @@ class CodeClasses:
     def in_program(self, module: str, name: str, _: Any = None) -> type:
         """What a module of the program has under that name."""
         try:
-            found: type = _class_named(module, name)
+            kind: type = _class_named(module, name)
         except (ImportError, AttributeError):
             raise LifecycleError(f"the code has no {_format_class((module, name))}") from None
-        return found
+        return kind
 
 
 def _class_name(kind: type) -> _Name:

@@ -151,25 +151,25 @@ def _end_agents_with_this_process() -> None:
 def _check_is_ray(address: str) -> None:
     """Raise ClusterError if another program listens at that address: Ray would try for minutes. Its
     head speaks gRPC, which is HTTP/2."""
-    there = (address_here() or "") if address == "auto" else address
-    host, colon, port = there.rpartition(":")
+    host_and_port = (address_here() or "") if address == "auto" else address
+    host, colon, port = host_and_port.rpartition(":")
     if not colon or not port.isdigit() or os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
         return
-    found = b""
+    received = b""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection:
             connection.settimeout(_ANSWER_S)
             connection.sendall(_PREFACE)
-            while len(found) < _FRAME_BYTES and (part := connection.recv(_FRAME_BYTES)):
-                found += part
+            while len(received) < _FRAME_BYTES and (part := connection.recv(_FRAME_BYTES)):
+                received += part
     except ConnectionRefusedError:
         return  # the error of Ray says that
     except OSError:
         pass  # it does not answer, or has ended the connection
-    if found[3:4] != bytes([_SETTINGS]):
+    if received[3:4] != bytes([_SETTINGS]):
         raise ClusterError(
-            f"what listens at {there} is not the head of a Ray cluster: it does not answer as one. "
-            "Give the address that `ray start --head` prints, by default port 6379, with "
+            f"what listens at {host_and_port} is not the head of a Ray cluster: it does not answer "
+            "as one. Give the address that `ray start --head` prints, by default port 6379, with "
             "--address HOST:PORT or RAY_ADDRESS"
         )
 
@@ -240,10 +240,10 @@ def address_here() -> str | None:
     if ray.is_initialized():
         return None
     try:
-        found: str = services.get_ray_address_from_environment("auto", None)
+        address: str = services.get_ray_address_from_environment("auto", None)
     except ConnectionError:
         return None
-    return found
+    return address
 
 
 @cache
@@ -280,9 +280,9 @@ def warn_of_other_settings() -> None:
     """Log a warning if the cluster was started without the settings that Sunshower is tuned for."""
     from ray._private.state import state  # no public API: see the pin of ray
 
-    there = state.get_system_config()
+    running = state.get_system_config()
     if any(
-        there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items() if name != _RECONNECT
+        running.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items() if name != _RECONNECT
     ):
         _log.warning(
             "this Ray cluster has other settings than Sunshower is tuned for: it works, but "
@@ -299,8 +299,8 @@ def check_joined(address: str) -> None:
     if not colon:
         return  # "auto" and similar
     here_host, _, here_port = here.rpartition(":")
-    there = _ip(host)
-    if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):
+    ip = _ip(host)
+    if port != here_port or not (ip == _ip(here_host) or ip.startswith(_LOOPBACK)):
         raise ClusterError(
             f"this process has a Ray already, at {here}, and cannot have the one at {address} as "
             "well: leave out the address to use that one, or call ray.shutdown() first"

@@ -59,8 +59,8 @@ class RayStore:
 
     def read(self, name: str) -> bytes | None:
         with _errors(key := f"{self._run}/{name}"):
-            found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
-        return found
+            value: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+        return value
 
     def write(self, name: str, value: bytes) -> None:
         with _errors(key := f"{self._run}/{name}"):
@@ -99,9 +99,9 @@ class RayStore:
 
     def packet_key(self) -> bytes:
         """The secret."""
-        found = self.read("packets")
-        assert found is not None, f"no key of {self._run} in the store"
-        return found
+        stored = self.read("packets")
+        assert stored is not None, f"no key of {self._run} in the store"
+        return stored
 
     # ---- plans -----------------------------------------------------------------------------------
 
@@ -193,8 +193,8 @@ def remove_leftovers(topology: str) -> None:
 def keys(prefix: str) -> list[str]:
     """The keys of all runs with this prefix. Raises StoreUnreachable."""
     with _errors(prefix):
-        found = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
-    return [key.decode() for key in found]
+        stored = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
+    return [key.decode() for key in stored]
 
 
 @contextmanager
@@ -232,8 +232,8 @@ def _put_first(key: str, value: str) -> str | None:
     """Put a value if there is none, and return the present one; None: it was just removed."""
     if not internal_kv._internal_kv_put(key, value, overwrite=False, namespace=NAMESPACE):
         return value
-    found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
-    return None if found is None else found.decode()
+    stored: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+    return None if stored is None else stored.decode()
 
 
 def _lives(holder: str) -> bool:

@@ -358,13 +358,13 @@ class WorkerActor(WorkerProcessBase):
 
     def results(self, component: str) -> list[Any]:
         """Called between two slices of work."""
-        found: list[Any] = self._ask(partial(super().results, component))
-        return cast("list[Any]", ShippedAnswer(found))
+        results: list[Any] = self._ask(partial(super().results, component))
+        return cast("list[Any]", ShippedAnswer(results))
 
     def query(self, query: Query) -> list[tuple[Any, Any]]:
         """Called between two slices of work."""
-        found: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
-        return cast("list[tuple[Any, Any]]", ShippedAnswer(found))
+        entries: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
+        return cast("list[tuple[Any, Any]]", ShippedAnswer(entries))
 
     def ask(self, name: str, request: Request) -> Reply | RequestProgress:
         return cast("Reply", ShippedAnswer(super().ask(name, request)))
@@ -563,16 +563,16 @@ class WorkerActor(WorkerProcessBase):
         running = self._recorder.running() if thread == self._thread.ident else None
         if running is None:
             return None
-        found = (one for one in self.plan.tasks if one.id == running.task)
-        return next(((one.component, one.index) for one in found), None)
+        tasks = (task for task in self.plan.tasks if task.id == running.task)
+        return next(((task.component, task.index) for task in tasks), None)
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""
-        found = (one.name for one in self.plan.tasks if one.id == slow.task)
+        names = (task.name for task in self.plan.tasks if task.id == slow.task)
         _LOG.warning(
             "%s has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
             "and started again. It is in:\n%s",
-            next(found, f"task {slow.task}"),  # a rebalance may just have ended it
+            next(names, f"task {slow.task}"),  # a rebalance may just have ended it
             slow.for_s,
             self.plan.graph.config.block_max_s,
             "".join(slow.stack.format()),

@@ -64,11 +64,11 @@ class Run(ABC):
     def snapshot(self) -> Snapshot:
         """Return all counters (a fraction of a second old). Raises ClusterError, and TopologyFailed
         if the topology has failed."""
-        found: Snapshot
-        found, error = self._call_master("status")
+        snapshot: Snapshot
+        snapshot, error = self._call_master("status")
         if error is not None:
             raise TopologyFailed(error)
-        return found
+        return snapshot
 
     def finished(self) -> bool:
         """Whether the spouts are exhausted and everything is processed.
@@ -88,8 +88,8 @@ class Run(ABC):
         """Return `result()` of each task of a component, in the order of their ids."""
         tasks = self.plan.tasks_of(component)
         workers = dict.fromkeys(task.worker for task in tasks)
-        found = {worker: self._call_worker(worker, "results", component) for worker in workers}
-        return [found[task.worker].pop(0) for task in tasks]
+        answers = {worker: self._call_worker(worker, "results", component) for worker in workers}
+        return [answers[task.worker].pop(0) for task in tasks]
 
     @abstractmethod
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
@@ -327,12 +327,12 @@ class Run(ABC):
     def _state(self, look: Look | None = None, *, fails: bool = True) -> State:
         """The state of the topology, after calling `look` with the snapshot that has it. Raises
         TopologyFailed if it has failed and `fails` is true."""
-        found, error = self._call_master("status")
+        snapshot, error = self._call_master("status")
         if look is not None:
-            look(found)
+            look(snapshot)
         if fails and error is not None:
             raise TopologyFailed(error)
-        return State(found.state)
+        return State(snapshot.state)
 
     def _packed(self, number: int, look: Look | None) -> Any:
         """The tasks of savepoint `number`; None while they are still being packed."""

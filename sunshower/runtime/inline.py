@@ -138,10 +138,10 @@ class InlineTopology:
 
     def snapshot(self) -> Snapshot:
         """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
-        found = self._snapshot(windows=False)
+        snapshot = self._snapshot(windows=False)
         if self._master.error is not None:
             raise TopologyFailed(self._master.error)
-        return found
+        return snapshot
 
     def overview(self) -> Overview:
         """As `RayRun.overview`: what the page shows, also if the topology has failed."""
@@ -176,8 +176,8 @@ class InlineTopology:
     def _snapshot(self, *, windows: bool) -> Snapshot:
         now = self._clock.now()
         self._look(now)
-        found = self._master.snapshot(now, windows=windows)
-        return replace(found, state=State.FINISHED) if self._has_finished else found
+        snapshot = self._master.snapshot(now, windows=windows)
+        return replace(snapshot, state=State.FINISHED) if self._has_finished else snapshot
 
     def _look(self, now: float) -> None:
         """Let the master read the statistics, and carry out what it decides."""
@@ -253,9 +253,9 @@ def _run(
     finally:
         worker.close()
     _raise_first(worker)
-    found = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
+    traces = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
     snapshot = Snapshot(graph.id, {0: worker.stats()})
-    return Finished(snapshot, results, asked.answers(), assemble(plan, found))
+    return Finished(snapshot, results, asked.answers(), assemble(plan, traces))
 
 
 def _look_soon() -> None:
@@ -263,9 +263,9 @@ def _look_soon() -> None:
 
 
 def _raise_first(worker: Worker) -> None:
-    for one in worker.supervisions:
-        if one.last is not None:
-            raise TopologyFailed(one.last.story) from one.cause
+    for supervision in worker.supervisions:
+        if supervision.last is not None:
+            raise TopologyFailed(supervision.last.story) from supervision.cause
 
 
 class _Asked:
@@ -275,7 +275,7 @@ class _Asked:
         for name in requests:
             worker_of_requests(make_plan(graph), name)
         self._requests = requests
-        asked = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        asked = [spout.id for spout in graph.spouts if spout.level is Level.REQUESTS]
         names = dict.fromkeys([*asked, *requests])
         self._unsent = {name: enumerate(requests.get(name, ())) for name in names}
         self._replies: dict[tuple[str, int], Reply] = {}

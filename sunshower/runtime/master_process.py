@@ -39,10 +39,10 @@ class MasterProcessBase(ABC):
     def __init__(self, *, active: bool) -> None:
         """`active`: whether spouts emit, if no master ran before."""
         saved, now = self.load_state(), self.now()
-        found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
-        plan = self.load_plan(found.plan)
-        other = None if found.other_plan is None else self.load_plan(found.other_plan)
-        self.core = Master(plan, found, now, other)
+        state = MasterState.from_bytes(saved) if saved else MasterState(active=active)
+        plan = self.load_plan(state.plan)
+        other = None if state.other_plan is None else self.load_plan(state.other_plan)
+        self.core = Master(plan, state, now, other)
         self.core.nodes.why_refused = self.why_refused
         self._saved = saved
         self._saved_s = now
@@ -50,7 +50,7 @@ class MasterProcessBase(ABC):
         self._keep_plans()
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
-        self._topology_log = TopologyLog(self.wall, found.cancelled)
+        self._topology_log = TopologyLog(self.wall, state.cancelled)
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
             self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
@@ -228,10 +228,10 @@ class MasterProcessBase(ABC):
         """Let new code replace the present one, or only say what changes, a line each; with the
         number of this change, for `check_change`."""
         self.core.nodes.view, now = self.node_view(), self.now()
-        made = self.change(lambda: self.core.upgrade(given, wait_s, open_s, dry_run, now))
+        outcome = self.change(lambda: self.core.upgrade(given, wait_s, open_s, dry_run, now))
         if not dry_run:
             self._topology_log.note("command", "upgrade")
-        return made
+        return outcome
 
     def keep(self, wait_s: float | None) -> int:
         """Pack all tasks, for a savepoint. Returns the number of this change, for `savepoint`."""
@@ -301,10 +301,12 @@ class MasterProcessBase(ABC):
             raise LifecycleError(f"topology {self.core.plan.graph.id!r} {why}")
 
     def _place_of(self, task: int) -> dict[str, Any]:
-        found = next((one for one in self.core.plan.tasks if one.id == task), None)
-        if found is None:
+        known = next(
+            (candidate for candidate in self.core.plan.tasks if candidate.id == task), None
+        )
+        if known is None:
             return {}
-        return {"component": found.component, "task": found.index, "worker": found.worker}
+        return {"component": known.component, "task": known.index, "worker": known.worker}
 
     def _is_isolated(self, worker: int, life: int) -> bool:
         """Whether an experiment cuts this life of a worker off: nothing of it arrives here."""
@@ -346,10 +348,10 @@ class MasterProcessBase(ABC):
     def _keep_plans(self) -> None:
         """Remove plans that the saved state does not name any more."""
         stored = self.core.stored
-        kept = {one for one in (stored.plan, stored.other_plan) if one is not None}
-        if kept != self._saved_plans:
-            self.keep_plans(kept)
-            self._saved_plans = kept
+        needed = {number for number in (stored.plan, stored.other_plan) if number is not None}
+        if needed != self._saved_plans:
+            self.keep_plans(needed)
+            self._saved_plans = needed
 
     def _obey(self) -> None:
         """Send the DesiredState to the workers, and carry out the orders of a rebalance."""

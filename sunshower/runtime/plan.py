@@ -97,10 +97,12 @@ class Plan:
             return self
         counts = Counter(task.component for task in tasks)
         graph = self.graph
-        if any(one.parallelism != counts[name] for name, one in graph.components.items()):
+        if any(
+            component.parallelism != counts[name] for name, component in graph.components.items()
+        ):
             components = {
-                name: replace(one, parallelism=counts[name])
-                for name, one in graph.components.items()
+                name: replace(component, parallelism=counts[name])
+                for name, component in graph.components.items()
             }
             graph = replace(graph, components=components)
         alone = len({task.worker for task in tasks}) == len(tasks)
@@ -121,8 +123,8 @@ class Plan:
 
     def request_of_tasks(self, tasks: Iterable[Task]) -> Resources:
         """What these tasks request together; those of ackers nothing."""
-        own = [self.component(task) for task in tasks if task.component != ACKER]
-        return Resources.total(one.resources for one in own)
+        components = [self.component(task) for task in tasks if task.component != ACKER]
+        return Resources.total(component.resources for component in components)
 
     def component(self, task: Task) -> Component:
         """Return the declaration of a task. Ackers have none."""
@@ -148,9 +150,9 @@ def numbered(tasks: Iterable[Task], former: Sequence[Task], last_id: int = 0) ->
     order of their ids. New ones have ids above `last_id` and those of the former ones."""
     ids = {(task.component, task.index): task.id for task in former}
     new_ids = itertools.count(max(last_id, *ids.values()) + 1)
-    found = [(ids.get((task.component, task.index)), task) for task in tasks]
-    kept = [replace(task, id=next(new_ids) if id is None else id) for id, task in found]
-    return tuple(sorted(kept, key=lambda task: task.id))
+    known_ids = [(ids.get((task.component, task.index)), task) for task in tasks]
+    renumbered = [replace(task, id=next(new_ids) if id is None else id) for id, task in known_ids]
+    return tuple(sorted(renumbered, key=lambda task: task.id))
 
 
 def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
@@ -173,7 +175,7 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     _check_spouts(sum(component.parallelism for component in graph.spouts))
     tasks = tuple(Task(id, *place) for id, place in enumerate(placed, start=1))
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
-    classes = tuple(dict.fromkeys(one for _, spec in declared for one in spec.schema.classes))
+    classes = tuple(dict.fromkeys(kind for _, spec in declared for kind in spec.schema.classes))
     streams = tuple(PlannedStream(index, *pair, classes) for index, pair in enumerate(declared))
     return Plan(graph, layout, tasks, streams, _back_edges(graph))
 
@@ -181,7 +183,11 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
 def beside(graph: Graph, placed: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     """The same (component, index, worker), with answers in the worker of their requests."""
     first = {name: worker for name, index, worker in placed if index == 0}
-    wanted = {one.id: one.beside for one in graph.components.values() if one.beside}
+    wanted = {
+        component.id: component.beside
+        for component in graph.components.values()
+        if component.beside
+    }
     return [
         (name, index, first[wanted[name]] if name in wanted else worker)
         for name, index, worker in placed
@@ -202,7 +208,7 @@ def _shard_count(graph: Graph, default: int) -> int:
 
 def _back_edges(graph: Graph) -> frozenset[tuple[str, str]]:
     """Return the edges that close a cycle, found depth first from the spouts in declared order."""
-    found: set[tuple[str, str]] = set()
+    back_edges: set[tuple[str, str]] = set()
     done: set[str] = set()
 
     def walk(here: str, path: Sequence[str]) -> None:
@@ -210,11 +216,11 @@ def _back_edges(graph: Graph) -> frozenset[tuple[str, str]]:
             if all(s.source != here for s in bolt.inputs):
                 continue
             if bolt.id == here or bolt.id in path:
-                found.add((here, bolt.id))
+                back_edges.add((here, bolt.id))
             elif bolt.id not in done:
                 walk(bolt.id, [*path, here])
         done.add(here)
 
     for spout in graph.spouts:
         walk(spout.id, [])
-    return frozenset(found)
+    return frozenset(back_edges)

@@ -85,9 +85,9 @@ class Profile:
 
 def frame_from(text: str) -> StackFrame:
     """The frame that a text of this form stands for; a text without file is a name."""
-    if (found := _FRAME.fullmatch(text)) is None:
+    if (match := _FRAME.fullmatch(text)) is None:
         return StackFrame(text, "<none>", 0)
-    return StackFrame(found["name"], found["file"], int(found["line"]))
+    return StackFrame(match["name"], match["file"], int(match["line"]))
 
 
 def frames_of(stack: str) -> list[StackFrame]:
@@ -189,17 +189,17 @@ def colour_part(frame: StackFrame) -> TimePart | None:
 
 def component_of(frames: Sequence[StackFrame]) -> str:
     """The component whose task runs in a stack, or WORKER."""
-    return next((one.name.rpartition("[")[0] for one in frames if one.is_task), WORKER)
+    return next((frame.name.rpartition("[")[0] for frame in frames if frame.is_task), WORKER)
 
 
 def split_time(stacks: Stacks) -> dict[str, Counter[TimePart]]:
     """Component, or WORKER → samples of each part; of the loop's thread only."""
-    found: dict[str, Counter[TimePart]] = {}
+    parts: dict[str, Counter[TimePart]] = {}
     for stack, count in stacks.items():
         if stack.partition(";")[0] == LOOP:
             frames = frames_of(stack)
-            found.setdefault(component_of(frames), Counter())[part_of(frames)] += count
-    return found
+            parts.setdefault(component_of(frames), Counter())[part_of(frames)] += count
+    return parts
 
 
 def _part_of_ours(frame: StackFrame, innermost: str) -> TimePart:

@@ -60,19 +60,19 @@ def value(plan: Plan, component: str, key: Any, ask: Ask) -> Any:
 
 def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any, Any]]:
     """Up to `limit` keys and their values."""
-    found: list[tuple[Any, Any]] = []
+    collected: list[tuple[Any, Any]] = []
     for task in _asked(plan, component):
-        if len(found) < limit:
-            found += ask(task.worker, Query(component, task.id, limit=limit - len(found)))
-    return found
+        if len(collected) < limit:
+            collected += ask(task.worker, Query(component, task.id, limit=limit - len(collected)))
+    return collected
 
 
 def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[Any, Any]]:
     """What a worker answers; `objects`: the component's objects there, by task."""
     declared = plan.graph.components.get(query.component)
     if declared is None or not _has_keys(declared):
-        names = [id for id, one in plan.graph.components.items() if _has_keys(one)]
-        what = "is no such component" if declared is None else "has no keyed state"
+        names = [id for id, component in plan.graph.components.items() if _has_keys(component)]
+        what = "is not a component" if declared is None else "has no keyed state"
         raise UnknownComponent(
             f"topology {plan.graph.id!r}: {query.component!r} {what}; those with a keyed state "
             f"are: {', '.join(names) or 'none'}"
@@ -110,8 +110,8 @@ def _asked(plan: Plan, component: str) -> list[Task]:
 def _is_broadcast(component: Component) -> bool:
     """Whether each task has the states of all keys."""
     groupings = [read.grouping for read in component.inputs]
-    has_all = any(isinstance(one, All) for one in groupings)
-    return has_all and not any(isinstance(one, Fields) for one in groupings)
+    has_all = any(isinstance(grouping, All) for grouping in groupings)
+    return has_all and not any(isinstance(grouping, Fields) for grouping in groupings)
 
 
 def _has_keys(component: Component) -> bool:
@@ -191,8 +191,10 @@ class Caller:
 def worker_of_requests(plan: Plan, name: str) -> int:
     """The worker to ask: a stream of requests, or a spout with dead letters. Raises
     UnknownComponent."""
-    names = [one.id for one in plan.graph.spouts if one.level is Level.REQUESTS]
-    letters = [one.id for one in plan.graph.spouts if one.retry and one.retry.has_dead_letters]
+    names = [spout.id for spout in plan.graph.spouts if spout.level is Level.REQUESTS]
+    letters = [
+        spout.id for spout in plan.graph.spouts if spout.retry and spout.retry.has_dead_letters
+    ]
     if name not in (*names, *letters):
         raise UnknownComponent(
             f"topology {plan.graph.id!r} takes no requests {name!r}; it takes: "

@@ -24,8 +24,8 @@ def pickled_copy(value: T, declared: Container[type[Any]] = ()) -> T:
     file = io.BytesIO()
     _Copier(file, shared, declared).dump(value)
     file.seek(0)
-    made: T = _CopyReader(file, shared).load()
-    return made
+    copied: T = _CopyReader(file, shared).load()
+    return copied
 
 
 def picture(value: Any) -> bytes:

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -74,20 +74,6 @@ _AGAIN_S = 30.0  # after which it begins again if a source or a bolt cannot be o
 _SLICES = 8  # of its worker, for one of the worker of the task
 
 
-class Reader(Protocol):
-    """What it needs of a Worker."""
-
-    @property
-    def has_read_first(self) -> bool: ...
-    @property
-    def supervisions(self) -> Sequence[Supervision]: ...
-    def read_from_start(self, ends: Reached) -> None: ...
-    def step(self) -> float | None: ...
-    def end_waits(self) -> None: ...
-    def stats(self) -> WorkerStats: ...
-    def close(self) -> Any: ...
-
-
 class _Filler(Bolt[Any, None]):
     """Changes the table of one task by the records that reach this task."""
 
@@ -114,13 +100,13 @@ class _Filler(Bolt[Any, None]):
 class TableRefill:
     """Fills one task of a table again."""
 
-    def __init__(self, plan: Plan, bolt: BoltTask, make_worker: Callable[[Plan], Reader]) -> None:
+    def __init__(self, plan: Plan, bolt: BoltTask, make_worker: Callable[[Plan], Worker]) -> None:
         """`make_worker`: of a plan with one worker."""
         self.bolt, self._plan, self._make_worker = bolt, plan, make_worker
         self.sources = plan.component(bolt.task).refills
         self.drawn: Reached = {}  # how far all tasks of the sources were after the death; empty:
         # this is not known yet
-        self._worker: Reader | None = None  # None until it is
+        self._worker: Worker | None = None  # None until it is
         self._say_s = self._again_s = -inf
 
     @property
@@ -140,7 +126,7 @@ class TableRefill:
         for _ in range(_SLICES):
             wait_s = worker.step()
             worker.end_waits()
-            if any(one.is_quarantined for one in worker.supervisions):
+            if any(supervision.is_quarantined for supervision in worker.supervisions):
                 return self.begin_again(now)
             if worker.has_read_first:
                 self.close()
@@ -151,7 +137,7 @@ class TableRefill:
                 return _SAY_S if wait_s is None else min(wait_s, _SAY_S)
         return 0.0
 
-    def _begin(self) -> Reader:
+    def _begin(self) -> Worker:
         plan = make_plan(_graph_of(self._plan, self.bolt), Layout.PACK)
         ids = {(task.component, task.index): task.id for task in plan.spouts}
         ends = {
@@ -187,7 +173,11 @@ class TableRefill:
         text = f"it waits until it is known how far spout {names} is"
         if self._worker is not None:
             stats = self._worker.stats()
-            read = sum(one.counts.acked for one in stats.tasks if one.component in self.sources)
+            read = sum(
+                task_stats.counts.acked
+                for task_stats in stats.tasks
+                if task_stats.component in self.sources
+            )
             text = f"{read:,} records of spout {names} are processed"
             error = error or next(
                 (t.health.last[-1].line for t in stats.tasks if t.health.last), ""
@@ -281,12 +271,14 @@ class WorkerFaults:
         return fate(links, self._generator) if links else WELL
 
     def _links_to(self, peer: int) -> tuple[Link, ...]:
-        here, there = ({t.component for t in self._plan.tasks_on(w)} for w in (self._worker, peer))
+        here, of_peer = (
+            {t.component for t in self._plan.tasks_on(w)} for w in (self._worker, peer)
+        )
         return tuple(
             link
             for link in self._injected.links
             if (link.source == ANY or link.source in here)
-            and (link.target == ANY or link.target in there)
+            and (link.target == ANY or link.target in of_peer)
         )
 
 
@@ -347,8 +339,8 @@ class Worker:
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         self._refills = self._lost_tables(generator)
-        own = (self._wired, self._config, self._call, clock, self._opening, self._peer_links)
-        self._scheduler = TaskScheduler(*own, self._router, wake)
+        equipment = (self._wired, self._config, self._call, clock, self._opening, self._peer_links)
+        self._scheduler = TaskScheduler(*equipment, self._router, wake)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._reader = PacketReader(plan, worker)
         self._closed = False
@@ -379,15 +371,17 @@ class Worker:
     def _lost_tables(self, generator: np.random.Generator) -> list[TableRefill]:
         """What fills the tables of tasks again that were in the memory of a dead process."""
         make_worker = partial(Worker, worker=0, life=1, generator=generator, clock=self._clock)
-        found, transfers = list[TableRefill](), self._opening.transfer_left
+        refills, transfers = list[TableRefill](), self._opening.transfer_left
         for id, bolt in self._wired.bolts.items():
-            own = transfers.get(id)
+            transfer = transfers.get(id)
             # without a state: it was lost before its task moved
-            moved = own is not None and (own.instance is not None or own.state is not None)
-            first = own is None and self.life == 1
+            moved = transfer is not None and (
+                transfer.instance is not None or transfer.state is not None
+            )
+            first = transfer is None and self.life == 1
             if self.plan.component(bolt.task).refills and not moved and not first:
-                found.append(TableRefill(self.plan, bolt, make_worker))
-        return found
+                refills.append(TableRefill(self.plan, bolt, make_worker))
+        return refills
 
     def read_from_start(self, ends: Reached) -> None:
         """Let spouts read what their sources have had so far, and no more; before the first step.
@@ -627,7 +621,10 @@ class Worker:
         """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures; and
         every second while a task waits, because `stats` say how long."""
         at_rest = not any(spout.active for spout in self._spouts)
-        now, waits = self._clock.now(), any(one.wait is not None for one in self.supervisions)
+        now, waits = (
+            self._clock.now(),
+            any(supervision.wait is not None for supervision in self.supervisions),
+        )
         waits = waits or bool(silent_peers(self._peer_links, now, self._config))
         look = int(now / _LOOK_S) if waits else None
         lives = tuple(self._lives.values())
@@ -644,10 +641,14 @@ class Worker:
 
     def objects(self, component: str) -> dict[int, Any]:
         """The user's object of each of the component's tasks here, None where it is not open."""
-        found = {spout.task: spout.spout for spout in self._spouts}
-        found |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
-        found |= {refill.bolt.task: None for refill in self._refills}
-        return {task.id: one for task, one in found.items() if task.component == component}
+        objects = {spout.task: spout.spout for spout in self._spouts}
+        objects |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
+        objects |= {refill.bolt.task: None for refill in self._refills}
+        return {
+            task.id: user_object
+            for task, user_object in objects.items()
+            if task.component == component
+        }
 
     def open_spouts(self, id: str) -> list[SpoutTask]:
         """The tasks of a spout here that are open."""
@@ -655,8 +656,11 @@ class Worker:
 
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each of the component's tasks in this worker."""
-        found = self.objects(component).values()
-        return [one.result() if hasattr(one, "result") else None for one in found]
+        objects = self.objects(component).values()
+        return [
+            user_object.result() if hasattr(user_object, "result") else None
+            for user_object in objects
+        ]
 
     @property
     def supervisions(self) -> list[Supervision]:
@@ -675,14 +679,18 @@ class Worker:
     def notices(self) -> list[str]:
         """Return log lines about failures since the last call; all that are left once closed."""
         now, notices = inf if self._closed else self._clock.now(), self._reader.notices()
-        return [line for one in self._spouts for line in one.replays.notices.take(now)] + notices
+        return [
+            line for spout in self._spouts for line in spout.replays.notices.take(now)
+        ] + notices
 
     def close(self) -> list[TaskError]:
         """Close every open task, because the topology stops. Returns the errors raised."""
         self._closed = True
         for refill in self._refills:
             refill.close()
-        left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
+        left = {
+            id for id, transfer in (self._packed or {}).items() if transfer.instance is None
+        }  # elsewhere
         tasks = (*self._spouts, *self._wired.bolts.values())
         errors = (task.close() for task in tasks if task.task.id not in left)
         return [error for error in errors if error is not None]
@@ -699,7 +707,7 @@ class Worker:
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
-        awaits = next((one.awaits for one in self._refills if one.bolt is bolt), ())
+        awaits = next((refill.awaits for refill in self._refills if refill.bolt is bolt), ())
         queue_s = queued * (bolt.service.pace_s or 0.0)
         return replace(stats, queued=queued, queue_s=queue_s, awaits=awaits)
 

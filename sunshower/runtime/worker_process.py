@@ -213,8 +213,8 @@ class WorkerProcessBase(ABC):
         for task in plan.tasks_on(self._worker):
             if task.id in staying:
                 transfer[task.id] = staying[task.id]
-            elif welcome.move and (found := self.load_transfer(welcome.move, task)) is not None:
-                transfer[task.id] = found
+            elif welcome.move and (moved := self.load_transfer(welcome.move, task)) is not None:
+                transfer[task.id] = moved
         self._move, self._staying = welcome.move, {}
         self._keeping = welcome.desired_state.keeping
         equipment = self.equip(plan, welcome.life)
@@ -312,7 +312,7 @@ class WorkerProcessBase(ABC):
         self._core.desired_state(desired_state)
 
     def _save(self, move: int, fresh: list[int], id: int, transfer: TaskTransfer) -> None:
-        task = next(one for one in self._core.plan.tasks if one.id == id)
+        task = next(candidate for candidate in self._core.plan.tasks if candidate.id == id)
         if id in fresh:
             check_nothing_kept(task.component, transfer)
             return

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, count
 from math import inf
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sunshower.clock import VIRTUAL_DATE
 from sunshower.errors import (
@@ -46,21 +46,10 @@ from sunshower.topologies.requests import Reply, RequestProgress
 T = TypeVar("T")
 
 
-class ProcessStarter(Protocol):
-    """Starts and ends processes."""
-
-    def create(self, worker: int) -> None: ...
-    def replace(self, worker: int, *, reachable: bool) -> None: ...
-    def end(self, worker: int) -> None: ...
-    def view(self) -> NodeView: ...
-
-
 class SimMaster(SimProcess, MasterProcessBase):
     """One life of the master. Its MasterState is in the store, as bytes."""
 
-    def __init__(
-        self, env: SimEnvironment, node: str, machines: ProcessStarter, *, active: bool
-    ) -> None:
+    def __init__(self, env: SimEnvironment, node: str, machines: Machines, *, active: bool) -> None:
         SimProcess.__init__(self, env.world, env.conditions, MASTER, node)
         self.heard = True  # whether anything arrived since the run last checked
         self._env = env
@@ -236,11 +225,11 @@ class Machines:
 
     def nodes(self) -> dict[str, list[int]]:
         """The workers on each machine."""
-        found: dict[str, list[int]] = {name: [] for name in self._names}
+        by_node: dict[str, list[int]] = {name: [] for name in self._names}
         for address, process in sorted(self.processes.items()):
             if address != MASTER:
-                found[process.node].append(address)
-        return found
+                by_node[process.node].append(address)
+        return by_node
 
     def kill_node(self, node: str) -> list[int]:
         """End a machine: SIGKILL all its processes and drop their flight recorders.
@@ -269,8 +258,10 @@ class Machines:
             NodeState(name, leaves_s=inf if name in self._draining else None)
             for name in self._names
         ]
-        there = self.processes.items()
-        return NodeView(tuple(nodes), {one: p.node for one, p in there if one != MASTER})
+        processes = self.processes.items()
+        return NodeView(
+            tuple(nodes), {address: p.node for address, p in processes if address != MASTER}
+        )
 
     def stop(self) -> None:
         """End all processes, without a restart."""
@@ -331,10 +322,10 @@ class Machines:
     def _is_wrong(self, master: SimProcess, workers: list[SimWorker]) -> bool:
         stored = master.core.stored if isinstance(master, SimMaster) else None
         return (
-            any(one.node in self._draining for one in workers)
+            any(worker.node in self._draining for worker in workers)
             or bool(self._zombies or (stored and (stored.isolated or stored.fenced)))
             or any(process.paused for process in (master, *workers))
-            or any(one.clock.now() - one.lease.renewed_s > _FRESH_S for one in workers)
+            or any(worker.clock.now() - worker.lease.renewed_s > _FRESH_S for worker in workers)
         )
 
     def _remove(self, address: int) -> None:
@@ -458,8 +449,8 @@ class SimRun(Run):
 
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
-        found = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
-        return Overview(self.plan, found, self._master.core.error, 0.0, {})
+        snapshot = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
+        return Overview(self.plan, snapshot, self._master.core.error, 0.0, {})
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = self.send(name, value, timeout_s=timeout_s)
@@ -482,9 +473,13 @@ class SimRun(Run):
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Times are those of the world. A worker that is paused does not answer."""
-        there = self._env.network.there.values()
-        found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
-        return [one.traces(root, lambda: self._world.now_s) for one in found]
+        processes = self._env.network.there.values()
+        workers = [
+            process
+            for process in processes
+            if isinstance(process, SimWorker) and not process.paused
+        ]
+        return [process.traces(root, lambda: self._world.now_s) for process in workers]
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)
@@ -625,8 +620,8 @@ class SimRun(Run):
             if self._answers and (self._master.heard or over or world.now_s >= look_s):
                 look_s = world.now_s + self._settle_s if self._master.heard else inf
                 self._master.heard = False
-                if found := ready():
-                    return found
+                if result := ready():
+                    return result
             if over:
                 raise TimeoutError
             next_s = max(world.next_s, world.now_s + _POLL_S)
@@ -660,12 +655,12 @@ class SimRun(Run):
         self._machines.resume(address)
 
     def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
-        there = self._env.network.there
-        if not self._comes_true(lambda: worker in there and there[worker].ready):
+        processes = self._env.network.there
+        if not self._comes_true(lambda: worker in processes and processes[worker].ready):
             raise ClusterError(
                 f"worker {worker} of {self.topology!r} does not answer\n{self._describe()}"
             )
-        process = there[worker]
+        process = processes[worker]
         assert isinstance(process, SimWorker)
         with user_code_of(self.topology):
             return getattr(process, what)(*given)
@@ -683,13 +678,13 @@ class SimRun(Run):
     def _describe(self) -> str:
         """What each process of a run that cannot continue waits for: one line for the master and
         one for each worker."""
-        world, there = self._world, self._env.network.there
-        master = there.get(MASTER)
+        world, processes = self._world, self._env.network.there
+        master = processes.get(MASTER)
         standing = "is down" if master is None else "is paused" if master.paused else "waits"
         lines = [f"seed {world.seed}, at {world.now_s:.6f} s: the master {standing}"]
-        workers = {task.worker for task in self._env.plan.tasks} | {w for w in there if w >= 0}
+        workers = {task.worker for task in self._env.plan.tasks} | {w for w in processes if w >= 0}
         for worker in sorted(workers):
-            process = there.get(worker)
+            process = processes.get(worker)
             doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
             lines.append(f"worker {worker} {doing}")
         return "\n".join(lines)

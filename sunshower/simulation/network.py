@@ -274,10 +274,12 @@ class SimEnvironment:
         try:
             return packed(transfer, self.plan.record_types)
         except user_errors() as error:
-            found = next((one.component for one in self.plan.tasks if one.id == task), task)
+            component = next(
+                (candidate.component for candidate in self.plan.tasks if candidate.id == task), task
+            )
             raise LifecycleError(
-                f"{found!r} cannot be kept: what its snapshot() returned, or a message id, cannot "
-                f"be pickled ({describe_error(error)}). Return plain values"
+                f"{component!r} cannot be kept: what its snapshot() returned, or a message id, "
+                f"cannot be pickled ({describe_error(error)}). Return plain values"
             ) from error
 
     def plan_of(self, number: int) -> Plan:

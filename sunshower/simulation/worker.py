@@ -220,8 +220,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
         event_writer, clock = None, HistoryClock(self._world, self.clock)
         if env.sample is not None:
             event_writer = EventWriter(clock, self._entries.append, env.sample)
-        own = (env.generator, self.clock, self._box, env.reservations, event_writer)
-        return Equipment(*own, event_clock=clock, wake=None)
+        equipment = (env.generator, self.clock, self._box, env.reservations, event_writer)
+        return Equipment(*equipment, event_clock=clock, wake=None)
 
     def load_plan(self, number: int) -> Plan:
         return self._env.plan_of(number)
@@ -374,7 +374,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
             return
         last = self._entries[self._kept :]
         self._entries[self._kept :] = [
-            one for one in last if one.at_s <= self.died_s or one.what is What.WROTE
+            entry for entry in last if entry.at_s <= self.died_s or entry.what is What.WROTE
         ]
 
     def _watch(self) -> None:

@@ -139,17 +139,17 @@ def assert_counts(
     `expected`: record → how often, or the records themselves. `at_least`: more often is right,
     too, as after replays; records that are not expected at all are never right.
     """
-    found = _tally(records)
+    tallies = _tally(records)
     if isinstance(expected, Mapping):
         wanted = {key_of(record): (record, count) for record, count in expected.items()}
     else:
         wanted = _tally(expected)
     lines = []
     for key, (record, count) in wanted.items():
-        there = found.get(key, (record, 0))[1]
+        there = tallies.get(key, (record, 0))[1]
         if there < count or (there > count and not at_least):
             lines.append(f"{record!r}: {there} instead of {count}")
-    surplus = [record for key, (record, _) in found.items() if key not in wanted]
+    surplus = [record for key, (record, _) in tallies.items() if key not in wanted]
     if surplus:
         lines.append(f"not expected: {_some(surplus)}")
     if lines:
@@ -159,11 +159,11 @@ def assert_counts(
 
 def _tally(records: Iterable[Any]) -> dict[Hashable, tuple[Any, int]]:
     """Key of a record → the record, and how often it occurs."""
-    found: dict[Hashable, tuple[Any, int]] = {}
+    tallies: dict[Hashable, tuple[Any, int]] = {}
     for record in records:
         key = key_of(record)
-        found[key] = (record, found.get(key, (record, 0))[1] + 1)
-    return found
+        tallies[key] = (record, tallies.get(key, (record, 0))[1] + 1)
+    return tallies
 
 
 def _some(records: list[Any]) -> str:

@@ -113,8 +113,8 @@ class Feeder(LogSpout[R]):
     @property
     def pending(self) -> list[R]:
         """The records that are not acked, in the order in which they were fed."""
-        there = enumerate(self._fed.records)
-        return [record for number, record in there if number not in self._fed.acked]
+        numbered = enumerate(self._fed.records)
+        return [record for number, record in numbered if number not in self._fed.acked]
 
     @property
     def failures(self) -> list[tuple[R, Failure]]:
@@ -149,10 +149,10 @@ class Feeder(LogSpout[R]):
         return self._next >= len(self._fed.records)
 
     def from_start(self) -> Feeder[R]:
-        made = copy(self)
-        made._fed = _Fed[R]()
-        made._fed.records = self._fed.records
-        return made
+        feeder = copy(self)
+        feeder._fed = _Fed[R]()
+        feeder._fed.records = self._fed.records
+        return feeder
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         self._fed.acked.update(dict.fromkeys(numbers.tolist()))
@@ -232,16 +232,16 @@ class PreparedGraph:
         """The records of a stream; None: of the default one, or the only one. Raises
         UnknownComponent and UnknownStream."""
         where = check_component(self.declared, component)
-        there = {id: bolt for (one, id), bolt in self.streams.items() if one == component}
+        bolts = {id: bolt for (name, id), bolt in self.streams.items() if name == component}
         if stream is None:
-            stream = next(iter(there)) if len(there) == 1 else DEFAULT
-        if not isinstance(stream, str) or stream not in there:
+            stream = next(iter(bolts)) if len(bolts) == 1 else DEFAULT
+        if not isinstance(stream, str) or stream not in bolts:
             raise UnknownStream(
                 f"{where}: no stream {stream!r} is captured; captured are: "
-                f"{', '.join(map(repr, there)) or 'none'}. Direct streams cannot be, and the rows "
+                f"{', '.join(map(repr, bolts)) or 'none'}. Direct streams cannot be, and the rows "
                 "of an operator only if something reads them"
             )
-        return [*there[stream].records]
+        return [*bolts[stream].records]
 
     def check_can_crash(self, component: str) -> None:
         """Raise UnknownComponent, and TopologyError unless it is a bolt with plain functions."""
@@ -276,13 +276,13 @@ def prepare_graph(topology: Topology, replaced: Mapping[str, Any]) -> PreparedGr
         where = check_component(declared, id)
         replace_by = _with_source if components[id].level.is_spout else _with_bolt
         components[id] = replace_by(components[id], code, where)
-    for id, one in components.items():
-        if isinstance(one.implementation, Feeder):
-            one.implementation.begin(check_component(declared, id))
-            feeders[id] = one.implementation
+    for id, component in components.items():
+        if isinstance(component.implementation, Feeder):
+            component.implementation.begin(check_component(declared, id))
+            feeders[id] = component.implementation
     points = CrashPoints()
     declared = replace(declared, components=components)
-    counted = {id: _with_points(one, points) for id, one in components.items()}
+    counted = {id: _with_points(component, points) for id, component in components.items()}
     streams = {place: CapturedStream() for place in _streams(components.values())}
     for (id, stream), bolt in streams.items():
         name = f"captured-{id}-{stream}"
@@ -296,7 +296,9 @@ def prepare_graph(topology: Topology, replaced: Mapping[str, Any]) -> PreparedGr
 def _with_source(spout: Component, source: Any, where: str) -> Component:
     if not isinstance(source, Spout) and not isinstance(source, type):
         if not isinstance(source, Iterable) or isinstance(source, str | bytes):
-            raise TopologyError(f"{where}: {source!r:.80} is no list of records, Feeder or Spout")
+            raise TopologyError(
+                f"{where}: {source!r:.80} is not a list of records, a Feeder or a Spout"
+            )
         source = Feeder[Any](*source)
         source.end()
     level = spout_signature(source, where).level
@@ -309,10 +311,10 @@ def _with_bolt(bolt: Component, code: Any, where: str) -> Component:
 
 
 def _streams(components: Iterable[Component]) -> Iterable[tuple[str, str]]:
-    for one in components:
-        for stream in one.streams.values():
+    for component in components:
+        for stream in component.streams.values():
             if not stream.direct and stream.id != WATERMARKS and stream.schema.fields:
-                yield one.id, stream.id
+                yield component.id, stream.id
 
 
 def _with_points(component: Component, points: CrashPoints) -> Component:
@@ -323,8 +325,8 @@ def _with_points(component: Component, points: CrashPoints) -> Component:
         can_crash = level in _METHODS and not _is_async(code, _METHODS[level])
     if not can_crash:
         return component
-    own = {one.name: getattr(component, one.name) for one in fields(Component)}
-    return _CountedBolt(**own, points=points)
+    values = {part.name: getattr(component, part.name) for part in fields(Component)}
+    return _CountedBolt(**values, points=points)
 
 
 def _is_async(code: Any, method: str) -> bool:

@@ -16,7 +16,8 @@ import numpy as np
 from sunshower import Topology
 from sunshower.failures import Failure
 from sunshower.runtime.plan import Layout, Task, make_plan
-from sunshower.runtime.tasks.wiring import context, wire
+from sunshower.runtime.tasks.user_code import context
+from sunshower.runtime.tasks.wiring import wire
 from sunshower.runtime.tracking.batch import Batch
 
 ROOT = 1 << 48 | 1 << 24  # plus a slot

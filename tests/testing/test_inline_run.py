@@ -178,8 +178,8 @@ def test_a_source_without_an_end_raises_an_error() -> None:
     ("replaced", "kind", "message"),
     [
         ({"line": LINES}, UnknownComponent, "no component 'line'; its components are: lines, s"),
-        ({"lines": "rain"}, TopologyError, "'rain' is no list of records"),
-        ({"lines": 3}, TopologyError, "3 is no list of records"),
+        ({"lines": "rain"}, TopologyError, "'rain' is not a list of records"),
+        ({"lines": 3}, TopologyError, "3 is not a list of records"),
         ({"lines": Store}, TopologyError, "Store is not a spout"),
         ({"store": Feeder()}, TopologyError, "is not a bolt"),
         ({"store": LINES}, TopologyError, "is not a bolt"),

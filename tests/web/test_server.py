@@ -121,7 +121,8 @@ def test_a_silent_worker_is_named_and_no_answer_at_all_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("root", "why"), [("0001000001ffffff", "0001000001ffffff"), ("x" * 9, "is no root of a tree")]
+    ("root", "why"),
+    [("0001000001ffffff", "0001000001ffffff"), ("x" * 9, "is not a valid root of a tree")],
 )
 def test_an_unknown_root_is_refused(url: str, root: str, why: str) -> None:
     found = ask(url, f"/api/trace?name=web-shop&root={root}")

@@ -188,11 +188,13 @@ class RestartTracker:
         self, worker: int, last: WorkerStats | None, crash_report: CrashReport | None
     ) -> set[int]:
         if crash_report is None:
-            found = {t.id for t in self._plan.tasks_on(worker) if t.component != ACKER}
+            suspects = {t.id for t in self._plan.tasks_on(worker) if t.component != ACKER}
         else:
-            found = set() if crash_report.task is None else {crash_report.task}
+            suspects = set() if crash_report.task is None else {crash_report.task}
         counts = {task.task: task.counts for task in last.tasks} if last else {}
-        return {t for t in found if not (t in counts and (counts[t].executed or counts[t].emitted))}
+        return {
+            t for t in suspects if not (t in counts and (counts[t].executed or counts[t].emitted))
+        }
 
     def _error_of(self, task: Task, crash_report: CrashReport | None) -> TaskError:
         doing = "while it was running" if crash_report else "before it had finished anything"

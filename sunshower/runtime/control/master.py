@@ -119,8 +119,8 @@ class Master:
         active, keeping = stored.active and not stored.is_changing, stored.keeping
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        own = active, stored.draining, stored.injected, conditions
-        return DesiredState(*own, is_opening=self.moves.is_opening, keeping=keeping)
+        local_state = active, stored.draining, stored.injected, conditions
+        return DesiredState(*local_state, is_opening=self.moves.is_opening, keeping=keeping)
 
     @property
     def silent(self) -> Mapping[int, float]:
@@ -131,7 +131,9 @@ class Master:
     def absent(self) -> set[int]:
         """The workers that may have no process: they have not said hello, are silent or fenced."""
         silent = self.silent.keys() | self.stored.fenced.keys()
-        return {one for one in self.plan.workers if one in silent or one not in self.lives}
+        return {
+            worker for worker in self.plan.workers if worker in silent or worker not in self.lives
+        }
 
     def snapshot(self, now: float, *, windows: bool = False) -> Snapshot:
         """The current statistics of the topology; `windows`: with those of the last hour."""
@@ -247,9 +249,9 @@ class Master:
     def stuck(self, worker: int, task: int, for_s: float, where: str, now: float) -> None:
         """Note that a call of user code in a worker has not returned for `for_s`. Cleared when the
         worker sends statistics or starts again."""
-        found = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
-        if found is not None:
-            call = StuckCall(found.component, found.index, worker, for_s, clip(where))
+        stuck_task = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
+        if stuck_task is not None:
+            call = StuckCall(stuck_task.component, stuck_task.index, worker, for_s, clip(where))
             self._stuck[worker] = (call, task, now - for_s)
 
     def pack_failed(self, why: str) -> None:
@@ -360,8 +362,8 @@ class Master:
     def orders(self) -> Orders:
         """What the adapter shall do now: replace silent workers, and the orders of a rebalance."""
         replacing, self._replacing = self._replacing, []
-        found = Orders(replace=replacing, create=self._detector.to_create())
-        return self.moves.orders(found, self.lives, arrived=self._arrived)
+        orders = Orders(replace=replacing, create=self._detector.to_create())
+        return self.moves.orders(orders, self.lives, arrived=self._arrived)
 
     def ended(self, worker: int) -> None:
         """The process of a worker that is no longer needed has ended."""

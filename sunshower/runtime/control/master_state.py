@@ -117,9 +117,9 @@ class MasterState:
 
     def keep_position(self, task: TaskStats) -> None:
         """Keep the maximum: a new life may report less than a former one for a while."""
-        for kept, reported in ((self.positions, task.committed), (self.drawn, task.drawn)):
-            if reported > kept.get(task.task, 0):
-                kept[task.task] = reported
+        for positions, reported in ((self.positions, task.committed), (self.drawn, task.drawn)):
+            if reported > positions.get(task.task, 0):
+                positions[task.task] = reported
         suspects = self.suspects.get(task.task, {})
         for number in [number for number in suspects if number < task.committed]:
             del suspects[number]
@@ -161,12 +161,12 @@ class MasterState:
         values = {  # asdict() of all of it takes ten times as long
             **self.unknown,
             **vars(self),
-            "retired": {name: one.counts.to_fields() for name, one in self.retired.items()},
+            "retired": {name: totals.counts.to_fields() for name, totals in self.retired.items()},
             **{
                 stored: {
-                    name: one.latencies[kind].to_fields()
-                    for name, one in self.retired.items()
-                    if kind in one.latencies
+                    name: totals.latencies[kind].to_fields()
+                    for name, totals in self.retired.items()
+                    if kind in totals.latencies
                 }
                 for stored, kind in _LATENCIES.items()
             },
@@ -185,31 +185,31 @@ class MasterState:
     def from_bytes(data: bytes) -> MasterState:
         """The state that `to_bytes` has encoded. Raises VersionMismatch."""
         data = versions.unstamp("the state of the master", data, versions.MASTER_STATE, _WAY_OUT)
-        found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
-        measured = {kind: found.pop(name, {}) for name, kind in _LATENCIES.items()}
+        stored = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
+        measured = {kind: stored.pop(name, {}) for name, kind in _LATENCIES.items()}
         known = {one.name for one in fields(MasterState)}
-        unknown = {name: found.pop(name) for name in found.keys() - known}
+        unknown = {name: stored.pop(name) for name in stored.keys() - known}
         retired = {
             name: Totals(
                 Counts.from_fields(one),
                 {kind: Latencies(*own[name]) for kind, own in measured.items() if name in own},
             )
-            for name, one in found.get("retired", {}).items()
+            for name, one in stored.get("retired", {}).items()
         }
-        quarantined = found.get("quarantined", {}).items()
-        injected = found.get("injected")
+        quarantined = stored.get("quarantined", {}).items()
+        injected = stored.get("injected")
         whole = {
             "retired": retired,
             **{
-                name: None if (rows := found.get(name)) is None else [Task(*row) for row in rows]
+                name: None if (rows := stored.get(name)) is None else [Task(*row) for row in rows]
                 for name in _TASKS
             },
             "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
             "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
-            "proven": set(found.get("proven", ())),
-            "filled": set(found.get("filled", ())),
+            "proven": set(stored.get("proven", ())),
+            "filled": set(stored.get("filled", ())),
         }
-        return MasterState(**{**found, **whole, "unknown": unknown})
+        return MasterState(**{**stored, **whole, "unknown": unknown})
 
 
 def _rows_of(tasks: list[Task] | None) -> list[tuple[Any, ...]] | None:
@@ -220,5 +220,5 @@ def _rows_of(tasks: list[Task] | None) -> list[tuple[Any, ...]] | None:
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
     """A value of a dataclass, without fields of another release."""
-    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    known = {setting.name for setting in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in values.items() if name in known})

@@ -55,8 +55,8 @@ class NodeView:
     def leaving(self, workers: Iterable[int]) -> dict[int, float]:
         """Those of these workers whose node is being drained → seconds until it ends."""
         left = {node.id: node.leaves_s for node in self.nodes}
-        found = {worker: left.get(self.places.get(worker, "")) for worker in workers}
-        return {worker: left_s for worker, left_s in found.items() if left_s is not None}
+        deadlines = {worker: left.get(self.places.get(worker, "")) for worker in workers}
+        return {worker: left_s for worker, left_s in deadlines.items() if left_s is not None}
 
 
 class NodeRoom:
@@ -122,18 +122,18 @@ class NodeRoom:
     def _emptying(self, requests: Requests, places: Mapping[int, str]) -> list[int]:
         moved: list[int] = []
         for here in sorted(self._nodes, key=lambda id: (self._hosted[id], id)):
-            own = [worker for worker in sorted(requests) if places.get(worker) == here]
-            if not own or len(own) < self._hosted[here]:
+            workers = [worker for worker in sorted(requests) if places.get(worker) == here]
+            if not workers or len(workers) < self._hosted[here]:
                 continue  # a worker stays there in any case
             empty = {id for id in self._nodes if not self._hosted[id]} | {here}
-            found = {worker: self.choose(requests[worker], empty) for worker in own}
-            if None in found.values():
-                for worker, to in found.items():
+            new_places = {worker: self.choose(requests[worker], empty) for worker in workers}
+            if None in new_places.values():
+                for worker, to in new_places.items():
                     if to is not None:
                         self._add(to, requests[worker], -1)
             else:
-                moved += own
-                for worker in own:
+                moved += workers
+                for worker in workers:
                     self._add(here, requests[worker], -1)
         return moved
 
@@ -155,9 +155,9 @@ class NodeRoom:
 def choices(requests: Requests, view: NodeView, placement: str) -> dict[int, str]:
     """Worker → the node for its new process; without those for which no node has room."""
     room = NodeRoom(view.staying, view.places.values(), placement)
-    largest_first = sorted(requests, key=lambda one: (-_size(requests[one]), one))
-    found = {worker: room.choose(requests[worker]) for worker in largest_first}
-    return {worker: node for worker, node in found.items() if node is not None}
+    largest_first = sorted(requests, key=lambda worker_id: (-_size(requests[worker_id]), worker_id))
+    chosen = {worker: room.choose(requests[worker]) for worker in largest_first}
+    return {worker: node for worker, node in chosen.items() if node is not None}
 
 
 def choice(
@@ -320,8 +320,8 @@ class NodeMoves:
     def check(self, plan: Plan, staying: Collection[int] = ()) -> None:
         """Raise LifecycleError if the nodes cannot hold the new workers of a plan, or one of them
         cannot request its sum. `staying`: those that keep their process."""
-        new = {one: plan.request_of(one) for one in plan.workers if one not in staying}
-        others = {one: plan.request_of(one) for one in staying}
+        new = {worker: plan.request_of(worker) for worker in plan.workers if worker not in staying}
+        others = {worker: plan.request_of(worker) for worker in staying}
         why = refused(plan, new, self.why_refused) or misfit(new, self.view, others)
         if why is not None:
             raise LifecycleError(
@@ -332,23 +332,25 @@ class NodeMoves:
         """The plan with new workers for the tasks that leave a node that is being drained, and how
         long pending trees may take; None if none does."""
         leaving, room = self.view.leaving(plan.workers), self._with_room(plan)
-        self._again_s = {one: at for one, at in self._again_s.items() if one in leaving}
+        self._again_s = {worker: at for worker, at in self._again_s.items() if worker in leaving}
         going = [
-            one
-            for one in leaving
-            if movable(plan, one)
-            and now >= self._again_s.get(one, now)
-            and (one in room or leaving[one] <= self._last_s)
+            worker
+            for worker in leaving
+            if movable(plan, worker)
+            and now >= self._again_s.get(worker, now)
+            and (worker in room or leaving[worker] <= self._last_s)
         ]
         if not going:
             return None
         self._again_s |= dict.fromkeys(going, now + _AGAIN_S)
-        wait_s = min(plan.graph.config.message_timeout_s, *(leaving[one] / 2 for one in going))
+        wait_s = min(
+            plan.graph.config.message_timeout_s, *(leaving[worker] / 2 for worker in going)
+        )
         return renewed(plan, going, taken), wait_s
 
     def unmet(self, plan: Plan, absent: Collection[int]) -> tuple[int, ...]:
         """The workers that wait for room. `absent`: those that may have no process."""
-        return tuple(unmet({one: plan.request_of(one) for one in absent}, self.view))
+        return tuple(unmet({worker: plan.request_of(worker) for worker in absent}, self.view))
 
     def problems(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
         """A line for each request that waits for room, and for each worker that stays on a node
@@ -376,8 +378,8 @@ class NodeMoves:
     def master_leaves(self, node: str, age_s: float, *, moving: bool) -> bool:
         """Whether a master of that age shall end, so that Ray starts the next one on another node:
         its node is being drained, and one stays. `moving`: the tasks move now, and go first."""
-        staying = {one.id for one in self.view.staying}
-        is_drained = any(one.id == node for one in self.view.nodes) and node not in staying
+        staying = {known.id for known in self.view.staying}
+        is_drained = any(known.id == node for known in self.view.nodes) and node not in staying
         return is_drained and bool(staying) and not moving and age_s >= _AGAIN_S
 
     @property
@@ -386,9 +388,9 @@ class NodeMoves:
 
     def _with_room(self, plan: Plan) -> Collection[int]:
         """The workers with tasks that leave nodes that are being drained, if others have room."""
-        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
-        own = {one: movable(plan, one) for one in self.view.leaving(plan.workers)}
-        requests = {one: plan.request_of_tasks(tasks) for one, tasks in own.items() if tasks}
+        hosted = {worker: at for worker, at in self.view.places.items() if worker in plan.workers}
+        own = {worker: movable(plan, worker) for worker in self.view.leaving(plan.workers)}
+        requests = {worker: plan.request_of_tasks(tasks) for worker, tasks in own.items() if tasks}
         view = NodeView(self.view.nodes, hosted)
         return choices(requests, view, plan.graph.config.placement).keys()
 

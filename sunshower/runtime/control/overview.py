@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.events.metrics import Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.groupings import describe
 from sunshower.topologies.retry import LetterStore
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,14 @@ class Overview:
 
     def reached_from(self, sources: Collection[str]) -> set[str]:
         """The components that a record of these can reach."""
-        found: set[str] = set()
+        reached: set[str] = set()
         frontier = [*sources]
         while frontier:
             here = frontier.pop()
-            targets = {edge.target for edge in self.edges if edge.source == here} - found
-            found |= targets
+            targets = {edge.target for edge in self.edges if edge.source == here} - reached
+            reached |= targets
             frontier += targets
-        return found
+        return reached
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
@@ -135,7 +137,7 @@ class ConditionTracker:
         tasks = [task for worker in stats.values() for task in worker.tasks]
         self._stored.proven.update(task.component for task in tasks if self._has_succeeded(task))
         filled = {task.task for task in tasks if task.has_filled}
-        self._stored.filled.update(id for id, own in self._awaited.items() if own <= filled)
+        self._stored.filled.update(id for id, awaited in self._awaited.items() if awaited <= filled)
         waits = [(t.component, t.task, t.health.wait) for t in tasks if t.health.wait is not None]
         doubts = [one for one in waits if one[2].kind is WaitKind.DOUBT]
         succeeding = self._find_succeeding(tasks, {name for name, _, _ in doubts})
@@ -201,7 +203,7 @@ class ConditionTracker:
         waits = {task.component: 0.0 for task in tasks}
         for task in tasks:
             waits[task.component] = max(waits[task.component], task.queue_s)
-        component, wait_s = max(waits.items(), key=lambda one: one[1], default=("", 0.0))
+        component, wait_s = max(waits.items(), key=lambda entry: entry[1], default=("", 0.0))
         if wait_s < self._timeout_s * _SLOW_PART:
             return "", 0.0
         last, last_s = self.now.slowest

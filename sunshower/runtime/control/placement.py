@@ -130,39 +130,39 @@ class _Spread:
 
     def _better(self, task: Task) -> tuple[Task, int] | None:
         """A move from the fullest worker that makes the task's component more even, or None."""
-        own, here = self._own[task.component], self.places[task.id]
-        there = self._emptiest(task.component)
-        fullest = max(self._workers, key=lambda worker: (own[worker], self._load[worker]))
-        movable = task.id not in self._pinned and own[here] == own[fullest]
-        return (task, there) if movable and own[here] - own[there] >= 2 else None
+        loads, here = self._own[task.component], self.places[task.id]
+        emptiest = self._emptiest(task.component)
+        fullest = max(self._workers, key=lambda worker: (loads[worker], self._load[worker]))
+        movable = task.id not in self._pinned and loads[here] == loads[fullest]
+        return (task, emptiest) if movable and loads[here] - loads[emptiest] >= 2 else None
 
     def _next_even(self) -> tuple[Task, int] | None:
         by_load = sorted(self._workers, key=lambda worker: (self._load[worker], worker))
-        for there in by_load:
+        for target in by_load:
             for here in reversed(by_load):
-                if self._load[here] - self._load[there] < 2:
+                if self._load[here] - self._load[target] < 2:
                     break
                 for task in self._tasks:
-                    own = self._own[task.component]
+                    loads = self._own[task.component]
                     if (
                         self.places[task.id] == here
                         and task.id not in self._pinned
-                        and own[here] > own[there]
+                        and loads[here] > loads[target]
                     ):
-                        return task, there
+                        return task, target
         return None
 
     def _emptiest(self, component: str) -> int:
-        own = self._own.setdefault(component, Counter())
-        return min(self._workers, key=lambda worker: (own[worker], self._load[worker], worker))
+        loads = self._own.setdefault(component, Counter())
+        return min(self._workers, key=lambda worker: (loads[worker], self._load[worker], worker))
 
     def _put(self, task: Task, worker: int) -> None:
-        own = self._own.setdefault(task.component, Counter())
+        loads = self._own.setdefault(task.component, Counter())
         if task.id in self.places:
-            own[self.places[task.id]] -= 1
+            loads[self.places[task.id]] -= 1
             self._load[self.places[task.id]] -= 1
         self.places[task.id] = worker
-        own[worker] += 1
+        loads[worker] += 1
         self._load[worker] += 1
 
 

@@ -57,7 +57,7 @@ def leaving(before: Plan, after: Plan) -> list[Task]:
     worker, or end, and those of components that are opened for another number of tasks."""
     places = {task.id: task.worker for task in after.tasks}
     changed = {task.component for task in ends_anew(before, after)}
-    changed |= {name for one in changed for name in _direct_senders(before, one)}
+    changed |= {name for receiver in changed for name in _direct_senders(before, receiver)}
     return [
         task
         for task in before.tasks
@@ -69,8 +69,8 @@ def ends_anew(before: Plan, after: Plan) -> list[Task]:
     """The tasks of components with another number of tasks, whose objects take nothing along."""
     numbers = after.graph.components
     changed = {
-        name for name, one in before.graph.components.items()
-        if name not in numbers or numbers[name].parallelism != one.parallelism
+        name for name, component in before.graph.components.items()
+        if name not in numbers or numbers[name].parallelism != component.parallelism
     }  # fmt: skip
     return [task for task in before.tasks if task.component in changed]
 
@@ -102,8 +102,8 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
         )
     if hasattr(component.implementation, BATCHES):
         return f"it belongs to an exactly-once program. {_AGAIN}"
-    if kept := kept_in_memory(component):
-        return f"{kept}, where no other task finds it. {_WAY_OUT}"
+    if in_memory := kept_in_memory(component):
+        return f"{in_memory}, where no other task finds it. {_WAY_OUT}"
     if component.store is not None:
         return (
             "its class may choose other keys for its state than those of the grouping, and then "
@@ -143,7 +143,7 @@ def kept_in_memory(component: Component) -> str | None:
 def _keeps_state(component: Component) -> bool:
     code = component.implementation
     return isinstance(code, OperatorBolt) and any(
-        hasattr(one, "snapshot") for one in code.operators
+        hasattr(operator, "snapshot") for operator in code.operators
     )
 
 
@@ -159,7 +159,7 @@ def _direct_refusal(plan: Plan, name: str, count: int) -> str | None:
             f"{senders[0]!r} sends to chosen tasks of it, and may have stored the id of a task "
             f"that would end. {_AGAIN}"
         )
-    held = [one for one in senders if not can_move(plan.graph.components[one])]
+    held = [sender for sender in senders if not can_move(plan.graph.components[sender])]
     if held:
         return (
             f"{held[0]!r} sends to chosen tasks of it, and has to be opened again, but its state "
@@ -211,8 +211,8 @@ def continued(before: Plan, given: Plan) -> dict[str, Component]:
     """The components of `given` code, whose spouts continue at the positions of those `before`."""
     former = before.graph.components
     return {
-        name: _continued(former[name], one) if name in former else one
-        for name, one in given.graph.components.items()
+        name: _continued(former[name], component) if name in former else component
+        for name, component in given.graph.components.items()
     }
 
 
@@ -252,8 +252,8 @@ def _problems(before: Plan, given: Plan) -> Iterator[str]:
     if before.graph.config.worker_timeout_s != given.graph.config.worker_timeout_s:
         yield f"worker_timeout_s cannot change while it runs; {_AGAIN}"
     for code in (before, given):
-        for name, one in code.graph.components.items():
-            if hasattr(one.implementation, BATCHES):
+        for name, component in code.graph.components.items():
+            if hasattr(component.implementation, BATCHES):
                 yield (
                     f"{name!r} belongs to an exactly-once program, which has to be drained as a "
                     f"whole; {_AGAIN}"
@@ -298,9 +298,9 @@ def _class_of(component: Component) -> str:
 
 
 def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
-    if kept := kept_in_memory(old):
+    if in_memory := kept_in_memory(old):
         yield (
-            f"{kept}, which does not go into new code: give it a state= "
+            f"{in_memory}, which does not go into new code: give it a state= "
             f"in a store; {_EMPTY}, in the running code, too; or {_AGAIN}"
         )
         return

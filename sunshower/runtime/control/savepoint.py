@@ -103,9 +103,9 @@ class Savepoint:
             plan.graph.id,
             plan.tasks,
             {
-                name: KeptComponent.of(one)
-                for name, one in plan.graph.components.items()
-                if one.level not in _KEEPS_NOTHING
+                name: KeptComponent.of(component)
+                for name, component in plan.graph.components.items()
+                if component.level not in _KEEPS_NOTHING
             },
             dict(stored.positions),
             dict(stored.drawn),
@@ -123,8 +123,10 @@ class Savepoint:
                 f"{'; '.join(problems)}. Give it the code that fits, or {_START_OVER}"
             )
         components = {
-            name: self.components[name].continued(one) if name in self.components else one
-            for name, one in given.graph.components.items()
+            name: self.components[name].continued(component)
+            if name in self.components
+            else component
+            for name, component in given.graph.components.items()
         }
         graph = replace(given.graph, components=components)
         tasks = numbered(given.tasks, self.tasks, self.last_task_id)
@@ -158,22 +160,25 @@ class Savepoint:
         try:
             if crc32(body := data[4:]).to_bytes(4) != data[:4]:
                 raise ValueError("its checksum does not fit its content")
-            found = msgpack.unpackb(body, strict_map_key=False)
-            tasks = tuple(Task(*row) for row in found.pop("tasks"))
-            kept = {name: KeptComponent(**one) for name, one in found.pop("components").items()}
-            return Savepoint(tasks=tasks, components=kept, **found)
+            stored = msgpack.unpackb(body, strict_map_key=False)
+            tasks = tuple(Task(*row) for row in stored.pop("tasks"))
+            components = {
+                name: KeptComponent(**values) for name, values in stored.pop("components").items()
+            }
+            return Savepoint(tasks=tasks, components=components, **stored)
         except (ValueError, TypeError, KeyError) as error:
             raise LifecycleError(
-                f"{name} is no savepoint ({error}); `sunshower kill NAME --keep FILE` writes one"
+                f"{name} is not a valid savepoint ({error}); `sunshower kill NAME --keep FILE` "
+                "writes one"
             ) from error
 
     def _problems(self, given: Plan) -> Iterator[str]:
         if self.topology != given.graph.id:
             yield f"it is one of {self.topology!r}"
             return
-        for name, kept in self.components.items():
-            one = given.graph.components.get(name)
-            yield from kept.problems(name, None if one is None else KeptComponent.of(one))
+        for name, former in self.components.items():
+            present = given.graph.components.get(name)
+            yield from former.problems(name, None if present is None else KeptComponent.of(present))
 
 
 @dataclass(frozen=True)
@@ -199,23 +204,23 @@ class PackedTasks:
         """The whole savepoint. `read`: returns the pickled TaskTransfer of the task with this id,
         None if there is none. Raises LifecycleError if one is missing: only a task that was never
         open, because it waits or is quarantined, has none."""
-        made = self.savepoint
-        tasks = [task for task in made.tasks if task.component in made.components]
-        found = {task.id: read(task.id) for task in tasks}
-        if missing := [t for t in tasks if found[t.id] is None and t.id in self.open]:
+        savepoint = self.savepoint
+        tasks = [task for task in savepoint.tasks if task.component in savepoint.components]
+        transfers = {task.id: read(task.id) for task in tasks}
+        if missing := [t for t in tasks if transfers[t.id] is None and t.id in self.open]:
             names = ", ".join(task.name for task in missing)
             raise LifecycleError(
-                f"topology {made.topology!r} has no savepoint: what {names} had in memory is no "
-                "longer stored. Try again"
+                f"topology {savepoint.topology!r} has no savepoint: what {names} had in memory "
+                "is no longer stored. Try again"
             )
-        whole = {id: packed for id, packed in found.items() if packed is not None}
-        return replace(made, transfers=whole)
+        whole = {id: packed for id, packed in transfers.items() if packed is not None}
+        return replace(savepoint, transfers=whole)
 
 
 def all_elsewhere(plan: Plan, taken: Collection[int]) -> list[Task]:
     """All tasks on new workers, so that all of them are packed; `taken`: workers that may have a
     process. Raises LifecycleError for what cannot be packed."""
-    held = [name for name, one in plan.graph.components.items() if not can_move(one)]
+    held = [name for name, component in plan.graph.components.items() if not can_move(component)]
     if held:
         raise LifecycleError(
             f"topology {plan.graph.id!r} cannot be kept: the state of {', '.join(held)} is in "

@@ -244,7 +244,7 @@ class TopologyLog:
     ) -> None:
         """A worker begins a life; `report`: of its former process, if that died in user code."""
         here, self._begun[worker] = list(tasks), life
-        names = ", ".join(one.name for one in here) or "only ackers"
+        names = ", ".join(task.name for task in here) or "only ackers"
         if life == 1 or self._is_moving:
             self.note("started", f"worker {worker} runs {names}", worker=worker)
             return
@@ -308,7 +308,7 @@ class TopologyLog:
         self, task: TaskStats, before: TaskStats | None, place: dict[str, Any]
     ) -> None:
         grown = task.counts if before is None else task.counts.since(before.counts)
-        newest = {(one.cause.value, one.component): one for one in task.failures}
+        newest = {(failure.cause.value, failure.component): failure for failure in task.failures}
         for found, count in grown.places.items():
             sample = newest.get((found.cause, found.component))
             # The newest reason may be that of another task of the component.

@@ -115,8 +115,8 @@ class EventWriter:
     def note_edges(self, what: What, task: int, roots: U64, edges: U64, detail: Any = None) -> None:
         """Write an entry for edges of trees, of which only a sample may be kept."""
         if self._sample > 1:
-            kept = slots_of(roots) % self._sample == 0
-            roots, edges = roots[kept], edges[kept]
+            sampled = slots_of(roots) % self._sample == 0
+            roots, edges = roots[sampled], edges[sampled]
         if len(roots):
             self.note(what, task, roots, edges, detail=detail)
 
@@ -144,14 +144,14 @@ def encode(entry: Entry) -> bytes:
 
 def decode(file: BinaryIO) -> Iterator[Entry]:
     """Yield the entries of a file, up to an incomplete one. Lists in a detail become tuples."""
-    found = msgpack.Unpacker(
+    unpacker = msgpack.Unpacker(
         file,
         use_list=False,
         strict_map_key=False,
         max_buffer_size=0,
         unicode_errors="surrogatepass",
     )
-    for at_s, what, task, roots, values, signed, attempts, detail in found:
+    for at_s, what, task, roots, values, signed, attempts, detail in unpacker:
         ids = ids_of(roots) if roots else NO_IDS
         column = _signed(values) if signed else ids_of(values)
         yield Entry(at_s, What(what), task, ids, column, _unfolded(attempts, len(ids)), detail)
@@ -186,5 +186,5 @@ def _carried(detail: Any) -> Any:
 
 def _carried_facts(value: Any) -> Any:
     if isinstance(value, dict):
-        return {clip(name): carried(one, _VALUE_BYTES) for name, one in value.items()}
+        return {clip(name): carried(fact, _VALUE_BYTES) for name, fact in value.items()}
     return carried(value, _VALUE_BYTES)

@@ -114,9 +114,9 @@ class InjectedFaults:
     def to_fields(self) -> dict[str, Any]:
         """Return plain values, for MessagePack and JSON."""
         return {  # asdict() takes twenty times as long
-            "raises": [dict(vars(one)) for one in self.raises],
-            "slows": [dict(vars(one)) for one in self.slows],
-            "links": [dict(vars(one)) for one in self.links],
+            "raises": [dict(vars(fault)) for fault in self.raises],
+            "slows": [dict(vars(fault)) for fault in self.slows],
+            "links": [dict(vars(fault)) for fault in self.links],
             "expirations": self.expirations,
             "isolated": self.isolated,
         }
@@ -125,9 +125,9 @@ class InjectedFaults:
     def from_fields(found: Mapping[str, Any]) -> InjectedFaults:
         """Build the value from the result of `to_fields`."""
         return InjectedFaults(
-            tuple(Raise(**one) for one in found["raises"]),
-            tuple(SlowTask(**one) for one in found["slows"]),
-            tuple(Link(**one) for one in found["links"]),
+            tuple(Raise(**values) for values in found["raises"]),
+            tuple(SlowTask(**values) for values in found["slows"]),
+            tuple(Link(**values) for values in found["links"]),
             found["expirations"],
             tuple(found.get("isolated", ())),
         )
@@ -158,7 +158,9 @@ def flipped(data: bytes, generator: np.random.Generator) -> bytes:
 def check_places(injected: InjectedFaults, plan: Plan) -> None:
     """Raise ExperimentError for faults of unknown components or tasks, or not encodable ones."""
     tasks = Counter(task.component for task in plan.tasks)
-    names = [one.component for one in injected.raises] + [one.component for one in injected.slows]
+    names = [fault.component for fault in injected.raises] + [
+        fault.component for fault in injected.slows
+    ]
     names += [end for link in injected.links for end in (link.source, link.target) if end != ANY]
     for name in names:
         if name not in tasks:
@@ -166,10 +168,10 @@ def check_places(injected: InjectedFaults, plan: Plan) -> None:
                 f"topology {plan.graph.id!r} has no {name!r} to disturb; it has: "
                 + ", ".join(sorted(tasks))
             )
-    if any(one.component == ACKER for one in injected.raises):
+    if any(fault.component == ACKER for fault in injected.raises):
         raise ExperimentError("an acker runs no user code that could raise: slow or kill it")
-    places = [(one.component, one.index) for one in injected.raises]
-    for name, index in places + [(one.component, one.index) for one in injected.slows]:
+    places = [(fault.component, fault.index) for fault in injected.raises]
+    for name, index in places + [(fault.component, fault.index) for fault in injected.slows]:
         if index is not None and not 0 <= index < tasks[name]:
             raise ExperimentError(
                 f"there is no task {index} of {name!r} to disturb: its tasks are "

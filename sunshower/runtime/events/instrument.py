@@ -138,7 +138,9 @@ class Instrument:
         """Inputs that a manual bolt settles one by one; `refused`: why they failed, if they did."""
         if self._is_idle:
             return
-        pairs = (pair for one in held for pair in zip(one.roots, one.edges, strict=True))
+        pairs = (
+            pair for anchored in held for pair in zip(anchored.roots, anchored.edges, strict=True)
+        )
         if self._event_writer is None:  # a row of an array for each input takes longer
             pairs = (pair for pair in pairs if is_traced(pair[0]))
         if rows := list(pairs):

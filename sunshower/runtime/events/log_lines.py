@@ -157,18 +157,18 @@ class LogCapture:
 
         `printed`: source lines, with what each has printed, or None where it is only counted.
         """
-        found = []
+        lines = []
         while self._lines:
             source, line = self._lines.popleft()
             place = f"{source} ({line.component})" if line.component else source
             if self._limit.admits(place, now):
-                found.append(line)
+                lines.append(line)
         for source, output in printed:
             if self._limit.admits(f"{source} (printed)", now) and output is not None:
-                found.append(output)
-        found.sort(key=lambda line: line.time)
+                lines.append(output)
+        lines.sort(key=lambda line: line.time)
         left_out = self._limit.take(now)
-        found += [
+        lines += [
             LogLine(wall_s, "warning", "repeated", text, worker=self._worker) for text in left_out
         ]
-        return found
+        return lines

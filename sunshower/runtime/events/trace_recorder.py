@@ -63,13 +63,13 @@ class TraceChoice:
         return self._within_budget(chosen, now) if chosen else chosen
 
     def _sampled(self, count: int) -> list[int]:
-        found = []
+        positions = []
         while self._next < self._seen + count:
-            found.append(self._next - self._seen)
+            positions.append(self._next - self._seen)
             self._chosen += 1
-            first, end = (ceil(one / self._share) for one in (self._chosen, self._chosen + 1))
+            first, end = (ceil(number / self._share) for number in (self._chosen, self._chosen + 1))
             self._next = first + int(self._chosen * _GOLDEN % 1 * (end - first))
-        return found
+        return positions
 
     def _within_budget(self, chosen: Sequence[int], now: float) -> Sequence[int]:
         gained = (now - self._budget_s) * TREES_PER_S
@@ -349,7 +349,7 @@ def root_number(root: str) -> int:
         number = -1
     if not 0 <= number < 1 << 4 * ROOT_DIGITS or len(root) > ROOT_DIGITS:
         raise ConfigError(
-            f"{root!r:.60} is no root of a tree: that has {ROOT_DIGITS} hexadecimal digits"
+            f"{root!r:.60} is not a valid root of a tree: that has {ROOT_DIGITS} hexadecimal digits"
         )
     return number
 
@@ -362,10 +362,10 @@ def assemble(plan: Plan, answers: Iterable[WorkerTraces]) -> Traces:
     for answer in answers:
         for root, tree in answer.trees.items():
             parts.setdefault(root, []).append((answer, tree))
-    trees = [_trace(plan, names, root, own) for root, own in parts.items()]
+    trees = [_trace(plan, names, root, tree_parts) for root, tree_parts in parts.items()]
     trees.sort(key=lambda tree: -tree.begun_s)
-    there = {answer.worker for answer in answers}
-    return Traces(tuple(trees), tuple(one for one in plan.workers if one not in there))
+    workers = {answer.worker for answer in answers}
+    return Traces(tuple(trees), tuple(worker for worker in plan.workers if worker not in workers))
 
 
 def _trace(
@@ -379,9 +379,11 @@ def _trace(
     for answer, tree in parts:
         for step in tree.steps:
             steps.setdefault(step.what, (answer.worker, step.at_s + answer.epoch_s, step))
-        for edge, own in tree.edges.items():
-            found = edges.setdefault(edge, [])
-            found += [(answer.worker, step.at_s + answer.epoch_s, step) for step in own]
+        for edge, edge_steps in tree.edges.items():
+            timed_steps = edges.setdefault(edge, [])
+            timed_steps += [
+                (answer.worker, step.at_s + answer.epoch_s, step) for step in edge_steps
+            ]
     spout = plan.spouts[(root >> 48) % len(plan.spouts)]  # see ids.py
     emitted = steps.get(What.EMITTED)
     ended = steps.get(What.COMPLETED) or steps.get(What.FAILED)
@@ -415,18 +417,18 @@ def _hops(
     received: dict[int, str] = {}  # task → the edge that it has received last
     in_order = sorted(edges.items(), key=lambda item: min(at_s for _, at_s, _ in item[1]))
     waiting: list[tuple[float, int, str]] = []  # deliveries that are later than this edge
-    for edge, found in in_order:
+    for edge, timed_steps in in_order:
         first: dict[What, _Found] = {}
-        for one in found:
+        for one in timed_steps:
             first.setdefault(one[2].what, one)
         sent, got = first.get(What.SENT), first.get(What.DELIVERED)
         refused = first.get(What.REFUSED)
-        now = min(at_s for _, at_s, _ in found)
+        now = min(at_s for _, at_s, _ in timed_steps)
         received |= {task: name for at_s, task, name in sorted(waiting) if at_s <= now}
         waiting = [one for one in waiting if one[0] > now]
         source = sent[2].task if sent else 0
-        there = got or refused
-        target = sent[2].detail if sent else found[0][2].task
+        arrived = got or refused
+        target = sent[2].detail if sent else timed_steps[0][2].task
         name = f"{edge:0{ROOT_DIGITS}x}"
         hops.append(
             TraceHop(
@@ -434,7 +436,7 @@ def _hops(
                 parent=None if source == spout else received.get(source),
                 source=names.get(source, "?"),
                 target=names.get(target, "?"),
-                worker=there[0] if there else None,
+                worker=arrived[0] if arrived else None,
                 sent_s=_time(first, What.SENT),
                 delivered_s=_time(first, What.DELIVERED),
                 acked_s=_time(first, What.ACKED),

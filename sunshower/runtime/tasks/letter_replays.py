@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, RequestRefused, user_errors
@@ -23,11 +23,15 @@ from sunshower.runtime.tasks.spouts.retry_queue import (
     RetryQueue,
 )
 from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.spouts.spout_output import SpoutHost, SpoutOutput
 from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
+
+if TYPE_CHECKING:
+    from sunshower.runtime.plan import Task
+    from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
+    from sunshower.runtime.transport.output_streams import OutputStreams
 
 _NEEDED = {*DeadLetter._fields} - {*DeadLetter._field_defaults}  # older clients have no others
 Tell = Callable[[Reply | RequestProgress, float], None]
@@ -50,11 +54,24 @@ class _Sender:
     ends_s: float
 
 
-class _LetterHost(SpoutHost, Protocol):
-    """The same spout task, with what replays letters."""
+class _LetterHost(Protocol):
+    """The spout task, with what replays letters."""
 
+    task: Task
+    output_streams: OutputStreams
     is_tracked: bool
-    output: SpoutOutput
+    watermarks: WatermarkSender
+
+    def send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int],
+        attempts: Any,
+        now: float,
+    ) -> None: ...
+    def values(self, stream: str, record: Any) -> dict[str, Any]: ...
 
 
 class LetterReplays(SpoutSource):
@@ -123,13 +140,13 @@ class LetterReplays(SpoutSource):
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
         for number, payload, attempt in replays:
             given = ([payload.record], [payload], [number], attempt, now)
-            self._owner.output.send(payload.stream, *given)
+            self._owner.send(payload.stream, *given)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._owner.output.values(replay.payload.stream, replay.payload.record)
+        return self._owner.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)

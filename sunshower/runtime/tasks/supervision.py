@@ -304,10 +304,10 @@ class Supervised:
 
     def figures_of(self, code: Any) -> dict[str, float]:
         """The metrics that user code reports with `figures()`; empty while it does not run."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         if self.supervision.runs and hasattr(code, "figures"):
-            self.notify("figures", lambda: found.update(_figures(code.figures())))
-        return found
+            self.notify("figures", lambda: figures.update(_figures(code.figures())))
+        return figures
 
 
 def _figures(given: Mapping[str, float]) -> dict[str, float]:

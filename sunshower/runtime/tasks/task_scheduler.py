@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from math import floor, inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,15 +34,17 @@ from sunshower.runtime.tasks.report_router import ReportRouter
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import Raised
+from sunshower.runtime.tasks.user_code import Raised, context
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tasks.wiring import Wired, context
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.value_copies import picture
 from sunshower.topologies.components import BatchBolt, Bolt, Context
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.wiring import Wired
 
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)
 _FAIR_SLICE = 8
@@ -315,8 +317,8 @@ class TaskOpening:
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
-        own = self.transfer_left.get(task.task.id)
-        begin = partial(task.unpack, own) if own else task.resume
+        transfer = self.transfer_left.get(task.task.id)
+        begin = partial(task.unpack, transfer) if transfer else task.resume
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
@@ -468,7 +470,10 @@ class TaskScheduler:
         """Move the task behind the other tasks of its component."""
         order, start, end = self._order, *self._places[bolt.task.component]
         if end - start > 1:
-            order[start:end] = [*(one for one in order[start:end] if one is not bolt), bolt]
+            order[start:end] = [
+                *(sibling for sibling in order[start:end] if sibling is not bolt),
+                bolt,
+            ]
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether it may emit: it is active, receivers have credit, all peers have said hello."""

@@ -1,19 +1,24 @@
-"""Wraps exceptions of user code in errors that name the component, task and worker."""
+"""What user code gets, and its exceptions as errors that name the component, task and worker."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.runtime.events.health import TaskError
-from sunshower.runtime.plan import Task
+from sunshower.runtime.plan import Plan, Task
 from sunshower.secret import without_secrets
 from sunshower.texts import message_of
+from sunshower.topologies.components import Context
+
+if TYPE_CHECKING:
+    from sunshower.runtime.events.instrument import Instrument
 
 T = TypeVar("T")
 
@@ -78,8 +83,8 @@ def failure_of(
 
 def no_way(task: Task, error: BaseException) -> Failure:
     """The failure of a tuple for whose output a grouping raised `error`."""
-    found = failure_of(task, error)
-    return replace(found, reason=f"a grouping of its output raised {found.reason}")
+    failure = failure_of(task, error)
+    return replace(failure, reason=f"a grouping of its output raised {failure.reason}")
 
 
 def untracked(failure: Failure) -> str:
@@ -89,3 +94,23 @@ def untracked(failure: Failure) -> str:
         f"an untracked record failed: {failure}. It cannot be replayed (ackers=0, or an "
         f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
     )
+
+
+def context(
+    plan: Plan,
+    task: Task,
+    committed: int = 0,
+    clock: Clock | None = None,
+    instrument: Instrument | None = None,
+) -> Context:
+    """Return the context of a task: its position, and how much of its source is settled.
+
+    `clock`: the worker's; None: the machine's. `instrument`: notes what user code reports with
+    `wrote` and `noted`.
+    """
+    tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
+    parallelism = plan.component(task).parallelism
+    place = (plan.graph.id, task.component, task.id, task.index, parallelism)
+    notes = () if instrument is None else instrument.of_user_code
+    generated_stages = plan.graph.config.generated_stages
+    return Context(*place, tasks, committed, clock or SystemClock(), generated_stages, *notes)

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.health import Quarantine
 from sunshower.runtime.events.instrument import Instrument
@@ -43,7 +42,6 @@ from sunshower.runtime.transport.channels import (
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.transport.routing import EvenRouter, make_router
-from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Component, Level, Subscription, own_copy
 from sunshower.topologies.retry import Retry
 
@@ -117,21 +115,12 @@ def wire(
     `event_writer`, `trace_recorder`: what records the tasks' events.
     """
     recorder, gone = recorder or Recorder(), quarantined or {}
-    tracked = plan.graph.config.tracked
-    shards = [[acker.id for acker in ackers] for ackers in plan.shards]
-    next_packets = {
-        acker.id: partial(peer_links[acker.worker].report_to, acker.id)
-        for ackers in plan.shards
-        for acker in ackers
-        if acker.worker != worker
-    }
-    reports = Reports(Shards(shards) if tracked else None, next_packets)
-    wired = Wired(reports, FailedTrees(len(plan.spouts)))
+    wired = Wired(_reports(plan, worker, peer_links), FailedTrees(len(plan.spouts)))
     wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
             timed = _has_progress_deadlines(plan)
-            strides = [len(ackers) for ackers in shards]
+            strides = [len(ackers) for ackers in plan.shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         routed = _output_streams(plan, task, wired, generator, peer_links)
@@ -143,8 +132,8 @@ def wire(
         place = (task, config, first_try_s + wait_s, why)
         supervision = Supervision(*place, plan.graph.unavailable, generator.random)
         if component.level.is_spout:
-            own = (plan.incarnation(task, life), config.spout_slots)
-            pending = Pending(*own, recorder.tables(task.id, *own))
+            slots = (plan.incarnation(task, life), config.spout_slots)
+            pending = Pending(*slots, recorder.tables(task.id, *slots))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
             make_task = partial(SpoutTask, supervision, instrument, component.instance)
@@ -159,9 +148,22 @@ def wire(
             is_keyed = component.store is not None
             make = partial(KeyedBolt.of, component) if is_keyed else component.instance
             make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
-            wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
+            bolt = make_bolt(output_streams, wired.reports, service, plan.streams)
+            bolt.is_keyed, wired.bolts[task.id] = is_keyed, bolt
     _join_answers(plan, wired)
     return wired
+
+
+def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Reports:
+    if not plan.graph.config.tracked:
+        return Reports(None)
+    next_packets = {
+        acker.id: partial(peer_links[acker.worker].report_to, acker.id)
+        for ackers in plan.shards
+        for acker in ackers
+        if acker.worker != worker
+    }
+    return Reports(Shards([[acker.id for acker in ackers] for ackers in plan.shards]), next_packets)
 
 
 def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
@@ -175,32 +177,12 @@ def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
 
 def _join_answers(plan: Plan, wired: Wired) -> None:
     """Lead the rows of answers to their requests, in the same worker."""
-    sources = {one.task.component: one.source for one in wired.spouts.values()}
+    sources = {spout.task.component: spout.source for spout in wired.spouts.values()}
     for bolt in wired.bolts.values():
         if isinstance(bolt, AnswerTask):
             requests = sources[str(plan.component(bolt.task).beside)]
             assert isinstance(requests, RequestSource)
             bolt.requests = requests
-
-
-def context(
-    plan: Plan,
-    task: Task,
-    committed: int = 0,
-    clock: Clock | None = None,
-    instrument: Instrument | None = None,
-) -> Context:
-    """Return the context of a task: its position, and how much of its source is settled.
-
-    `clock`: the worker's; None: the machine's. `instrument`: notes what user code reports with
-    `wrote` and `noted`.
-    """
-    tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
-    parallelism = plan.component(task).parallelism
-    place = (plan.graph.id, task.component, task.id, task.index, parallelism)
-    notes = () if instrument is None else instrument.of_user_code
-    generated_stages = plan.graph.config.generated_stages
-    return Context(*place, tasks, committed, clock or SystemClock(), generated_stages, *notes)
 
 
 def _output_streams(
@@ -242,11 +224,11 @@ def _output_streams(
             router.piece = lambda target: channels[target].piece
         return Route(router, channels)
 
-    found = {}
+    streams = {}
     for stream in (s for s in plan.streams if s.component == task.component):
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
-        found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes, stream.classes)
-    return found
+        streams[stream.spec.id] = OutputStream(stream.index, stream.spec, routes, stream.classes)
+    return streams
 
 
 def _has_progress_deadlines(plan: Plan) -> bool:

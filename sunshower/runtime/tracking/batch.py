@@ -134,12 +134,13 @@ class Batch:
     def where_all(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which records have anchors, all of them with a flag; `flags` has one for each root."""
         if self.shared:
-            return np.full(len(self), flags.all())
+            return np.full(len(self), bool(flags.all()))
         if self.offsets is None:
             return flags
         counts = np.diff(self.offsets)
         ends = np.concatenate(([0], np.cumsum(flags)))[self.offsets]
-        return (counts > 0) & (np.diff(ends) == counts)
+        has_all: NDArray[np.bool_] = (counts > 0) & (np.diff(ends) == counts)
+        return has_all
 
     def nothing_made(self) -> U64:
         """The XORs of the edges made from the inputs, if there are none: see `acked`."""
@@ -209,9 +210,9 @@ class Batch:
         edges = np.array([_mixed(self.edges, index) for index in range(count)])
         edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges
         offsets = np.arange(0, count * trees + 1, max(1, trees)) if trees else None
-        made = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
-        made.offsets, made.in_common = offsets, trees > 1
-        return made
+        spread = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
+        spread.offsets, spread.in_common = offsets, trees > 1
+        return spread
 
     def select(self, which: I64) -> Batch:
         """Return the records at the positions `which`, ascending."""

@@ -1,6 +1,7 @@
-"""Adaptive max pending: congestion control limits the number of open trees of a spout task.
+"""Limits the open trees of a spout task; separate because it is an algorithm of its own.
 
-The limit grows additively and shrinks multiplicatively, once per round trip (complete latency):
+Adaptive max pending is congestion control: the limit grows additively and shrinks multiplicatively,
+once per round trip (complete latency):
 
     limit reached, queueing delay within the allowed delay        limit + a 64th; × 2 to 16 at first
     limit reached, nothing completes, and a bolt may keep tuples  doubled, each `window_s`

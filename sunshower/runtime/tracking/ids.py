@@ -75,8 +75,8 @@ def traced_of(roots: U64) -> list[int]:
     marks = roots & _TRACED_ROOT_BITS
     if np.count_nonzero(marks) == len(roots):  # usual; flatnonzero takes three times as long
         return []
-    found: list[int] = np.flatnonzero(marks == 0).tolist()
-    return found
+    positions: list[int] = np.flatnonzero(marks == 0).tolist()
+    return positions
 
 
 def slots_of(roots: U64) -> I64:

@@ -107,12 +107,12 @@ class Ledger:
 
     def await_start(self, roots: U64) -> NDArray[np.bool_]:
         """Which of `roots` have failed before their start was reported; shape (n,)."""
-        found = np.zeros(len(roots), np.bool_)
+        waits = np.zeros(len(roots), np.bool_)
         incarnations = incarnations_of(roots)
         for incarnation, table in self._tables.items():
             mine = np.flatnonzero(incarnations == incarnation)
-            found[mine] = table.await_start(roots[mine])
-        return found
+            waits[mine] = table.await_start(roots[mine])
+        return waits
 
     def open_count(self) -> int:
         """Return the number of trees that are started and not settled."""
@@ -243,8 +243,8 @@ class _Table:
     def await_start(self, roots: U64) -> NDArray[np.bool_]:
         _, tags = self._find(roots)
         is_same = (_generations(roots) ^ tags) & _GENERATION == 0
-        found: NDArray[np.bool_] = is_same & (tags & (OPEN | STARTED | FAILED) == OPEN | FAILED)
-        return found
+        waits: NDArray[np.bool_] = is_same & (tags & (OPEN | STARTED | FAILED) == OPEN | FAILED)
+        return waits
 
     def _find(self, roots: U64) -> tuple[I64, NDArray[np.uint32]]:
         """Return each root's slot in this table, and the tag stored there."""

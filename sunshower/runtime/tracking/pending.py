@@ -299,7 +299,9 @@ class ProgressDeadline:
         """Deadlines were stopped: that period does not count for any tree."""
         ends = np.array([end for _, end in self._holds])
         matters = self._after(ends, self._max_s) > from_s  # to a tree that is pending now
-        self._holds = [one for one, kept in zip(self._holds, matters, strict=True) if kept]
+        self._holds = [
+            hold for hold, still_matters in zip(self._holds, matters, strict=True) if still_matters
+        ]
         self._holds.append((from_s, to_s))
 
     def _ends_s(self, pending: Pending, roots: U64) -> F64:

@@ -31,14 +31,14 @@ class FailedRoots(list[tuple[int, Failure]]):
 
     def add(self, fails: Iterable[tuple[int, Failure]]) -> None:
         """Add roots with their failures, which several of them may share."""
-        given = kept = None
+        given = stored = None
         for root, failure in fails:
-            if kept is None or failure is not given:
-                given = kept = failure
+            if stored is None or failure is not given:
+                given = stored = failure
                 if self.text_bytes + failure.size > _TEXTS_BYTES:
-                    kept = failure.short
-                self.text_bytes += kept.size
-            self.append((root, kept))
+                    stored = failure.short
+                self.text_bytes += stored.size
+            self.append((root, stored))
 
 
 @dataclass(slots=True)

@@ -431,12 +431,12 @@ class Inflows:
 
     def to_grant(self, now: float) -> list[Inflow]:
         """Those to grant now: at once where a sender may run dry, else every _GRANT_S."""
-        time_is_up, found, left = now >= self.grant_at_s, [], False
+        time_is_up, due, left = now >= self.grant_at_s, [], False
         for flow in self._flows.values():
             if flow.records:
                 if time_is_up or flow.due:
-                    found.append(flow)
+                    due.append(flow)
                 else:
                     left = True
         self.grant_at_s = min(self.grant_at_s, now + _GRANT_S) if left else inf
-        return found
+        return due

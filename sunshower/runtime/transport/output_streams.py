@@ -114,12 +114,12 @@ class OutputStreams:
     @property
     def emitted(self) -> int:
         """Emit calls on all streams."""
-        return sum(one.emitted for one in self.counts.values())
+        return sum(counts.emitted for counts in self.counts.values())
 
     @property
     def transferred(self) -> int:
         """Records sent on all streams, one per target task."""
-        return sum(one.transferred for one in self.counts.values())
+        return sum(counts.transferred for counts in self.counts.values())
 
     def note_blocked(self, now: float, *, is_blocked: bool) -> None:
         """Note whether the task has something to do and cannot send it, for `Counts.blocked_s`."""
@@ -135,8 +135,8 @@ class OutputStreams:
             "emitted": self.emitted,
             "transferred": self.transferred,
             "blocked_s": self._blocked_s + max(now - self._blocked_since_s, 0.0),
-            "emitted_to": {id: one.emitted for id, one in self.counts.items()},
-            "transferred_to": {id: one.transferred for id, one in self.counts.items()},
+            "emitted_to": {id: counts.emitted for id, counts in self.counts.items()},
+            "transferred_to": {id: counts.transferred for id, counts in self.counts.items()},
             "bytes_to": {
                 id: sum(channel.sent_bytes.get(stream.index, 0) for channel in self._remote)
                 for id, stream in self._output_streams.items()
@@ -184,7 +184,7 @@ class OutputStreams:
         grouping may choose, and which has room."""
         if self._gates or not self._choices:
             return self.window
-        with_room = [sum(not one.full for one in channels) for channels in self._choices]
+        with_room = [sum(not channel.full for channel in channels) for channels in self._choices]
         return self.window * max(1, min(with_room))
 
     @property
@@ -198,13 +198,13 @@ class OutputStreams:
 
     def output_stream(self, stream: str) -> OutputStream:
         """Return the stream by name. Raises BadEmit, listing what exists."""
-        found = self._output_streams.get(stream)
-        if found is None:
+        output_stream = self._output_streams.get(stream)
+        if output_stream is None:
             raise BadEmit(
                 f"there is no output stream {stream!r}; declared are: "
                 f"{', '.join(self._output_streams) or 'none'}. Declare it with streams={{…}}"
             )
-        return found
+        return output_stream
 
     def check(self, stream: str, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit `stream`, or None."""
@@ -298,14 +298,16 @@ class OutputStreams:
             raise NotSent(made, {0: error})
         errors: dict[int, BaseException] = {}
         for index in range(count):
-            one = np.array([index])
+            position = np.array([index])
             try:
-                sent = self.send(stream, pick(records, one), anchors and anchors.select(one))
+                sent = self.send(
+                    stream, pick(records, position), anchors and anchors.select(position)
+                )
             except NotSent as refused:
                 errors[index] = refused.errors[0]
             else:
                 if made is not None and sent is not None:
-                    made[one] = sent
+                    made[position] = sent
         if errors:
             raise NotSent(made, errors)
         return made

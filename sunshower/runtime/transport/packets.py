@@ -226,13 +226,13 @@ def _shared(failures: FailedRoots) -> list[list[Any]]:
 
 
 def _single(shared: list[list[Any]]) -> FailedRoots:
-    found = FailedRoots()
+    failed_roots = FailedRoots()
     for given, roots in shared:
         failure = Failure(**{**given, "cause": Cause(given["cause"])})
         if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
             raise TypeError("a field of a failure has another type")
-        found.add((root, failure) for root in _roots(roots).tolist())
-    return found
+        failed_roots.add((root, failure) for root in _roots(roots).tolist())
+    return failed_roots
 
 
 # ---- packet reader -------------------------------------------------------------------------------

@@ -166,9 +166,9 @@ class ColumnKeys:
     def _learn(self, keys: pa.Array) -> None:
         import pyarrow as pa
 
-        found = np.fromiter(map(self._table.find, keys.to_pylist()), np.uint16, len(keys))
+        targets = np.fromiter(map(self._table.find, keys.to_pylist()), np.uint16, len(keys))
         self._known = pa.concat_arrays([self._known, keys])
-        self._indices = np.concatenate([self._indices, found])
+        self._indices = np.concatenate([self._indices, targets])
 
 
 # ---- routing -------------------------------------------------------------------------------------
@@ -240,8 +240,8 @@ def pick(records: Any, which: slice | I64) -> Any:
 def _by_target(chosen: NDArray[Any], targets: int) -> list[Share]:
     """Build the shares from the chosen target of each record."""
     if targets <= _MASKS_MAX:
-        found = [(target, np.flatnonzero(chosen == target)) for target in range(targets)]
-        return [(target, which) for target, which in found if len(which)]
+        by_target = [(target, np.flatnonzero(chosen == target)) for target in range(targets)]
+        return [(target, which) for target, which in by_target if len(which)]
     order = np.argsort(chosen.astype(np.uint16, copy=False), kind="stable")
     bounds = np.cumsum(np.bincount(chosen, minlength=targets))
     parts = np.split(order, bounds[:-1])
@@ -407,7 +407,7 @@ class _Asked:
             self._is_prepared = True
 
     def shares(self, records: Any, count: int) -> list[Share]:
-        found: dict[int, list[int]] = {}
+        by_target: dict[int, list[int]] = {}
         rows = records if isinstance(records, Sequence) else records.to_pylist()
         for index, record in enumerate(rows):
             for task in dict.fromkeys(self._grouping.choose(record)):
@@ -416,8 +416,8 @@ class _Asked:
                         f"the custom grouping {type(self._grouping).__name__} chose task {task}; "
                         f"the subscriber's tasks are {sorted(self._position)}"
                     )
-                found.setdefault(self._position[task], []).append(index)
-        return [(target, np.array(which)) for target, which in sorted(found.items())]
+                by_target.setdefault(self._position[task], []).append(index)
+        return [(target, np.array(which)) for target, which in sorted(by_target.items())]
 
 
 def _keys(records: Any, fields: Sequence[str], key: Callable[[Any], Any]) -> Iterator[Any]:

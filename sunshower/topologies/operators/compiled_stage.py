@@ -36,7 +36,7 @@ from sunshower.topologies.operators.steps import (
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls
     from sunshower.topologies.async_functions import CallLimits
-    from sunshower.topologies.operators.windows.window_operator import LateRecords
+    from sunshower.topologies.operators.windows.watermarks import LateRecords
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 

@@ -53,8 +53,8 @@ from sunshower.topologies.operators.windows.event_times import (
     minus,
     plus,
 )
+from sunshower.topologies.operators.windows.watermarks import LateRecords
 from sunshower.topologies.operators.windows.window_kinds import Window, with_dates
-from sunshower.topologies.operators.windows.window_operator import LateRecords
 from sunshower.trident.coordination.attempts import SourceTime
 from sunshower.trident.stages.plan import Timed
 from sunshower.trident.states.stored_map import CountedIn, LastWrite

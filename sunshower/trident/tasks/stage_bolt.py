@@ -47,7 +47,7 @@ from sunshower.topologies.operators.generated_stages import code_of_rows, genera
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import entries_of
-from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
+from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
 from sunshower.trident.coordination.attempts import (
     BATCH,
     COMMIT,

@@ -107,7 +107,7 @@ def test_trees_are_listed_drawn_and_exported_from_a_cluster(
     assert "failed: exception  Word(word='bad')" in drawn
     output = here("trace", "words", "0" * 15 + "1", status=1).stderr
     assert "no tree 0000000000000001 of 'words' is recorded" in output
-    assert "is no root of a tree" in here("trace", "words", "nonsense", status=1).stderr
+    assert "is not a valid root of a tree" in here("trace", "words", "nonsense", status=1).stderr
     output = here("trace", "words", "--otlp", "http://127.0.0.1:9", status=1).stderr
     assert "does not take spans" in output
 

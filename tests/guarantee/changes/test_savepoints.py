@@ -231,7 +231,7 @@ def test_a_savepoint_of_an_earlier_release_without_deployments_is_read() -> None
 def test_a_file_that_is_no_savepoint_is_refused() -> None:
     data = savepoint_of(numbers).to_bytes()
     for bad in (b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
-        with pytest.raises(LifecycleError, match="words is no savepoint"):
+        with pytest.raises(LifecycleError, match="words is not a valid savepoint"):
             Savepoint.from_bytes("words", bad)
     with pytest.raises(VersionMismatch, match="words has version 2"):
         Savepoint.from_bytes("words", data.replace(b"sunshower 1", b"sunshower 2", 1))

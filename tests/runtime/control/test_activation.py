@@ -14,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.wiring import context
+from sunshower.runtime.tasks.user_code import context
 from sunshower.runtime.worker import Worker
 from tests.runtime.rig import Rig
 

@@ -17,8 +17,7 @@ from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.tasks.user_code import Raised
-from sunshower.runtime.tasks.wiring import context
+from sunshower.runtime.tasks.user_code import Raised, context
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker

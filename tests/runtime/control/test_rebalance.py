@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 from sunshower import Spout, Topology
-from sunshower.runtime.tasks.wiring import context
+from sunshower.runtime.tasks.user_code import context
 from tests.runtime.chains import Number, Numbers, sink
 from tests.runtime.rig import Rig, records_of
 

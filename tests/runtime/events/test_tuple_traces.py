@@ -327,5 +327,5 @@ def test_root_number_reads_the_root_of_a_tree_and_refuses_other_texts() -> None:
     tree = traces(topology).trees[0]
     assert f"{root_number(tree.root):016x}" == tree.root
     for wrong in ("", "xyz", "-1", "0" * 17):
-        with pytest.raises(ConfigError, match="is no root of a tree"):
+        with pytest.raises(ConfigError, match="is not a valid root of a tree"):
             root_number(wrong)

@@ -13,7 +13,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
 from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.tasks.spouts.source import EmitReservation
-from sunshower.runtime.tasks.wiring import context
+from sunshower.runtime.tasks.user_code import context
 from sunshower.simulation.network import SimReservationStore
 from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import RestartedWorker

@@ -284,8 +284,8 @@ def test_bytes_of_a_field_of_any_type_are_restored() -> None:
     ("changes", "message"),
     [
         ({"record": {"number": POISON}}, r"its fields are \['number'\]"),
-        ({"record": {"number": "7", "text": "a"}}, "field 'number': '7' is no int"),
-        ({"record": {"number": POISON, "text": 5}}, "field 'text': 5 is no str"),
+        ({"record": {"number": "7", "text": "a"}}, "field 'number': '7' is not a valid int"),
+        ({"record": {"number": POISON, "text": 5}}, "field 'text': 5 is not a valid str"),
         ({"stream": "others"}, "others"),
         ({"as_text": ("text",)}, "only a text in place of the value of field 'text'"),
     ],

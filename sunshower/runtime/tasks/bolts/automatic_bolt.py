@@ -27,7 +27,6 @@ from sunshower.errors import BadEmit, user_errors
 from sunshower.failures import Failure
 from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, noting
-from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
@@ -37,7 +36,6 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, Context, Derived, OnStream
-from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.steps import FunctionOperator
 
 if TYPE_CHECKING:
@@ -103,6 +101,8 @@ class _Unfinished:
 class AutomaticBoltTask(BoltTask):
     """Calls a function of a record, or `Bolt.process`, for each input."""
 
+    _has_operators = False  # whether the bolt is an OperatorBolt
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._unfinished: _Unfinished | None = None
@@ -114,16 +114,21 @@ class AutomaticBoltTask(BoltTask):
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
-        if isinstance(bolt, AsyncBolt | OperatorBolt) and bolt.calls is not None:
+        if isinstance(bolt, AsyncBolt):
+            self._use_calls(bolt)
+        self._yields = is_generator(self._call)
+        self._schema = self.output_streams.default_schema
+        self._stream = DEFAULT
+        if self.is_keyed:
+            bolt.schema, bolt.check = self._schema, self._check_one
+
+    def _use_calls(self, bolt: Any) -> None:
+        """Call the async functions of an AsyncBolt or OperatorBolt, if it has any."""
+        if bolt.calls is not None:
             self._calls, self.at_once = bolt.calls, bolt.concurrency
             self.service.at_once = self.at_once
             self.joins = True
             self.in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
-        self._yields = is_generator(self._call)
-        self._schema = self.output_streams.default_schema
-        self._stream = DEFAULT
-        if isinstance(bolt, KeyedBolt):
-            bolt.schema, bolt.check = self._schema, self._check_one
 
     @property
     def unfinished(self) -> Batch | None:
@@ -132,7 +137,7 @@ class AutomaticBoltTask(BoltTask):
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
         records = batch.rows(schema, keep_table=self.takes_tables)
-        if isinstance(self.bolt, KeyedBolt):
+        if self.is_keyed:
             self.bolt.announce(self._streams[batch.stream], records)
         call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
@@ -142,17 +147,17 @@ class AutomaticBoltTask(BoltTask):
             self.in_progress.begin(call, batch, records, self.clock)
             return None
         if self._calls is not None:
-            made = self._run_together(self._calls, call, records)
+            produced = self._run_together(self._calls, call, records)
             begun = len(records)
         elif self._is_sink:
             begun, failures = self._run_sink(call, records)
-            made = BatchOutputs(failures=failures)
+            produced = BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
             most = self.service.records_max if batch.shared else self._piece_max
-            made = run(call, records, most)
-            begun = len(made.ends)
-        return self._finish(batch, made, begun)
+            produced = run(call, records, most)
+            begun = len(produced.ends)
+        return self._finish(batch, produced, begun)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         self._begin_batch(batch)
@@ -172,16 +177,16 @@ class AutomaticBoltTask(BoltTask):
         assert self._unfinished is not None
         current, self._unfinished = self._unfinished, None
         self._begin_batch(current.input)
-        made, most = BatchOutputs(), self._piece_max
+        piece, most = BatchOutputs(), self._piece_max
         try:
-            made.outputs.extend(islice(current.rest, most))
+            piece.outputs.extend(islice(current.rest, most))
         except user_errors() as error:
-            made.failures[0] = self._judge(0, error, current.input.records)
-            made.outputs.clear()
-        if len(made.outputs) >= most:
-            made.rest = current.rest
-        made.ends.append(len(made.outputs))
-        self._finish(current.input, made, 1, current.made)
+            piece.failures[0] = self._judge(0, error, current.input.records)
+            piece.outputs.clear()
+        if len(piece.outputs) >= most:
+            piece.rest = current.rest
+        piece.ends.append(len(piece.outputs))
+        self._finish(current.input, piece, 1, current.made)
 
     def drop_unfinished(self) -> None:
         """Drop the unfinished input, because its tree has failed."""
@@ -236,7 +241,7 @@ class AutomaticBoltTask(BoltTask):
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         self._check_outputs(made, batch.records)
-        if failures and isinstance(self.bolt, KeyedBolt | OperatorBolt):
+        if failures and (self.is_keyed or self._has_operators):
             self.bolt.discard()
         else:
             failures = self._flush(batch, failures)
@@ -254,13 +259,13 @@ class AutomaticBoltTask(BoltTask):
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
         """The outputs of a shared batch for each stream."""
-        found: dict[str, list[Any]] = {}
+        by_stream: dict[str, list[Any]] = {}
         for output in outputs:
             stream, record = DEFAULT, output
             if type(output) is OnStream:
                 stream, record = output.stream, output.record
-            found.setdefault(stream, []).append(record)
-        return found
+            by_stream.setdefault(stream, []).append(record)
+        return by_stream
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
@@ -280,8 +285,8 @@ class AutomaticBoltTask(BoltTask):
         The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
         record would cost 90 ns.
         """
-        made = BatchOutputs()
-        outputs, starts = made.outputs, list[int]()
+        batch_outputs = BatchOutputs()
+        outputs, starts = batch_outputs.outputs, list[int]()
         waiting = iter(records)
         # list.extend() updates the list's length as it goes, so that length is where the outputs of
         # the next record begin. `_second` advances `begin` before it advances the call.
@@ -295,23 +300,23 @@ class AutomaticBoltTask(BoltTask):
                     raise RuntimeError(_STOPPED)  # of iter(what the call returned)
             except user_errors() as error:
                 index = len(starts) - 1
-                made.failures[index] = self._judge(index, error, records)
+                batch_outputs.failures[index] = self._judge(index, error, records)
                 del outputs[starts[index] :]
                 if self.errors.stops:
                     break
                 continue
             if len(outputs) >= most and len(starts) <= len(records):
                 deque(waiting, maxlen=0)  # so that `produced` ends with the last started record
-                made.rest = produced
+                batch_outputs.rest = produced
             break
         del starts[len(records) :]  # `begin` also ran once after the last record
-        made.ends = [*starts[1:], len(outputs)] if starts else []
-        return made
+        batch_outputs.ends = [*starts[1:], len(outputs)] if starts else []
+        return batch_outputs
 
     def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
-        made = BatchOutputs()
-        outputs, ends = made.outputs, made.ends
+        batch_outputs = BatchOutputs()
+        outputs, ends = batch_outputs.outputs, batch_outputs.ends
         extend, end = outputs.extend, ends.append
         results = map(call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
@@ -322,22 +327,22 @@ class AutomaticBoltTask(BoltTask):
                             check_returned(produced, self._schema)
                             rest = iter(produced)
                             produced = list(islice(rest, most - len(outputs)))  # noqa: PLW2901
-                            made.rest = rest
+                            batch_outputs.rest = rest
                         extend(produced)
                     end(length := len(outputs))
                     if length >= most:
-                        return made
-                    made.rest = None
+                        return batch_outputs
+                    batch_outputs.rest = None
                 if len(ends) < len(records):
                     raise RuntimeError(_STOPPED)
             except user_errors() as error:
-                made.rest = None
-                made.failures[len(ends)] = self._judge(len(ends), error, records)
+                batch_outputs.rest = None
+                batch_outputs.failures[len(ends)] = self._judge(len(ends), error, records)
                 del outputs[ends[-1] if ends else 0 :]
                 end(len(outputs))
                 if self.errors.stops:
                     break
-        return made
+        return batch_outputs
 
     def _run_together(
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
@@ -346,21 +351,21 @@ class AutomaticBoltTask(BoltTask):
         return self._outputs_of(calls.run(call, records), records)
 
     def _outputs_of(self, outcomes: Sequence[Outcome], records: Sequence[Any]) -> BatchOutputs:
-        made = BatchOutputs()
+        batch_outputs = BatchOutputs()
         for index, (produced, error) in enumerate(outcomes):
             try:
                 if error is not None:
                     raise error
                 if produced is not None:
                     check_returned(produced, self._schema)
-                    found = list(produced)
-                    for output in found if self._is_sink else ():
+                    records_out = list(produced)
+                    for output in records_out if self._is_sink else ():
                         self._check_one(output)
-                    made.outputs += found
+                    batch_outputs.outputs += records_out
             except user_errors() as raised:
-                made.failures[index] = self._judge(index, raised, records)
-            made.ends.append(len(made.outputs))
-        return made
+                batch_outputs.failures[index] = self._judge(index, raised, records)
+            batch_outputs.ends.append(len(batch_outputs.outputs))
+        return batch_outputs
 
     def _run_sink(
         self, call: Callable[[Any], Any], records: Sequence[Any]
@@ -388,18 +393,18 @@ class AutomaticBoltTask(BoltTask):
         kinds = set(map(type, outputs))
         if not outputs or self._fit(outputs, kinds):
             return kinds
-        start, kept, ends = 0, list[Any](), list[int]()
+        start, fitting, ends = 0, list[Any](), list[int]()
         for index, stop in enumerate(made.ends):
             mine = outputs[start:stop]
             start = stop
             try:
                 for output in mine:
                     self._check_one(output)
-                kept += mine
+                fitting += mine
             except BadEmit as error:
                 made.failures[index] = self._judge(index, error, records)
-            ends.append(len(kept))
-        outputs[:], made.ends = kept, ends
+            ends.append(len(fitting))
+        outputs[:], made.ends = fitting, ends
         return kinds
 
     def _send(
@@ -425,12 +430,12 @@ class AutomaticBoltTask(BoltTask):
             anchors = anchors.repeat(counts)
         send = self._send_by_stream if mixed else partial(self.output_streams.send, self._stream)
         try:
-            made = send(outputs, anchors)
+            edges = send(outputs, anchors)
         except NotSent as refused:
-            made = refused.made
+            edges = refused.made
             for index, error in refused.errors.items():
                 failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
-        return None if made is None else segment_xor(made, ends)
+        return None if edges is None else segment_xor(edges, ends)
 
 
 def _not_the_end(error: BaseException) -> BaseException:
@@ -547,17 +552,17 @@ class BatchBoltTask(BoltTask):
                 failures[0] = no_way(self.task, refused.errors[0])
                 return batch.nothing_made()
         try:
-            made = self.output_streams.send(
+            edges = self.output_streams.send(
                 DEFAULT, derived.rows, anchors and anchors.select(parents)
             )
         except NotSent as refused:
-            made = refused.made
+            edges = refused.made
             for index, error in refused.errors.items():
                 failures[int(parents[index])] = no_way(self.task, error)
-        if made is None:
+        if edges is None:
             return None
         if (parents[1:] >= parents[:-1]).all():
-            return segment_xor(made, np.cumsum(np.bincount(parents, minlength=len(batch))))
+            return segment_xor(edges, np.cumsum(np.bincount(parents, minlength=len(batch))))
         xors = np.zeros(len(batch), np.uint64)
-        np.bitwise_xor.at(xors, parents, made)
+        np.bitwise_xor.at(xors, parents, edges)
         return xors

@@ -39,8 +39,7 @@ from sunshower.runtime.transport.channels import Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
-from sunshower.topologies.operators.windows.watermarks import WATERMARKS
-from sunshower.topologies.operators.windows.window_operator import LateRecords, sum_of
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS, LateRecords, sum_of
 
 Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
@@ -78,12 +77,12 @@ class CallsInProgress:
 
     def __len__(self) -> int:
         """How many records are in progress."""
-        return sum(len(one.batch) for one in self._inputs)
+        return sum(len(waiting.batch) for waiting in self._inputs)
 
     @property
     def roots(self) -> U64:
         """Those of the records in progress."""
-        return np.concatenate([NO_IDS, *(one.batch.roots for one in self._inputs)])
+        return np.concatenate([NO_IDS, *(waiting.batch.roots for waiting in self._inputs)])
 
     def begin(
         self,
@@ -103,18 +102,18 @@ class CallsInProgress:
     def ended(self, wait_s: float) -> Iterator[tuple[Batch, list[Outcome]]]:
         """Let the calls go on until one of them has ended, at most for `wait_s`. Yields inputs
         whose calls have ended, joined if they can be, and the outcomes of their records."""
-        waited = [task for one in self._inputs for task in one.tasks if not task.done()]
+        waited = [task for waiting in self._inputs for task in waiting.tasks if not task.done()]
         self._calls.wait_for_one(waited, wait_s)
-        ended = [one for one in self._inputs if one.has_ended]
+        ended = [waiting for waiting in self._inputs if waiting.has_ended]
         if not ended:
             return
-        self._inputs = [one for one in self._inputs if not one.has_ended]
+        self._inputs = [waiting for waiting in self._inputs if not waiting.has_ended]
         while ended:
             first = ended[0].batch
-            some = [ended[0], *(one for one in ended[1:] if can_join(first, one.batch))]
-            ended = [one for one in ended if one not in some]
-            outcomes = [task.result() for one in some for task in one.tasks]
-            yield join([one.batch for one in some]), outcomes
+            some = [ended[0], *(waiting for waiting in ended[1:] if can_join(first, waiting.batch))]
+            ended = [waiting for waiting in ended if waiting not in some]
+            outcomes = [task.result() for waiting in some for task in waiting.tasks]
+            yield join([waiting.batch for waiting in some]), outcomes
 
     def seconds(self, now: float) -> float:
         """For how long calls have been in progress since this was asked before."""
@@ -124,7 +123,7 @@ class CallsInProgress:
     def cancel(self) -> None:
         """Give all calls up: their records are emitted again."""
         inputs, self._inputs = self._inputs, []
-        self._calls.cancel([task for one in inputs for task in one.tasks])
+        self._calls.cancel([task for waiting in inputs for task in waiting.tasks])
 
 
 # ---- state count ---------------------------------------------------------------------------------
@@ -258,7 +257,7 @@ class ExecutedInputs:
         """`streams`: of the plan."""
         self.total = 0
         self._streams = streams
-        self._watermarks = {one.index for one in streams if one.spec.id == WATERMARKS}
+        self._watermarks = {stream.index for stream in streams if stream.spec.id == WATERMARKS}
         self._counts: dict[int, int] = {}  # by the stream's index in the plan
 
     def add(self, stream: int, inputs: int) -> None:
@@ -269,8 +268,8 @@ class ExecutedInputs:
 
     def by_stream(self) -> Mapping[InputStream, int]:
         """The inputs of each stream that had any."""
-        found = ((self._streams[index], count) for index, count in self._counts.items())
-        return {InputStream(one.component, one.spec.id): count for one, count in found}
+        counts = ((self._streams[index], count) for index, count in self._counts.items())
+        return {InputStream(stream.component, stream.spec.id): count for stream, count in counts}
 
 
 # ---- bolt task -----------------------------------------------------------------------------------
@@ -295,6 +294,7 @@ def _record_at(records: Any, index: int) -> Any:
 class BoltTask(Supervised):
     """The base of all bolt tasks; subclasses differ in how they process a batch."""
 
+    is_keyed = False  # whether the bolt is a KeyedBolt
     keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
     tells_source = False  # whether the bolt's code can read which task has sent an input
@@ -505,8 +505,8 @@ class BoltTask(Supervised):
     def _late_records(self) -> LateRecords:
         """The late records of the windows in the bolt."""
         find = getattr(self.bolt, "__sunshower_late__", None)
-        own = None if find is None else find()
-        return self._late_earlier if own is None else sum_of([self._late_earlier, own])
+        of_bolt = None if find is None else find()
+        return self._late_earlier if of_bolt is None else sum_of([self._late_earlier, of_bolt])
 
     @property
     def _event_time(self) -> EventTime | None:
@@ -573,11 +573,11 @@ class BoltTask(Supervised):
 
     def _made_by_tick(self) -> list[Any]:
         """The outputs of the bolt's tick. Raises BadEmit if one does not fit."""
-        made = self.bolt.tick()
-        if made is None:
+        result = self.bolt.tick()
+        if result is None:
             return []
-        check_returned(made, self.output_streams.default_schema)
-        outputs = list(made)
+        check_returned(result, self.output_streams.default_schema)
+        outputs = list(result)
         for output in outputs:
             self._check_one(output)
         return outputs
@@ -590,7 +590,7 @@ class BoltTask(Supervised):
             raise self.output_streams.misfit_error(stream, record)
 
     def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
-        made = np.zeros(len(outputs), np.uint64)
+        edges = np.zeros(len(outputs), np.uint64)
         errors: dict[int, BaseException] = {}
         named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
         for stream in dict.fromkeys(output.stream for output in named):
@@ -602,11 +602,11 @@ class BoltTask(Supervised):
                 part = refused.made
                 errors |= {int(which[at]): error for at, error in refused.errors.items()}
             if part is not None:
-                made[which] = part
-        found = None if anchors is None else made
+                edges[which] = part
+        sent_edges = None if anchors is None else edges
         if errors:
-            raise NotSent(found, errors)
-        return found
+            raise NotSent(sent_edges, errors)
+        return sent_edges
 
     def _send_of_tick(self, send: Callable[[], Any]) -> None:
         """Send outputs of a tick, which are untracked: routing errors are reported at the end."""
@@ -626,7 +626,7 @@ class BoltTask(Supervised):
         self._executed.add(batch.stream, len(batch))
         self._acked += len(batch) - len(failures)
         self._failed += len(failures)
-        if made is None or not batch.tracked:
+        if made is None or not len(batch.roots):
             for failure in failures.values():
                 self.note_untracked(failure)
             return

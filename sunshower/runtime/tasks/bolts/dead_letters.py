@@ -48,8 +48,10 @@ class LetterValues:
     def __init__(self, schema: Schema, classes: Collection[type[Any]] = ()) -> None:
         kind = schema.type
         known = dict.fromkeys([*schema.classes, *classes])
-        names = Counter(one.__qualname__ for one in known)
-        named = [one for one in known if names[one.__qualname__] == 1]  # others are refused
+        names = Counter(known_type.__qualname__ for known_type in known)
+        named = [
+            known_type for known_type in known if names[known_type.__qualname__] == 1
+        ]  # others are refused
         self._codec = Codec(known)
         self._stored = StoredValues(named, "a dead letter")
         self._hints = {} if kind is tuple else hints_of(kind)
@@ -83,8 +85,8 @@ class LetterValues:
             as_json = json.loads(json.dumps(named(written)))
             if carried(written, _WHOLE) is not written:
                 return False
-            found = self._by_annotation(name, as_json, is_text=written is not value)
-            return self._codec.encode(found) == self._codec.encode(value)
+            restored = self._by_annotation(name, as_json, is_text=written is not value)
+            return self._codec.encode(restored) == self._codec.encode(value)
         except user_errors():  # whatever the letter has cannot be read back
             return False
 
@@ -102,14 +104,14 @@ class LetterValues:
 
     def _by_annotation(self, name: str, value: Any, *, is_text: bool) -> Any:
         """What a value without marks stands for."""
-        hint, found = self._hints.get(name, Any), value
+        hint, restored = self._hints.get(name, Any), value
         if hint is not Any or is_text:
-            found = _plain(hint, value, f"field {name!r}")
+            restored = _plain(hint, value, f"field {name!r}")
         if (convert := self._readers.get(name)) is not None:
-            found = convert(found)
-        if is_text and found is value:
+            restored = convert(restored)
+        if is_text and restored is value:
             raise BadEmit(f"the letter has only a text in place of the value of field {name!r}")
-        return found
+        return restored
 
 
 def readable(value: Any) -> Any:
@@ -133,10 +135,10 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
     is_of_bytes = hint is Any or bytes in (hint, *get_args(hint))
     if is_of_bytes and type(value) is str and value.startswith(("b'", 'b"')):
         with suppress(ValueError, SyntaxError):  # it was clipped
-            found = ast.literal_eval(value)
-            value = found if type(found) is bytes else value
+            literal = ast.literal_eval(value)
+            value = literal if type(literal) is bytes else value
     if hint in _PLAIN and not _fits(hint, value):
-        raise BadEmit(f"{where}: {describe(value)} is no {hint.__name__}")
+        raise BadEmit(f"{where}: {describe(value)} is not a valid {hint.__name__}")
     return value
 
 
@@ -188,7 +190,7 @@ def dead_letter(
         tuple(texts),
         tuple(marked),
     )
-    return fitted(letter, bytes_max, lambda one: size_of(tuple(one)))
+    return fitted(letter, bytes_max, lambda clipped: size_of(tuple(clipped)))
 
 
 def in_a_line(text: str) -> str:

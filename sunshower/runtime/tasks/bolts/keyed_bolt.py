@@ -62,14 +62,14 @@ class KeyedBolt(Bolt[Any, Any]):
 
     def process(self, record: Any) -> Iterator[Any]:
         self._begin()
-        made = self.bolt.process(record)
-        if made is not None:
-            check_returned(made, self.schema)
+        outputs = self.bolt.process(record)
+        if outputs is not None:
+            check_returned(outputs, self.schema)
             kind = None if self.schema is None or self.schema.type is tuple else self.schema.type
-            for one in made:
-                if type(one) is not kind:
-                    self.check(one)
-                yield one
+            for output in outputs:
+                if type(output) is not kind:
+                    self.check(output)
+                yield output
         self._state.keep()
 
     def execute(self, tuple: Any, out: Any) -> None:
@@ -80,8 +80,8 @@ class KeyedBolt(Bolt[Any, Any]):
     def tick(self) -> Any:
         self._open()
         with self._state.apart():
-            made = self.bolt.tick()
-            return list(made) if isinstance(made, Iterator) else made
+            outputs = self.bolt.tick()
+            return list(outputs) if isinstance(outputs, Iterator) else outputs
 
     def flush(self) -> None:
         try:
@@ -100,15 +100,15 @@ class KeyedBolt(Bolt[Any, Any]):
         self._store.discard()
 
     def snapshot(self) -> Any:
-        own = self.bolt.snapshot() if type(self.bolt).snapshot is not Bolt.snapshot else None
+        of_bolt = self.bolt.snapshot() if type(self.bolt).snapshot is not Bolt.snapshot else None
         stored = self._store.snapshot()
-        return None if stored is None and own is None else (stored, own)
+        return None if stored is None and of_bolt is None else (stored, of_bolt)
 
     def restore(self, state: Any) -> None:
-        stored, own = state or (None, None)
+        stored, of_bolt = state or (None, None)
         self._store.restore(stored)
         if type(self.bolt).restore is not Bolt.restore:
-            self.bolt.restore(own)
+            self.bolt.restore(of_bolt)
 
     @property
     def by(self) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
-from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import no_way
@@ -204,7 +203,7 @@ class ManualBoltTask(BoltTask):
         most = self.output_streams.allowance
         begun, rest = len(batch), None
         records = batch.rows(origin.spec.schema)
-        if isinstance(self.bolt, KeyedBolt):
+        if self.is_keyed:
             self.bolt.announce(origin, records)
         self._begin_batch(batch)
         for index, record in enumerate(records):
@@ -321,7 +320,7 @@ class ManualBoltTask(BoltTask):
         for anchors in self._sender.discard():
             if not anchors:
                 self.note_untracked(failure)
-            for tuple in (one for one in anchors if isinstance(one, InputTuple)):
+            for tuple in (anchor for anchor in anchors if isinstance(anchor, InputTuple)):
                 if tuple.state is InputState.OPEN:
                     self._give_up(tuple, failure)
 
@@ -349,11 +348,11 @@ class ManualBoltTask(BoltTask):
     def _fail_unsent(self, unsent: list[Unsent]) -> None:
         """Fail all inputs that these records were anchored to, open or just acked: a grouping
         raised."""
-        for one in unsent:
-            failure = no_way(self.task, one.error)
-            if not one.anchors:
+        for record in unsent:
+            failure = no_way(self.task, record.error)
+            if not record.anchors:
                 self.note_untracked(failure)
-            for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
+            for tuple in (anchor for anchor in record.anchors if isinstance(anchor, InputTuple)):
                 if tuple.state is InputState.OPEN:
                     self._give_up(tuple, failure)
                 else:
@@ -439,10 +438,10 @@ class ManualBoltTask(BoltTask):
 
     def open_anchors(self, anchors: Any) -> list[InputTuple]:
         """The anchors as a list. Raises AlreadySettled if one of them is not open."""
-        found = [anchors] if isinstance(anchors, InputTuple) else list(anchors)
-        for anchor in found:
+        tuples = [anchors] if isinstance(anchors, InputTuple) else list(anchors)
+        for anchor in tuples:
             self.must_be_open(anchor, "an anchor")
-        return found
+        return tuples
 
     def must_be_open(self, tuple: InputTuple, what: str) -> None:
         """Raise AlreadySettled for an input that is acked or failed, or will be."""

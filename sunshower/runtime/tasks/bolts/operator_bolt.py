@@ -42,6 +42,8 @@ _SLICES, _MANY_INPUTS = 4, 256
 class OperatorBoltTask(AutomaticBoltTask):
     """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
 
+    _has_operators = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
@@ -83,6 +85,7 @@ class OperatorBoltTask(AutomaticBoltTask):
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
+        self._use_calls(bolt)
         self._call, self._schema = bolt.expand, bolt.schema
         self._yields = True  # as a generator function does, `expand` returns what can be iterated
         self.joins_shared = bolt.writes
@@ -130,8 +133,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         if self._raised is not None:
             raise self._raised
         gather = self.bolt.advance if self._advances else self.bolt.gather
-        found: Mapping[str, Sequence[Any]] = gather(outputs)
-        return found
+        by_stream: Mapping[str, Sequence[Any]] = gather(outputs)
+        return by_stream
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
@@ -141,22 +144,26 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         if not self.bolt.combines:
             return super()._run_generators(call, records, most)
-        made, rows = BatchOutputs(), 0
-        while len(made.ends) < len(records) and made.rest is None and not self.errors.stops:
-            self._first = first = len(made.ends)
+        batch_outputs, rows = BatchOutputs(), 0
+        while (
+            len(batch_outputs.ends) < len(records)
+            and batch_outputs.rest is None
+            and not self.errors.stops
+        ):
+            self._first = first = len(batch_outputs.ends)
             part = records[first : first + 1 + _PART_ROWS * first // max(1, rows)]
             some = super()._run_generators(call, part, most)
             self._check_outputs(some, part)
-            made.failures |= {first + at: failure for at, failure in some.failures.items()}
-            made.ends += some.ends
-            made.rest = some.rest
+            batch_outputs.failures |= {first + at: failure for at, failure in some.failures.items()}
+            batch_outputs.ends += some.ends
+            batch_outputs.rest = some.rest
             rows += len(some.outputs)
             try:
                 if self._raised is None:
                     self.bolt.add(some.outputs)
             except user_errors() as error:
                 self._raised = error
-        return made
+        return batch_outputs
 
     def _run_together(
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]

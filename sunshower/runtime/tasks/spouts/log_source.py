@@ -19,16 +19,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart
-from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource, apart
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
@@ -37,6 +35,9 @@ from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 _POLL_S = 0.5  # longest time between two polls, also without room for records
 _AFTER_READING = 2  # attempt number of an unreadable record's dead letter; reading was the first
@@ -107,8 +108,8 @@ class LogSource(SpoutSource):
         if isinstance(payload, Unreadable):
             return dict(payload.record)
         if type(payload) is list:
-            return {"records": [self._host.output.values(*apart(one)) for one in payload]}
-        return self._host.output.values(*apart(payload))
+            return {"records": [self._host.values(*apart(part)) for part in payload]}
+        return self._host.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
 
@@ -176,28 +177,30 @@ class LogSource(SpoutSource):
             return
         numbers = np.array([*islice(line.absent, _AGAIN_MAX)], np.int64)
         try:
-            found = guard(self._task, "refetch", partial(self._host.spout.refetch, numbers, room))
+            polled = guard(self._task, "refetch", partial(self._host.spout.refetch, numbers, room))
         except Raised as raised:
             self.error = raised
             return
-        self._check(found)
-        if len(found.numbers) or found.unreadable or len(line.absent) <= _AGAIN_MAX:
+        self._check(polled)
+        if len(polled.numbers) or polled.unreadable or len(line.absent) <= _AGAIN_MAX:
             self._came_s = now
         elif now - self._came_s >= _GIVES_WAY_S:  # records of other messages may be available
             self._came_s = now
             for number in numbers.tolist():
                 line.absent[number] = line.absent.pop(number)
-        for number, record in zip(found.numbers.tolist(), found.records, strict=True):
+        for number, record in zip(polled.numbers.tolist(), polled.records, strict=True):
             line.found(number, record)
-        lost = [one for one in found.unreadable if line.absent.pop(one.number, None)]
-        self._set_aside([self._with_failure(one) for one in lost], now)
+        lost = [unread for unread in polled.unreadable if line.absent.pop(unread.number, None)]
+        self._set_aside([self._with_failure(unread) for unread in lost], now)
 
-    def _with_failure(self, one: Unreadable) -> Unreadable:
+    def _with_failure(self, unreadable: Unreadable) -> Unreadable:
         """`one` with the failure it was to be replayed for, if that was charged."""
-        charges = self._host.replays.line.charges.get(one.number)
+        charges = self._host.replays.line.charges.get(unreadable.number)
         if charges is None:
-            return one
-        return one._replace(reason=f"{one.reason}; before that it failed: {charges.failure}")
+            return unreadable
+        return unreadable._replace(
+            reason=f"{unreadable.reason}; before that it failed: {charges.failure}"
+        )
 
     def _stop_at_end(self) -> None:
         self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
@@ -210,8 +213,8 @@ class LogSource(SpoutSource):
         self._host.instrument.failed(released, failures)
         self._host.replays.forget(first, end)
         ahead = self._ahead
-        kept = (ahead.numbers < first) | (ahead.numbers >= end)
-        self._ahead = Polled(ahead.numbers[kept], list(compress(ahead.records, kept)))
+        stays = (ahead.numbers < first) | (ahead.numbers >= end)
+        self._ahead = Polled(ahead.numbers[stays], list(compress(ahead.records, stays)))
 
     def _check(self, polled: Polled[Any]) -> None:
         """Move records that do not fit their stream to `unreadable`."""
@@ -220,7 +223,7 @@ class LogSource(SpoutSource):
         self._mixed = _is_mixed(kinds)
         if self._host.output_streams.fits(DEFAULT, records, kinds):
             return
-        bad = {index: why for index, one in enumerate(records) if (why := self._misfit(one))}
+        bad = {index: why for index, record in enumerate(records) if (why := self._misfit(record))}
         if not bad:
             return
         numbers = polled.numbers
@@ -234,7 +237,7 @@ class LogSource(SpoutSource):
             ),
         ]
         polled.numbers = np.delete(numbers, list(bad))
-        polled.records = [one for index, one in enumerate(records) if index not in bad]
+        polled.records = [record for index, record in enumerate(records) if index not in bad]
 
     def _misfit(self, payload: Any) -> BadEmit | None:
         if type(payload) is list:
@@ -251,7 +254,7 @@ class LogSource(SpoutSource):
         if self._mixed or not len(polled.numbers):
             return
         faults = self._host.instrument.faults
-        hit = faults.first_hit(polled.records, self._host.output.schema(DEFAULT))
+        hit = faults.first_hit(polled.records, self._host.schema(DEFAULT))
         if hit is not None:
             self._keep_from(polled, hit)
             self.error = as_raised(self._task, "poll", faults.error)
@@ -267,23 +270,24 @@ class LogSource(SpoutSource):
     def _set_aside(self, unreadable: Sequence[Unreadable], now: float) -> None:
         """Queue these as dead letters, or to halt the topology; else log and skip them."""
         passed_over = []
-        for one in unreadable:
-            if one.halts or self._host.replays.line.retry.has_dead_letters:
+        for record in unreadable:
+            if record.halts or self._host.replays.line.retry.has_dead_letters:
                 place = (
                     self._task.component,
                     self._task.index,
-                    one.reason,
-                    one.exception,
+                    record.reason,
+                    record.exception,
                 )
                 why = Failure(Cause.EXCEPTION, *place, worker=self._task.worker)
-                self._host.replays.line.condemn(Replay(one.number, one, _AFTER_READING), why)
+                self._host.replays.line.condemn(Replay(record.number, record, _AFTER_READING), why)
                 continue
-            passed_over.append(one.number)
+            passed_over.append(record.number)
             if self._host.replays.notices.admits(self._task.component, now):
-                who = (
-                    f"message {describe(self._name(one.number))} of spout {self._task.component!r}"
+                name = describe(self._name(record.number))
+                self._host.replays.notices.say(
+                    f"message {name} of spout {self._task.component!r} is passed over: "
+                    f"{record.reason}"
                 )
-                self._host.replays.notices.say(f"{who} is passed over: {one.reason}")
         if passed_over:
             self._host.replays.settle(passed_over)
             self._tell_acked(np.array(passed_over, np.int64))
@@ -295,7 +299,7 @@ class LogSource(SpoutSource):
             self._send_mixed(drawn.payloads, drawn.numbers, attempts, now)
             return
         payloads = drawn.payloads if self._keeps_records else [ABSENT] * len(drawn.payloads)
-        self._host.output.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
+        self._host.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
         self._ack_untracked(drawn.numbers)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
@@ -311,7 +315,7 @@ class LogSource(SpoutSource):
                 stream, record = apart(each)
                 records[stream].add(index, record)
         payloads = messages if self._keeps_records else list(map(_without_record, messages))
-        self._host.output.send_messages(records, payloads, numbers, attempts, now)
+        self._host.send_messages(records, payloads, numbers, attempts, now)
         self._ack_untracked(numbers)
 
     def _ack_untracked(self, numbers: I64) -> None:

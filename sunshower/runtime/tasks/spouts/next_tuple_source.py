@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,15 @@ from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
-from sunshower.runtime.tasks.spouts.spout_output import MessageRecords
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+
+if TYPE_CHECKING:
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 
 class Emission(NamedTuple):
@@ -69,7 +70,9 @@ class NextTupleSource(SpoutSource):
         while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
             room -= self._is_tracked(self._emissions[0])
             fresh.append(self._emissions.popleft())
-        numbers = np.array([one.number for one in fresh if self._is_tracked(one)], np.int64)
+        numbers = np.array(
+            [emission.number for emission in fresh if self._is_tracked(emission)], np.int64
+        )
         return Drawn(numbers, fresh, fresh, len(fresh), has_more=not self.is_empty)
 
     def put(self, stream: str, record: Any, message_id: Any, task: int | None = None) -> None:
@@ -134,7 +137,7 @@ class NextTupleSource(SpoutSource):
         next_tuple = self._host.instrument.faults.around_next_tuple(
             partial(self._host.spout.next_tuple, collector),
             emitted,
-            self._host.output.schema,
+            self._host.schema,
         )
         collector.enter()
         try:
@@ -166,20 +169,20 @@ class NextTupleSource(SpoutSource):
         records: dict[str, MessageRecords] = defaultdict(MessageRecords)
         for index, emission in enumerate(tracked):
             records[emission.stream].add(index, emission.record)
-        times = task.output.lowest_times(records, len(tracked))
-        roots = task.output.take(tracked, numbers, attempts, now, ids, times)
+        times = task.lowest_times(records, len(tracked))
+        roots = task.open_trees(tracked, numbers, attempts, now, ids, times)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:
-            own = [next(unused)] if self._is_tracked(emission) else []
-            self._sender.add(emission.stream, emission.record, own, emission.task)
+            parents = [next(unused)] if self._is_tracked(emission) else []
+            self._sender.add(emission.stream, emission.record, parents, emission.task)
         unsent = self._sender.flush()
-        made = np.array([anchor.made for anchor in anchors], np.uint64)
-        errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
-        task.output.start(roots, made, errors, now)
-        for one in unsent:
-            if not one.anchors:
-                task.note_untracked(no_way(task.task, one.error))
+        edges = np.array([anchor.made for anchor in anchors], np.uint64)
+        errors = {anchors.index(a): record.error for record in unsent for a in record.anchors}
+        task.start_trees(roots, edges, errors, now)
+        for record in unsent:
+            if not record.anchors:
+                task.note_untracked(no_way(task.task, record.error))
         if not task.is_tracked:  # as in Storm without ackers: acked once sent
             ids = [emission.message_id for emission in emissions]
             task.tell_acked([id for id in ids if id is not None])
@@ -191,7 +194,7 @@ class NextTupleSource(SpoutSource):
         return [emission.message_id for emission in released.payloads]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.output.values(replay.payload.stream, replay.payload.record)
+        return self._host.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)

@@ -20,7 +20,6 @@ from sunshower.runtime.tasks.spouts.source import (
     apart,
     by_stream,
 )
-from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
@@ -28,6 +27,8 @@ from sunshower.topologies.components import DEFAULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 
 class RecordsSource(SpoutSource):
@@ -116,7 +117,7 @@ class RecordsSource(SpoutSource):
     def _first_hit(self, records: Any) -> int | None:
         """The index of the first record that an experiment injects an error for, or None."""
         faults = self._host.instrument.faults
-        hit = faults.first_hit(records, self._host.output.schema(DEFAULT))
+        hit = faults.first_hit(records, self._host.schema(DEFAULT))
         if hit is not None:
             self._fail_with(faults.error)
         return hit
@@ -138,18 +139,18 @@ class RecordsSource(SpoutSource):
 
     def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
         records = (DEFAULT, drawn.records, drawn.payloads)
-        self._host.output.send(*records, drawn.numbers, attempts, now)
+        self._host.send(*records, drawn.numbers, attempts, now)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
-        for stream, own in by_stream(replays).items():
-            numbers, payloads, attempts = zip(*own, strict=True)
-            self._host.output.send(stream, self._records_of(own), payloads, numbers, attempts, now)
+        for stream, of_stream in by_stream(replays).items():
+            numbers, payloads, attempts = zip(*of_stream, strict=True)
+            self._host.send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
 
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         return [apart(replay.payload)[1] for replay in replays]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.output.values(DEFAULT, replay.payload)
+        return self._host.values(DEFAULT, replay.payload)
 
     def tell_completed(self, released: Released) -> None:
         self._host.tell_acked(self.message_ids(released))
@@ -302,7 +303,7 @@ class TablesSource(RecordsSource):
             return None
         import pyarrow as pa
 
-        fields = self._host.output.schema(DEFAULT).fields
+        fields = self._host.schema(DEFAULT).fields
         if not isinstance(table, pa.Table) or tuple(table.column_names) != fields:
             names = getattr(table, "column_names", type(table).__name__)
             raise BadEmit(f"tables() yielded {names}; the stream's columns are {list(fields)}")

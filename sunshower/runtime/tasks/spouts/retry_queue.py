@@ -196,7 +196,7 @@ class RetryQueue:
     def forget(self, first: int, end: int) -> None:
         """Forget the messages of [first, end), which another task owns from now on."""
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
-        self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
+        self._waiting = [entry for entry in self._waiting if not first <= entry[2].number < end]
         heapify(self._waiting)
         self._apart -= {number for number in self._apart if first <= number < end}
         for memory in (self.charges, self._runtime_failures, self.absent, self._unavailable_since):

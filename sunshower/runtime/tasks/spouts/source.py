@@ -56,6 +56,19 @@ class Drawn:
         return Drawn(self.numbers[which], records, payloads, self.count, self.has_more)
 
 
+class MessageRecords:
+    """Records of one stream in the order in which they leave, and the message of each."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.messages: list[int] = []  # indices
+
+    def add(self, message: int, record: Any) -> None:
+        """Add a record of the message with this index."""
+        self.records.append(record)
+        self.messages.append(message)
+
+
 def apart(payload: Any) -> tuple[str, Any]:
     """The stream and the record of a payload."""
     if type(payload) is OnStream:
@@ -65,10 +78,10 @@ def apart(payload: Any) -> tuple[str, Any]:
 
 def by_stream(replays: Iterable[Replay]) -> dict[str, list[Replay]]:
     """Group messages by the stream of their payload."""
-    found: defaultdict[str, list[Replay]] = defaultdict(list)
+    groups: defaultdict[str, list[Replay]] = defaultdict(list)
     for replay in replays:
-        found[apart(replay.payload)[0]].append(replay)
-    return found
+        groups[apart(replay.payload)[0]].append(replay)
+    return groups
 
 
 class SpoutSource:

@@ -25,26 +25,28 @@ from numpy.typing import NDArray
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure
+from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_lines import RateLimitedLog
 from sunshower.runtime.events.metrics import Counts, FailurePlace, Latencies, LatencyKind, TaskStats
+from sunshower.runtime.events.trace_recorder import TraceChoice
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import SpoutSource
-from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
-from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
+from sunshower.runtime.tasks.spouts.source import MessageRecords, SpoutSource
+from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import as_raised, guard
+from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
+from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.channels import ServiceTime
-from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.texts import clip, describe
 from sunshower.topologies.components import Context, Spout
 
@@ -81,14 +83,14 @@ class RecentFailures:
 
     def take(self, roots: U64) -> list[int]:
         """Return the messages of those of `roots` that are kept here, and remove them."""
-        found: list[int] = []
+        messages: list[int] = []
         for place, (at_s, here, numbers) in enumerate(self._groups):
             hit = np.isin(here, roots)
             if hit.any():
-                found += numbers[hit].tolist()
+                messages += numbers[hit].tolist()
                 self._groups[place] = (at_s, here[~hit], numbers[~hit])
                 self._count -= int(hit.sum())
-        return found
+        return messages
 
 
 # ---- replay budget -------------------------------------------------------------------------------
@@ -327,8 +329,8 @@ class Replays:
             streams.alone = False
         others = [replay for replay in replays if not self.line.is_apart(replay)]
         for source in (self._source, self._letters):
-            if own := [replay for replay in others if self._source_of(replay) is source]:
-                source.send_again(own, now)
+            if of_source := [replay for replay in others if self._source_of(replay) is source]:
+                source.send_again(of_source, now)
 
     def _source_of(self, replay: Replay) -> SpoutSource:
         return self._letters if replay.number < LETTERS_END else self._source
@@ -442,7 +444,7 @@ class SpoutTask(Supervised):
         self.service = ServiceTime(config)
         self.is_tracked = reports.tracked
         self.watermarks = WatermarkSender(self, pending, reports, retries, config)
-        self.output = SpoutOutput(self, pending, reports, config)
+        self._traces = TraceChoice(config.trace_share) if config.trace_share else None
         self.config, self._reports = config, reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
@@ -603,6 +605,129 @@ class SpoutTask(Supervised):
                 self.supervision.went_well(now, progress=True)
             raise error
         return len(again) + drawn.count
+
+    def schema(self, stream: str) -> Schema:
+        """The schema of an output stream."""
+        return self.output_streams.output_stream(stream).spec.schema
+
+    def values(self, stream: str, record: Any) -> dict[str, Any]:
+        """A record as field → value."""
+        schema = self.schema(stream)
+        (values,) = schema.rows([record])
+        return dict(zip(schema.fields, values, strict=True))
+
+    def send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        """Emit `records`; `payloads`: what `Pending` keeps of each until it is acked."""
+        if not self.is_tracked:
+            try:
+                self.output_streams.send(stream, records, None)
+            except NotSent as refused:
+                for error in refused.errors.values():
+                    self.note_untracked(no_way(self.task, error))
+            return
+        marks = self.watermarks
+        times = marks.times(stream, records, self.schema(stream)) if marks.on else None
+        roots = self.open_trees(payloads, numbers, attempts, now, times=times)
+        errors: dict[int, BaseException] = {}
+        try:
+            edges = self.output_streams.send(stream, records, Anchors(roots))
+        except NotSent as refused:
+            edges, errors = refused.made, refused.errors
+        assert edges is not None
+        self.start_trees(roots, edges, errors, now)
+
+    def send_messages(
+        self,
+        streams: Mapping[str, MessageRecords],
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        """Emit messages of any number of records, each message as one tree; `streams`: the records
+        by stream. Otherwise as `send`."""
+        roots, made_edges = None, np.zeros(len(payloads), np.uint64)
+        if self.is_tracked:
+            times = self.lowest_times(streams, len(payloads))
+            roots = self.open_trees(payloads, numbers, attempts, now, times=times)
+        errors: dict[int, BaseException] = {}
+        for stream, of_stream in streams.items():
+            messages = np.array(of_stream.messages, np.int64)
+            anchors = None if roots is None else Anchors(roots[messages])
+            try:
+                edges = self.output_streams.send(stream, of_stream.records, anchors)
+            except NotSent as refused:
+                edges = refused.made
+                errors |= {of_stream.messages[at]: error for at, error in refused.errors.items()}
+                if roots is None:
+                    for error in refused.errors.values():
+                        self.note_untracked(no_way(self.task, error))
+            if edges is not None:
+                np.bitwise_xor.at(made_edges, messages, edges)
+        if roots is not None:
+            self.start_trees(roots, made_edges, errors, now)
+
+    def lowest_times(
+        self, streams: Mapping[str, MessageRecords], count: int
+    ) -> MessageTimes | None:
+        """The event times of messages; None: nobody asks for them."""
+        marks = self.watermarks
+        if not marks.on:
+            return None
+        message_times = MessageTimes([math.inf] * count)
+        for stream, of_stream in streams.items():
+            times = marks.times(stream, of_stream.records, self.schema(stream))
+            message_times.add(of_stream.messages, times)
+        return message_times
+
+    def open_trees(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+        message_ids: list[Any] | None = None,
+        times: MessageTimes | None = None,
+    ) -> U64:
+        """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
+        see `lowest_times`."""
+        self.limit.opened(now)
+        traced = self._traces.positions(len(payloads), attempts, now) if self._traces else ()
+        roots = self.pending.take(
+            payloads, numbers, attempts, now, self.config.message_timeout_s, traced
+        )
+        if times is not None:
+            self.watermarks.emitted(roots, numbers, times, now)
+        self.instrument.emitted(roots, numbers, attempts, message_ids)
+        for at in traced:
+            attempt = attempts if isinstance(attempts, int) else int(attempts[at])
+            message = Replay(int(numbers[at]), payloads[at], attempt)
+            is_letter = message.number < LETTERS_END
+            source = self.source
+            name = message.payload.message_id if is_letter else source.message_id(message)
+            self.instrument.traced(int(roots[at]), message.number, attempt, name)
+        return roots
+
+    def start_trees(
+        self, roots: U64, made: U64, errors: dict[int, BaseException], now: float
+    ) -> None:
+        """Report the starts to the ackers, except of records that a grouping raised for (`errors`,
+        by index): those were not sent, and fail at once."""
+        if not errors:
+            self._reports.start(roots, made)
+            return
+        bad = list(errors)
+        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        why = {int(roots[at]): no_way(self.task, errors[at]) for at in bad}
+        self.failed(roots[bad], why, now)
 
     @property
     def next_emit_s(self) -> float:

@@ -87,12 +87,12 @@ class MessageTimes:
 
     def add(self, messages: Sequence[int], records: MessageTimes) -> None:
         """Add the times of records. `messages`: the message of each."""
-        for index, (message, own) in enumerate(zip(messages, records.lowest, strict=True)):
+        for index, (message, lowest_time) in enumerate(zip(messages, records.lowest, strict=True)):
             is_ahead = index in records.ahead
             if is_ahead:
                 self.ahead[message] = self.ahead.get(message, 0) + 1
-            if is_before(own, self.lowest[message]):
-                self.lowest[message] = own
+            if is_before(lowest_time, self.lowest[message]):
+                self.lowest[message] = lowest_time
                 if is_ahead:
                     self.are_ahead.add(message)
                 else:
@@ -238,10 +238,10 @@ class WatermarkSender:
                 groups.setdefault(part, []).append(time)
         else:
             groups[0] = times
-        for part, own in groups.items():
-            top = highest(own)
+        for part, part_times in groups.items():
+            top = highest(part_times)
             if top == inf:
-                top = highest(one for one in own if one != inf)
+                top = highest(one for one in part_times if one != inf)
             if top != -inf:
                 self._partitions.emitted(part, top, now)
 
@@ -257,7 +257,7 @@ class WatermarkSender:
         """The indices of messages whose time is too far ahead of the clock."""
         if not self.queued_ahead:
             return set()
-        return {at for at, one in enumerate(numbers.tolist()) if one in self.queued_ahead}
+        return {at for at, number in enumerate(numbers.tolist()) if number in self.queued_ahead}
 
     def dropped(self, released: Released, first: int, end: int, now: float) -> None:
         """Note messages that are dropped, because another task reads their partition: `released`,
@@ -330,10 +330,10 @@ class WatermarkSender:
         self._failure = None
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
         self.emitted(roots, [WATERMARK], MessageTimes([inf]), now)
-        made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
-        assert made is not None
+        edges = streams.send(WATERMARKS, [self._mark], Anchors(roots))
+        assert edges is not None
         owner.deadlines.extend(roots)
-        self._reports.start(roots, made)
+        self._reports.start(roots, edges)
         self._complete, self._sent_s = False, now
 
     def _time_by_method(self, record: Any) -> Any:
