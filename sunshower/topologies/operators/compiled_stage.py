@@ -24,7 +24,7 @@ from sunshower.topologies.operators.generated_stages import (
 )
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Passing, Rows
 from sunshower.topologies.operators.schemas import code_name
-from sunshower.topologies.operators.stage_graph import Feed, StageNode, behind, row_chains
+from sunshower.topologies.operators.stage_graph import StageNode, behind, row_chains
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
@@ -57,6 +57,11 @@ class OperatorBolt(Bolt[Any, Any]):
         self, nodes: Sequence[StageNode], window: Any = None, ended: int | None = None
     ) -> None:
         self._nodes, self._window, self._ended = nodes, window, ended
+        # of each node: the nodes that read its rows, and whether they take tables
+        self._readers = [
+            [(feed.node, nodes[feed.node].operator.takes_tables) for feed in node.feeds]
+            for node in nodes
+        ]
         self.steps, self._root = _steps_of(nodes)
         root = nodes[self._root]
         self.schema: Schema = root.schema or Schema(())
@@ -66,7 +71,7 @@ class OperatorBolt(Bolt[Any, Any]):
         self._first = root.feeds[0].node if len(root.feeds) == 1 and not root.stream else None
         first = None if self._first is None else nodes[self._first].operator
         # whether it gets the tables that its senders have sent, instead of their rows
-        self.takes_tables = self.passes and any(map(self._takes_tables, root.feeds))
+        self.takes_tables = self.passes and any(takes for _, takes in self._readers[self._root])
         self.combines = isinstance(first, Combine)
         # whether the rows that it sends are combined from all inputs of a batch
         behind_root = [*behind(nodes, self._root)]
@@ -271,14 +276,11 @@ class OperatorBolt(Bolt[Any, Any]):
         if (stream := node.stream) is not None:
             outputs[stream] = _joined([outputs[stream], rows]) if stream in outputs else rows
         plain = rows
-        for reader in node.feeds:
-            if not (takes := self._takes_tables(reader)) and is_table(plain):
+        for reader, takes_tables in self._readers[emitter]:
+            if not takes_tables and is_table(plain):
                 assert node.schema is not None
                 plain = node.schema.rows_of_table(plain)
-            self._run(reader.node, rows if takes else plain, outputs)
-
-    def _takes_tables(self, reader: Feed) -> bool:
-        return self._nodes[reader.node].operator.takes_tables
+            self._run(reader, rows if takes_tables else plain, outputs)
 
 
 def _steps_of(nodes: Sequence[StageNode]) -> tuple[list[RowOperator], int]:
