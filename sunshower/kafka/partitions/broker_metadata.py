@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 WITHIN_S = 8.0  # the time limit of a request
-# More than a request takes. A client that is closed meanwhile never answers, and a thread that waits
-# for it would keep its process from ending.
+# More than a request takes. A client that is closed meanwhile never answers, and a thread that
+# waits for it would keep its process from ending.
 _MARGIN_S = 2.0
 _STEP_S = 0.5  # how often a request checks whether the client was refused meanwhile
 # Brokers that all refuse connections, or cannot be resolved, for this long count as down.

@@ -119,9 +119,7 @@ def wire(
     wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            timed = _has_progress_deadlines(plan)
-            strides = [len(ackers) for ackers in plan.shards]
-            wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
+            wired.ackers[task.id] = _acker(plan, task)
             continue
         routed = _output_streams(plan, task, wired, generator, peer_links)
         instrument = Instrument(task.id, event_writer, trace_recorder)
@@ -144,14 +142,18 @@ def wire(
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
-            service = ServiceTime(config)
             is_keyed = component.store is not None
             make = partial(KeyedBolt.of, component) if is_keyed else component.instance
             make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
-            bolt = make_bolt(output_streams, wired.reports, service, plan.streams)
+            bolt = make_bolt(output_streams, wired.reports, ServiceTime(config), plan.streams)
             bolt.is_keyed, wired.bolts[task.id] = is_keyed, bolt
     _join_answers(plan, wired)
     return wired
+
+
+def _acker(plan: Plan, task: Task) -> AckerTask:
+    strides = [len(ackers) for ackers in plan.shards]
+    return AckerTask(task.id, strides, timed=_has_progress_deadlines(plan))
 
 
 def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Reports:

@@ -159,12 +159,16 @@ class StateDraft:
         self.put(key, None)
 
     def write(self) -> None:
-        """Write what was put and removed to the state."""
-        absent = {key for key, value in self._values.found.items() if value is None}
+        """Write what was put and removed to the state. Of a key that was put and removed, and was
+        not there before, nothing is written."""
+        found, written = self._values.found, self._values.written
+        unread = [key for key, value in written.items() if value is None and key not in found]
+        if unread:
+            found.update(zip(unread, self._state.multi_get(unread), strict=True))
         changes = {
             key: value
-            for key, value in self._values.written.items()
-            if value is not None or key not in absent
+            for key, value in written.items()
+            if value is not None or found[key] is not None
         }
         self._state.multi_put([*changes], [*changes.values()])
 
@@ -385,7 +389,8 @@ class StateSlot:
         """Begin a write, under the next number, which no other one has."""
         if self._refusal is not None:
             raise self._refused(self._refusal)
-        self._pass_others()
+        if self.version is None:
+            self._pass_others()
         self._number += 1
         self.state.begin_commit(self._attempt)
 
