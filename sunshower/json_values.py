@@ -349,10 +349,33 @@ def value_of_letter(plain: Any) -> Any:
 
 
 _STATE_SETS: dict[type[Any], str] = {set: "(a set)", frozenset: "(a frozenset)"}
+
+
+def _set_of(kind: type[Any], members: list[Any]) -> Any:
+    """A set, in which the fields of a record are a DictKey: see `as_fields`."""
+    try:
+        return kind(members)
+    except TypeError:
+        return kind(map(_as_key, members))
+
+
+def _dict_of(pairs: list[Any]) -> dict[Any, Any]:
+    try:
+        return dict(pairs)
+    except TypeError:
+        return {_as_key(key): value for key, value in pairs}
+
+
+def _as_key(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_as_key, value))
+    return key_of_value(value) if type(value) is dict else value
+
+
 _STATE_MARKS: dict[str, Callable[[Any], Any]] = {
-    "(dict)": dict,
-    _COUNTER: _counter,
-    **{mark: kind for kind, mark in _STATE_SETS.items()},
+    "(dict)": _dict_of,
+    _COUNTER: lambda pairs: Counter(_dict_of(pairs)),
+    **{mark: partial(_set_of, kind) for kind, mark in _STATE_SETS.items()},
 }
 
 
@@ -489,7 +512,7 @@ class StoredValues:
 
 def as_fields(plain: Any) -> Any:
     """A converted value, with a dictionary of its fields for each record, and names for Enums: for
-    those who do not have the classes."""
+    those who do not have the classes. In a set, and as a key, such a dictionary is a DictKey."""
     return _built(plain, lambda _, content: content)
 
 

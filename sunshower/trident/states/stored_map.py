@@ -592,7 +592,10 @@ class StoredMap:
 
     def _update_again(self, key: Key, text: str, update: Update) -> Any:
         """Update a key that this batch, or an earlier attempt of it, has written."""
-        if text not in self._written and is_done(self._kind, self._found[text], self._begun().txid):
+        attempt = self._begun()
+        if text not in self._written and is_done(self._kind, self._found[text], attempt.txid):
+            if self._last is None or self._last.txid != attempt.txid:  # another process did
+                raise self._overtaken(attempt)
             return self._found[text].value
         before = self._before(text)  # before the update, which may mutate the value
         self._written[text] = made = self._new(key, update(self._now(text)), before)

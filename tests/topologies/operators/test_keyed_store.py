@@ -24,7 +24,7 @@ from sunshower.errors import (
     TopologyError,
     Unserialisable,
 )
-from sunshower.records import Schema
+from sunshower.records import DictKey, Schema
 from sunshower.state import MemoryState
 from sunshower.state.backing import MemoryBacking
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -243,6 +243,20 @@ def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
     assert not changed.is_open
     store.open(context)
     assert store.get("a") == PAIR(1, 2)
+
+
+def test_records_in_sets_and_keys_are_migrated_as_dictionaries() -> None:
+    def renewed(version: int, value: Any) -> Any:
+        points, by_point = value
+        assert points == {DictKey(x=1, y=2.0)}
+        return {Point(**fields) for fields in points}, {Point(**key): n for key, n in by_point}
+
+    state = MemoryState()
+    store = open_store(state)
+    store.put("a", ({Point(1, 2.0)}, {(Point(3, 4.0), 5)}))
+    store.commit()
+    later = open_store(state, 2.0, version=2, migrate=renewed)
+    assert later.get("a") == ({Point(1, 2.0)}, {Point(3, 4.0): 5})
 
 
 def test_expired_values_are_absent_and_removed_by_a_later_commit() -> None:

@@ -154,7 +154,7 @@ def test_wrong_queries_are_refused_with_the_valid_ones(cluster: SimCluster) -> N
     sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
     sales.shuffle().bolt("ignore", ignore)
     run = run_until_processed(cluster, topology)
-    for component, message in (("pears", "no such component"), ("ignore", "no keyed state")):
+    for component, message in (("pears", "is not a component"), ("ignore", "no keyed state")):
         with pytest.raises(UnknownComponent, match=rf"{component}.*{message}.*are: pairs"):
             run.query(component, "a")
         with pytest.raises(UnknownComponent, match=message):

@@ -19,7 +19,7 @@ from types import MethodType
 from typing import Any, Self, TypeVar
 
 from sunshower.errors import TopologyFailed
-from sunshower.records import Schema
+from sunshower.records import Schema, key_of
 from sunshower.texts import describe
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
@@ -53,13 +53,14 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._times: list[tuple[Time, int, Any]] = []  # a heap: time, a tie-breaker, key
-        self._expected: dict[Any, Time] = {}  # key → its time in the heap
+        self._expected: dict[Any, Time] = {}  # `key_of` a key → its time in the heap
         self._order = count()
 
     def expect(self, key: Any, time: Time) -> None:
         """Look at a key at `time`, if not before."""
-        if is_before(time, self._expected.get(key, inf)):
-            self._expected[key] = time
+        name = key_of(key)
+        if is_before(time, self._expected.get(name, inf)):
+            self._expected[name] = time
             heappush(self._times, (time, next(self._order), key))
 
     def due(self, time: Time) -> Iterator[tuple[Time, Any]]:
@@ -67,8 +68,8 @@ class DueTimes:
         are added meanwhile."""
         while self._times and not is_before(time, self._times[0][0]):
             at, _, key = heappop(self._times)
-            if self._expected.get(key) == at:
-                del self._expected[key]
+            if self._expected.get(name := key_of(key)) == at:
+                del self._expected[name]
                 yield at, key
 
 

@@ -12,15 +12,23 @@ import pytest
 
 from sunshower import Context
 from sunshower.clock import ManualClock
-from sunshower.errors import FailedBatch, StateMismatch, StoreUnreachable
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.json_values import key_of, text_of_key
 from sunshower.runtime.transport.routing import task_index
 from sunshower.state import MemoryState
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.state_slot import StateSlot
-from sunshower.topologies.operators.states import BEHIND, OWED, TIME, TIMER, Place, Spread
+from sunshower.topologies.operators.state_slot import StateDraft, StateSlot, TaskMemory
+from sunshower.topologies.operators.states import (
+    BEHIND,
+    OWED,
+    TIME,
+    TIMER,
+    Place,
+    Spread,
+    StateKind,
+)
 from sunshower.trident.states.factories import KeptState
 from tests.trident.rigs.additions import batch
 from tests.trident.rigs.every_store import state_in, stores
@@ -139,6 +147,84 @@ def test_two_lives_that_open_totals_at_the_same_time_overwrite_nothing() -> None
     slots[1].state.abort()
     write(slots[1])
     assert dict(state.items()) == {"former": 1, "late": 1}
+
+
+def test_two_lives_of_totals_that_write_the_same_number_lose_nothing() -> None:
+    """A transactional state takes an update under the same number for one that was made."""
+    state, clock = MemoryState(StateKind.TRANSACTIONAL, "totals"), ManualClock()
+
+    def update(slot: StateSlot, key: str) -> None:
+        slot.begin_commit(FIRST)
+        slot.state.multi_update([key], [lambda before: (before or 0) + 1])
+        slot.commit(FIRST)
+
+    former, later = (StateSlot(state, "totals", "here") for _ in range(2))
+    former.open(task(0, 1, clock))
+    update(former, "a")
+    later.open(task(0, 1, clock))
+    update(later, "b")
+    with pytest.raises((FailedBatch, StaleAttempt)):
+        update(former, "b")
+    assert dict(state.items()) == {"a": 1, "b": 1}
+
+
+class OwnState:
+    """A state of a user, whose `last_attempt` asks the store."""
+
+    kind = StateKind.NON_TRANSACTIONAL
+
+    def __init__(self) -> None:
+        self.values: dict[Any, Any] = {}
+        self.last: Attempt | None = None
+
+    def make(self, place: Place) -> Any:
+        return _OwnPart(self)
+
+
+class _OwnPart(TaskMemory):
+    def __init__(self, state: OwnState) -> None:
+        super().__init__()
+        self.values, self._state = state.values, state
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        return self._state.last
+
+    def commit(self, attempt: Attempt) -> None:
+        last = self._state.last
+        if last is not None and (attempt.epoch, attempt.txid) <= (last.epoch, last.txid):
+            raise StaleAttempt(f"{attempt} is not after {last}")
+        super().commit(attempt)
+        self._state.last = attempt
+
+
+def test_a_former_life_is_kept_out_of_a_state_that_says_at_any_time_who_wrote_last() -> None:
+    state, clock = OwnState(), ManualClock()
+    former, later = (KeyedStore(state, "visits", "here") for _ in range(2))
+    former.open(task(0, 1, clock))
+    former.put("a", 1)
+    former.commit()
+    clock.sleep(1)
+    later.open(task(0, 1, clock))
+    later.put("a", later.get("a") + 10)
+    later.commit()
+    former.put("a", former.get("a") + 1)
+    with pytest.raises(StoreUnreachable, match="a later life of this task"):
+        former.commit()
+    assert (state.values["a"], former.is_open) == (11, False)
+
+
+def test_a_key_that_is_put_and_removed_at_once_leaves_nothing() -> None:
+    state = MemoryState(name="panes")
+    part = state.make(Place("shop", "panes", 0, 1))
+    part.begin_commit(FIRST)
+    draft = StateDraft(part)
+    draft.put("new", 1)
+    draft.remove("new")
+    draft.remove("other")
+    draft.write()
+    part.commit(FIRST)
+    assert [entry for home in state.homes() for entry in state.open(home).items()] == []
 
 
 def _homes(factory: KeptState) -> list[Home]:

@@ -156,6 +156,26 @@ def test_a_key_has_one_timer_which_can_be_moved_and_cancelled() -> None:
     assert done.results["kept"] == [[("a", 55.0)]]
 
 
+class Cart(NamedTuple):
+    items: list[int]
+    at: float
+
+
+def test_a_key_with_a_timer_may_be_a_list() -> None:
+    def seen(cart: Cart, state: KeyState[int]) -> None:
+        state.timer = cart.at + GAP
+
+    def left(items: Any, state: KeyState[int]) -> Iterator[Visit]:
+        yield Visit(str(items), 0.0, len(items), state.time)
+
+    topology = Topology("carts")
+    carts = topology.spout("carts", Records([Cart([1, 2], 1.0), Cart([1, 2], 5.0)], type=Cart))
+    ends = carts.group_by("items").process(seen, on_timer=left, event_time="at")
+    ends.shuffle().bolt("kept", Kept)
+    ((visit,),) = run(topology).results["kept"]
+    assert (visit.clicks, visit.at) == (2, 5.0 + GAP)
+
+
 def test_a_timer_may_set_the_next_one() -> None:
     def starts(click: Click, state: KeyState[int]) -> None:
         if state.value is None:
