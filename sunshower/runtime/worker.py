@@ -2,7 +2,8 @@
 
 Events arrive as method calls (a packet, an answer, the lives of peers); `step` does a slice of work
 and `outgoing` returns the packets to send. Nothing here depends on Ray: an adapter calls these in a
-loop, and a simulator or a test may call them in any order.
+loop, and a simulator or a test may call them in any order. `Worker` is the last class; before it
+are the refill of lost tables and the injected faults.
 """
 
 from __future__ import annotations

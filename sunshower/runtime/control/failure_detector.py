@@ -1,4 +1,7 @@
-"""Detects silent workers by their heartbeats; the master replaces them.
+"""Detects silent workers by their heartbeats, counts restarts, and tries failed tasks again.
+
+`FailureDetector` finds silent workers, which the master replaces; `RestartTracker` quarantines a
+task whose process dies again and again, and `Probations` decides when it is tried again.
 
 The tuples of a worker that died or was replaced are failed in tasks/report_router.py.
 

@@ -1,7 +1,9 @@
-"""Totals of an ordinary stream: states that are written once for each batch of a task.
+"""Writes totals of groups into a state, a batch at a time, for both kinds of stream.
 
-A batch is written before its tuples are acked, so no acked tuple is missing. A tuple that is
-replayed counts again: at least once.
+In an ordinary stream a batch is what a task takes in at once. It is written before its tuples are
+acked, so no acked tuple is missing; a tuple that is replayed counts again: at least once. In an
+exactly-once program the slot (`BatchSlot`, sunshower/trident/stages/persisting.py) writes under the
+number of the batch, so a batch that is repeated counts once.
 """
 
 from __future__ import annotations

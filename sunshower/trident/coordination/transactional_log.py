@@ -1,4 +1,4 @@
-"""The transactional log of a batch group in a tree of nodes: metadata, and committed progress.
+"""Stores the metadata of batches (TransactionalLog), and which are committed (StoredProgress).
 
     path/7  {"from": 10, "to": 20}
     path/8  {"from": 20, "to": 30}      previous(9) → this; cleanup_before(8) removes 7
