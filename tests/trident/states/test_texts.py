@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -20,10 +21,25 @@ from sunshower.records import key_of
 from tests.runtime.field_values import dated
 
 texts = st.text(st.characters() | st.sampled_from("\x00\ud800\udfff\ud83d\ude00"), max_size=5)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | texts | st.binary(max_size=5)
+leaves = leaves | dated | st.decimals()
 numbers = st.integers() | st.booleans() | st.floats(allow_nan=False)
 scalars = numbers | st.none() | texts | st.binary(max_size=5) | dated
 scalars = scalars | st.decimals(allow_nan=False)
 keys = scalars | st.tuples(scalars, scalars) | st.frozensets(scalars, max_size=2)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.frozensets(dated | texts | st.tuples(dated, texts), max_size=3)
+        | st.sets(st.integers() | st.none(), max_size=3)
+        | st.dictionaries(texts, inner, max_size=3)
+        | st.dictionaries(keys, inner, max_size=3)
+        | st.dictionaries(keys, st.integers(), max_size=3).map(Counter)
+    ),
+    max_leaves=6,
+)
 
 
 @pytest.mark.parametrize(
