@@ -144,18 +144,19 @@ class Internals:
 FORMER_SETTINGS = tuple(value.name for value in fields(Internals))
 
 
-def warn_of_former(name: str, place: str = "") -> None:
-    """Warn about a former setting, at the line that called the package. `place`: where it is set,
-    if that is not in code."""
+def former_setting(name: str) -> str:
+    """What is said of a former setting, where it is still set."""
+    return f"{name} has no effect any more and can be removed: the runtime chooses this value"
+
+
+def _warn_of_former(name: str) -> None:
+    """Warn at the line that called the package."""
     frame, level = sys._getframe(1), 2
     while frame.f_globals.get("__name__", "").startswith(("sunshower.", "dataclasses")):
         if frame.f_back is None:
             break
         frame, level = frame.f_back, level + 1
-    text = (
-        f"{place}{name} has no effect any more and can be removed: the runtime chooses this value"
-    )
-    warnings.warn(text, FutureWarning, stacklevel=level)
+    warnings.warn(former_setting(name), FutureWarning, stacklevel=level)
 
 
 def _accepts_former(config: type[Config]) -> type[Config]:
@@ -165,7 +166,7 @@ def _accepts_former(config: type[Config]) -> type[Config]:
     @wraps(make)
     def init(self: Config, **settings: Any) -> None:
         for name in [name for name in settings if name in FORMER_SETTINGS]:
-            warn_of_former(name)
+            _warn_of_former(name)
             del settings[name]
         make(self, **settings)
 

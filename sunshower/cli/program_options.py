@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sunshower.config import FORMER_SETTINGS, LIMITS, Config, warn_of_former
+from sunshower.config import FORMER_SETTINGS, LIMITS, Config, former_setting
 from sunshower.errors import ConfigError
 from sunshower.secret import Secret, is_secret
 
@@ -134,7 +134,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name in FORMER_SETTINGS:
-            warn_of_former(name, "--set: ")
+            _warn_of_former("--set", name)
             continue
         if not equals or name not in LIMITS:
             raise typer.BadParameter(
@@ -205,10 +205,14 @@ def _checked(place: str, name: str, text: str) -> Any:
         raise ConfigError(f"{place}: {error}") from None
 
 
+def _warn_of_former(place: str, name: str) -> None:
+    typer.echo(f"sunshower: {place}: {former_setting(name)}", err=True)
+
+
 def _is_setting(name: str, place: str) -> bool:
     """Whether it is a setting, not a former one. Raises ConfigError for other names."""
     if name in FORMER_SETTINGS:
-        warn_of_former(name, f"{place}: ")
+        _warn_of_former(place, name)
     elif name not in LIMITS:
         raise ConfigError(
             f"{place}: {name!r} is not a setting of a topology; these are: {', '.join(LIMITS)}"
