@@ -413,10 +413,10 @@ class Worker:
                 self._loss_detector.suspect(report, now)
         for peer, life in lives.items():
             peer_link = self._peer_links.get(peer)
-            if peer_link is None or life <= (peer_link.peer_incarnation or 0):
+            if peer_link is None or life <= (peer_link.peer_life or 0):
                 continue
             self._loss_detector.spouts_began(peer, life)
-            is_new = peer_link.peer_incarnation is None
+            is_new = peer_link.peer_life is None
             lost = peer_link.peer_is(life)
             if not is_new:
                 self._loss_detector.lost(lost, peer, Cause.ACTOR_DIED, now)
@@ -429,7 +429,7 @@ class Worker:
         if (packet := self._call.rebuild(partial(self._reader.read, data, self._call))) is None:
             return
         self.peers({packet.sender: packet.life})  # may overtake the master's announcement
-        if packet.life != self._peer_links[packet.sender].peer_incarnation:
+        if packet.life != self._peer_links[packet.sender].peer_life:
             return  # from a previous life; the sweep handles its contents
         self._hear_grants(packet)
         for task, report in packet.reports.items():
@@ -637,7 +637,7 @@ class Worker:
         if not self.plan.graph.refilled:
             return {}
         links = self._peer_links.items()
-        known = {peer: life for peer, link in links if (life := link.peer_incarnation)}
+        known = {peer: life for peer, link in links if (life := link.peer_life)}
         return {**known, self.worker: self.life}
 
     def objects(self, component: str) -> dict[int, Any]:

@@ -14,7 +14,7 @@ TRANSPORT = [
     mutant(
         "a sender does not learn that its peer has a new life",
         "Its packets are addressed to the earlier life, and are refused as stale for ever.",
-        defect("PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
+        defect("PeerLink.peer_is", "self.peer_life = incarnation", "pass"),
     ),
     mutant(
         "the sweep is skipped",
@@ -95,7 +95,7 @@ TRANSPORT = [
         ),
         defect(
             "Worker.receive",
-            "packet.life != self._peer_links[packet.sender].peer_incarnation",
+            "packet.life != self._peer_links[packet.sender].peer_life",
             "False",
         ),
         on="delays",

@@ -479,7 +479,7 @@ class TaskScheduler:
         """Whether it may emit: it is active, receivers have credit, all peers have said hello."""
         if not self._peers_are_known:
             self._peers_are_known = all(
-                peer_link.peer_incarnation is not None for peer_link in self._peer_links.values()
+                peer_link.peer_life is not None for peer_link in self._peer_links.values()
             )
         may = self._peers_are_known and spout.active and not spout.supervision.waits
         return may and not spout.done and not spout.output_streams.full

@@ -1,6 +1,6 @@
 """A peer link: sends packets from one worker to another, in order, each with an answer.
 
-    DOWN ──the peer's incarnation is known──▶ UP ──no answer, or STALE──▶ DOWN
+    DOWN ──the peer's life is known──▶ UP ──no answer, or STALE──▶ DOWN
       ▲                                        │        (up after `peer_link_retry_s`, or when
       └────────────────────────────────────────┘         the peer says hello in a new life)
 
@@ -69,7 +69,7 @@ class PeerLink:
         refuse: Callable[[RemoteChannel, Batch, Unserialisable], None],
     ) -> None:
         self.peer = peer
-        self.peer_incarnation: int | None = None
+        self.peer_life: int | None = None
         self.ready: dict[RemoteChannel, None] = {}  # channels with a queue
         self.content = Content()
         self._worker, self._incarnation = worker, incarnation
@@ -117,7 +117,7 @@ class PeerLink:
         """Whether packets may be sent."""
         if self._up_again_s is not None and now >= self._up_again_s:
             self._up_again_s = None
-        return self.peer_incarnation is not None and self._up_again_s is None
+        return self.peer_life is not None and self._up_again_s is None
 
     def next_packet(self, now: float) -> tuple[int, bytes] | None:
         """Return (seq, bytes) of the packet to send now, or None. Call until None."""
@@ -141,9 +141,9 @@ class PeerLink:
             return None
         self._seq += 1
         self._in_flight[self._seq] = flight
-        assert self.peer_incarnation is not None
+        assert self.peer_life is not None
         address = Address(
-            self._worker, self.peer, self._incarnation, self.peer_incarnation, self._seq
+            self._worker, self.peer, self._incarnation, self.peer_life, self._seq
         )
         packet = encode_packet(address, content)
         content.frames = []
@@ -183,12 +183,12 @@ class PeerLink:
         for flight in self._in_flight.values():
             flight.sent_s += seconds
 
-    def peer_is(self, incarnation: int) -> Lost:
+    def peer_is(self, life: int) -> Lost:
         """Apply the peer's hello. In a new life it has lost what it was sent before."""
-        if incarnation == self.peer_incarnation:
+        if life == self.peer_life:
             return NOTHING
         flights, self._in_flight = list(self._in_flight.values()), {}
-        self.peer_incarnation = incarnation
+        self.peer_life = life
         self._up_again_s = self._failed_s = None
         self.content.grants = []  # they count frames of the previous life
         return self._lost(flights)

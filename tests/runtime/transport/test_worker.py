@@ -253,7 +253,7 @@ def test_message_about_an_earlier_life_of_a_peer_changes_nothing() -> None:
     workers = SimEnvironment(1)
     workers[SPOUT].peers({BOLT: 3})
     workers[SPOUT].peers({BOLT: 2})
-    assert workers[SPOUT]._peer_links[BOLT].peer_incarnation == 3
+    assert workers[SPOUT]._peer_links[BOLT].peer_life == 3
 
 
 def test_trees_of_the_shard_of_an_acker_that_dies_fail() -> None:
