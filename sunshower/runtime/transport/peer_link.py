@@ -142,9 +142,7 @@ class PeerLink:
         self._seq += 1
         self._in_flight[self._seq] = flight
         assert self.peer_life is not None
-        address = Address(
-            self._worker, self.peer, self._incarnation, self.peer_life, self._seq
-        )
+        address = Address(self._worker, self.peer, self._incarnation, self.peer_life, self._seq)
         packet = encode_packet(address, content)
         content.frames = []
         return self._seq, packet
