@@ -674,7 +674,7 @@ class Worker:
             acker.ledger.check_invariants()
         for spout in self._spouts:
             spout.pending.check_invariants()
-            held = len(spout.pending) + len(spout.replays.line)
+            held = len(spout.pending) + len(spout.replays.line) - spout.watermarks.is_under_way
             assert held <= self._config.spout_slots, f"{spout.task.component}: {held} are open"
 
     def notices(self) -> list[str]:

@@ -270,6 +270,12 @@ class WatermarkSender:
         partition = int(self.partitions_of(np.array([first]))[0])
         self._partitions.left(partition, lowest(times), now)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a watermark's tree is open. It has a slot of its own accord: messages that wait
+        for a replay may need all slots later."""
+        return not self._complete
+
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
         if not self.on or not (mine := released.numbers == WATERMARK).any():
