@@ -13,6 +13,7 @@ from sunshower import (
     Counter,
     Number,
     Records,
+    Retry,
     Spout,
     Topology,
     Unavailable,
@@ -23,6 +24,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.inline import InlineTopology
+from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 CLOCK_S = 1_000_000.0
@@ -122,6 +124,37 @@ def test_windows_by_event_time_send_their_results_before_the_end() -> None:
     assert snapshot.state == "finished"
     assert len(seen) == 20
     assert sum(row[-1] for row in seen) == 100
+
+
+def test_watermarks_keep_their_pace_while_a_drained_spout_holds_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each was followed by the next one at once, as at the end of a source."""
+    sent, send = 0, WatermarkSender.send
+
+    def counted(sender: WatermarkSender, now: float) -> None:
+        nonlocal sent
+        sent += 1
+        assert sent < 1_000
+        send(sender, now)
+
+    def process(event: Event) -> None:
+        if event.at == 0 and clock.now() < 60:
+            raise ValueError
+
+    monkeypatch.setattr(WatermarkSender, "send", counted)
+    clock, topology = ManualClock(), Topology("windows")
+    events = [Event(second, "even") for second in range(100)]
+    retry = Retry(initial_s=60.0, max_s=60.0, jitter=0.0)
+    stream = topology.spout("events", Records(events, type=Event), retry=retry)
+    stream.group_by("kind").window(tumbling(seconds=10, field="at"), number_of()).peek(print)
+    stream.shuffle().bolt("out", process, fields=())
+    with InlineTopology(topology.graph(), clock=clock) as run:
+        run.work(5)
+        run.drain()
+        run.work(CLOCK_S)
+        assert run.snapshot().state == "finished"
+    assert 60 <= clock.now() < 100
 
 
 def test_exactly_once_batches_are_all_committed() -> None:

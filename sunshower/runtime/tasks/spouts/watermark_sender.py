@@ -282,8 +282,9 @@ class WatermarkSender:
             return released
         self._complete, self._failures, self.lags = True, 0, False
         ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
-        self._last_ones = self._last_ones + 1 if ends and self._is_empty else 0
-        if ends and not self.done:
+        is_last = ends and self._is_empty  # not while a message waits for its replay
+        self._last_ones = self._last_ones + 1 if is_last else 0
+        if is_last and not self.done:
             self.next_s = now
         return Released(*(values[~mine] for values in released))
 
