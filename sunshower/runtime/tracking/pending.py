@@ -332,8 +332,11 @@ class ProgressDeadline:
     def heard(self, pending: Pending, roots: U64, ages_s: F64, now: float) -> U64:
         """Apply an acker's answer (∞: an unknown tree). Returns the trees that have failed.
 
-        Answers that are no longer expected are ignored.
+        Answers that are no longer expected are ignored. An acker that was away answers at once what
+        it was asked again and again: of each tree the last answer counts.
         """
+        roots, last = np.unique(roots[::-1], return_index=True)
+        ages_s = ages_s[::-1][last]
         waiting = np.isin(roots, pending.live(self._asked))
         roots, ages_s = roots[waiting], ages_s[waiting]
         self._forget(roots)

@@ -56,6 +56,20 @@ def test_spout_asks_about_an_overdue_tree_and_keeps_it_if_it_made_progress() -> 
     assert not hook_calls(here)
 
 
+def test_of_many_answers_about_a_tree_the_last_one_counts() -> None:
+    """An acker that was away answers at once what it was asked again and again."""
+    here = rig(5, 6)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    (roots,) = asks(here)
+    first, second = roots.tolist()
+    answers = np.array([first, second, first, second, first], np.uint64)
+    spout.heard_of(answers, np.array([40.0, 40.0, 30.0, 45.0, 10.0]), 30.5)
+    assert hook_calls(here) == [("fail", 1)]
+    assert spout.pending.all_roots().tolist() == [first]
+    assert spout.next_look_s == 50.5, "30 s after the last report at 20.5"
+
+
 def test_tree_without_progress_fails_when_the_answer_arrives() -> None:
     here = rig(5, 6)
     spout = here.spout("numbers")
