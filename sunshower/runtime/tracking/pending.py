@@ -335,8 +335,9 @@ class ProgressDeadline:
         Answers that are no longer expected are ignored. An acker that was away answers at once what
         it was asked again and again: of each tree the last answer counts.
         """
-        roots, last = np.unique(roots[::-1], return_index=True)
-        ages_s = ages_s[::-1][last]
+        _, from_end = np.unique(roots[::-1], return_index=True)
+        last = np.sort(len(roots) - 1 - from_end)
+        roots, ages_s = roots[last], ages_s[last]
         waiting = np.isin(roots, pending.live(self._asked))
         roots, ages_s = roots[waiting], ages_s[waiting]
         self._forget(roots)

@@ -67,6 +67,7 @@ def test_of_many_answers_about_a_tree_the_last_one_counts() -> None:
     spout.heard_of(answers, np.array([40.0, 40.0, 30.0, 45.0, 10.0]), 30.5)
     assert hook_calls(here) == [("fail", 1)]
     assert spout.pending.all_roots().tolist() == [first]
+    spout.look(31.0)  # the grace is over
     assert spout.next_look_s == 50.5, "30 s after the last report at 20.5"
 
 
