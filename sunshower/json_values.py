@@ -1,4 +1,4 @@
-"""Writes values as JSON, for states, keys, dead letters and people, and reads them back.
+"""Writes values as JSON, for states, keys and dead letters, and reads them back.
 
 What JSON has no type for is an object with one mark, of `sunshower.value_types`:
 
@@ -220,11 +220,11 @@ def _counter(pairs: Any) -> Counter[Any]:
     return Counter(dict(pairs))
 
 
-def _rebuilt(build: Mapping[str, Callable[[Any], Any]], found: dict[str, Any]) -> Any:
-    if len(found) != 1:
-        return found
-    ((mark, content),) = found.items()
-    return build[mark](content) if mark in build else found
+def _rebuilt(build: Mapping[str, Callable[[Any], Any]], read: dict[str, Any]) -> Any:
+    if len(read) != 1:
+        return read
+    ((mark, content),) = read.items()
+    return build[mark](content) if mark in build else read
 
 
 _TUPLE, _COUNTER = CONTAINERS[tuple].mark, CONTAINERS[Counter].mark
@@ -285,10 +285,10 @@ def texts_of_keys(keys: Sequence[Any]) -> list[str]:
 
 def values_of(texts: Sequence[str]) -> list[Any]:
     """The values of JSON texts. Raises ValueError if one is not JSON."""
-    found = _DECODER.decode(f"[{','.join(texts)}]")  # a fifth of the time of decoding each
-    if len(found) != len(texts):
+    values = _DECODER.decode(f"[{','.join(texts)}]")  # a fifth of the time of decoding each
+    if len(values) != len(texts):
         raise ValueError("one of them is not one value")
-    return list(found)
+    return list(values)
 
 
 def key_of(text: str) -> Any:
@@ -298,26 +298,26 @@ def key_of(text: str) -> Any:
 
 def keys_of(texts: Sequence[str]) -> list[Any]:
     """The keys of many texts."""
-    return [one if type(one) is str else hashable(one) for one in values_of(texts)]
+    return [key if type(key) is str else hashable(key) for key in values_of(texts)]
 
 
 def listed(key: Any) -> Any:
     """A key as a value for `text_of`, from which `hashable` makes it again."""
     if type(key) is tuple:
-        return [listed(one) for one in key]
+        return [*map(listed, key)]
     if isinstance(key, dict):
         pairs = [[listed(name), listed(value)] for name, value in key.items()]
         return {"dict": sorted(pairs, key=text_of)}
     return key
 
 
-def hashable(found: Any) -> Any:
+def hashable(value: Any) -> Any:
     """The key of what `listed` returned, also after it was stored."""
-    if isinstance(found, list | tuple):
-        return tuple(map(hashable, found))
-    if isinstance(found, dict):
-        return DictKey({hashable(name): hashable(value) for name, value in found["dict"]})
-    return key_of_value(found)
+    if isinstance(value, list | tuple):
+        return tuple(map(hashable, value))
+    if isinstance(value, dict):
+        return DictKey({hashable(name): hashable(item) for name, item in value["dict"]})
+    return key_of_value(value)
 
 
 def _number_as_key(key: Any) -> Any:
@@ -325,7 +325,7 @@ def _number_as_key(key: Any) -> Any:
     if type(key) is tuple:
         return tuple(map(_number_as_key, key))
     if type(key) is DictKey:
-        return DictKey({_number_as_key(n): _number_as_key(one) for n, one in key.items()})
+        return DictKey({_number_as_key(n): _number_as_key(item) for n, item in key.items()})
     if type(key) is frozenset:
         return frozenset(map(_number_as_key, key))
     if type(key) is Decimal:

@@ -168,7 +168,7 @@ class Pending:
     def postpone(self, roots: U64, deadline_s: float | F64) -> None:
         """Set the deadline of those of `roots` that are pending: one for all, or one for each.
 
-        With one for each, all of `roots` must be pending.
+        With one for each, all of `roots` must be pending, and each stand there once.
         """
         roots = self._still_pending(roots)
         if len(roots):

@@ -6,15 +6,18 @@ import json
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.json_values import (
     keys_of,
+    letter_value,
     text_of,
     text_of_key,
     texts_of_keys,
+    value_of_letter,
     values_of,
 )
 from sunshower.records import key_of
@@ -69,6 +72,20 @@ def test_values_of_earlier_releases_are_read_as_before(text: str) -> None:
 def test_corrupt_marks_are_refused(content: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         values_of([json.dumps({"()": content})])
+
+
+@pytest.mark.parametrize(
+    "number",
+    [10**5_000, -(10**5_000), (1 << 64) - 1, 1 << 64],
+    ids=["long", "negative", "64", "65"],
+)
+def test_a_dead_letter_keeps_integers_that_json_of_python_refuses(number: int) -> None:
+    as_json = json.loads(json.dumps(letter_value({"n": [number]})))
+    assert value_of_letter(as_json) == {"n": [number]}
+
+
+def test_bytes_of_numpy_are_stored_as_those_of_python() -> None:
+    assert values_of([text_of(np.bytes_(b"x"))]) == [b"x"]
 
 
 @given(st.lists(keys, min_size=1, max_size=3))

@@ -47,12 +47,10 @@ class LetterValues:
 
     def __init__(self, schema: Schema, classes: Collection[type[Any]] = ()) -> None:
         kind = schema.type
-        known = dict.fromkeys([*schema.classes, *classes])
-        names = Counter(known_type.__qualname__ for known_type in known)
-        named = [
-            known_type for known_type in known if names[known_type.__qualname__] == 1
-        ]  # others are refused
-        self._codec = Codec(known)
+        declared = dict.fromkeys([*schema.classes, *classes])
+        names = Counter(cls.__qualname__ for cls in declared)
+        named = [cls for cls in declared if names[cls.__qualname__] == 1]  # others are refused
+        self._codec = Codec(declared)
         self._stored = StoredValues(named, "a dead letter")
         self._hints = {} if kind is tuple else hints_of(kind)
         self._readers = {} if kind is tuple else field_readers(kind)

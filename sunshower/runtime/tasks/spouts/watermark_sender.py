@@ -272,8 +272,8 @@ class WatermarkSender:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a watermark's tree is open. It has a slot of its own accord: messages that wait
-        for a replay may need all slots later."""
+        """Whether the tree of a watermark is open. It takes a free slot of the pending table, also
+        while as many messages as there are slots wait for their replays."""
         return not self._complete
 
     def completed(self, released: Released, now: float) -> Released:
