@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sunshower.cli.formatting import echo
 from sunshower.config import FORMER_SETTINGS, LIMITS, Config, former_setting
 from sunshower.errors import ConfigError
 from sunshower.secret import Secret, is_secret
@@ -206,7 +207,7 @@ def _checked(place: str, name: str, text: str) -> Any:
 
 
 def _warn_of_former(place: str, name: str) -> None:
-    typer.echo(f"sunshower: {place}: {former_setting(name)}", err=True)
+    echo(f"sunshower: {place}: {former_setting(name)}", err=True)
 
 
 def _is_setting(name: str, place: str) -> bool:
