@@ -105,9 +105,10 @@ clean:  ## remove .venv and every cache
 	@echo "Removed .venv and the caches."
 
 # A stamp file marks a step as done, for this pyproject.toml and these constraints.
-.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+.venv/.core: pyproject.toml constraints.txt hatch_build.py sunshower/_record_loops.c | .venv/bin/python
 	@echo "Installing the core into .venv (about 150 MB to fetch, once): Ray, numpy, msgpack, Arrow, typer, rich …"
 	@$(PIP) -e .
+	@$(BIN)/python -c 'from sunshower.record_loops import compiled; print("The core is compiled." if compiled else "The core is not compiled, because no C compiler or no Python.h is here: all works, more slowly.")'
 	@touch $@
 
 .venv/.dev: .venv/.core

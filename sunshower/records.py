@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
+from sunshower.record_loops import quicken
 from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
@@ -300,6 +301,12 @@ class RecordParts:
 # ---- classes of records -------------------------------------------------------------------------
 
 
+def _is_made_by_namedtuple(kind: type) -> bool:
+    """Whether the constructor of a NamedTuple is the one that namedtuple() has made."""
+    code = getattr(kind.__new__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"
+
+
 class RecordClass:
     """How records of one class are taken apart, checked and rebuilt; `record_class` makes it."""
 
@@ -336,6 +343,8 @@ class RecordClass:
         if self.is_tuple:
             self.values, self.build = _tuple_values(kind), partial(tuple.__new__, kind)
             self._may_be_incomplete = False
+            if self.is_made_as_tuple and _is_made_by_namedtuple(kind):
+                quicken(kind, self.width)
         else:
             self.values = self._custom_values if self.is_custom else _getter(self.fields)
             self.build, self._build_all = self._compiled()

@@ -25,6 +25,8 @@ import numpy as np
 
 from sunshower.codec import Codec
 from sunshower.errors import CorruptPacket, Unserialisable, user_errors
+from sunshower.record_loops import decode as decode_rows
+from sunshower.record_loops import encode as encode_rows
 from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.batch import Batch
@@ -184,6 +186,10 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
             with pa.ipc.new_stream(sink, batch.records.schema) as writer:
                 writer.write_table(batch.records)
             return _COLUMNS, sink.getvalue().to_pybytes()
+        if schema.is_tuple and type(batch.records) is list:
+            encoded = encode_rows(batch.records, len(schema.fields))
+            if encoded is not None:
+                return _ROWS, encoded
         values = schema.flat(batch.records)
         if len(values) != len(schema.fields) * len(batch):
             raise ValueError(f"a record has not the fields {schema.name}")
@@ -222,11 +228,15 @@ def _decode_records(
         if tuple(table.column_names) != tuple(schema.fields):
             raise ValueError(f"its columns are {', '.join(table.column_names)}")
         return table
-    rows = rows_of(_codec_of(stream.classes).decode(records), len(schema.fields))
+    if notes is None and schema.is_tuple:
+        decoded = decode_rows(records, len(schema.fields), schema.type)
+        if decoded is not None:
+            return decoded
+    values = rows_of(_codec_of(stream.classes).decode(records), len(schema.fields))
     if notes is None:
-        return schema.build(rows)
+        return schema.build(values)
     built: list[Any] = []
-    for row in rows:
+    for row in values:
         next(notes)
         built += schema.build([row])
     return built
