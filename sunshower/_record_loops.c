@@ -263,6 +263,31 @@ failed:
 }
 
 static PyObject *
+plain_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (check_arguments("plain_keys", count, 2) < 0 || check_list(arguments[0]) < 0)
+        return NULL;
+    PyObject *rows = arguments[0];
+    Py_ssize_t place = PyLong_AsSsize_t(arguments[1]);
+    if (place == -1 && PyErr_Occurred())
+        return NULL;
+    PyObject *keys = PyList_New(PyList_GET_SIZE(rows));
+    for (Py_ssize_t i = 0; keys != NULL && i < PyList_GET_SIZE(rows); i++) {
+        PyObject *row = PyList_GET_ITEM(rows, i);
+        PyObject *key = NULL;
+        if (PyTuple_Check(row) && place >= 0 && place < PyTuple_GET_SIZE(row))
+            key = PyTuple_GET_ITEM(row, place);
+        if (key == NULL || !(PyUnicode_CheckExact(key) || PyLong_CheckExact(key) ||
+                             PyBool_Check(key) || PyBytes_CheckExact(key) || key == Py_None)) {
+            Py_DECREF(keys);
+            Py_RETURN_NONE;
+        }
+        PyList_SET_ITEM(keys, i, Py_NewRef(key));
+    }
+    return keys;
+}
+
+static PyObject *
 take(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     if (check_arguments("take", count, 2) < 0 || check_list(arguments[0]) < 0)
@@ -685,7 +710,8 @@ quicken(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef functions[] = {
-    FUNCTION(expand), FUNCTION(each), FUNCTION(choose), FUNCTION(take), FUNCTION(encode),
+    FUNCTION(expand), FUNCTION(each), FUNCTION(choose),
+    FUNCTION(plain_keys), FUNCTION(take), FUNCTION(encode),
     FUNCTION(decode), FUNCTION(quicken), {NULL, NULL, 0, NULL},
 };
 

@@ -97,6 +97,12 @@ def choose(
         return bytes(map(find, map(itemgetter(place), rows)))
 
 
+def plain_keys(rows: list[Any], place: int) -> list[Any] | None:
+    """The values at `place` of all rows. None: one is not a text, whole number, bool, bytes or
+    None, so that its key may be another value."""
+    return None
+
+
 def take(rows: list[Any], positions: NDArray[np.int64]) -> list[Any]:
     """The rows at these positions, which ascend."""
     if len(positions) == 1:
@@ -137,4 +143,5 @@ if not TYPE_CHECKING and os.environ.get(PURE, "") in {"", "0"}:
     else:
         compiled = True
         expand, each, choose, take = _loops.expand, _loops.each, _loops.choose, _loops.take
-        encode, decode, quicken = _loops.encode, _loops.decode, _loops.quicken
+        plain_keys, encode, decode = _loops.plain_keys, _loops.encode, _loops.decode
+        quicken = _loops.quicken

@@ -25,6 +25,7 @@ from sunshower.codec import Codec
 from sunshower.errors import BadEmit, Unserialisable
 from sunshower.records import record_class, rows_of
 from sunshower.runtime.transport.routing import KeyTable
+from sunshower.value_types import KEYS_THEMSELVES
 
 pytestmark = pytest.mark.skipif(not record_loops.compiled, reason="there is no compiled module")
 
@@ -184,6 +185,17 @@ def test_each_row_goes_to_the_target_of_its_key(found: list[Any], targets: int, 
     assert outcome(record_loops) == outcome(PYTHON)
 
 
+@given(st.lists(keys, max_size=8), st.integers(0, 1))
+def test_plain_keys_are_those_that_every_row_has(found: list[Any], place: int) -> None:
+    rows = [(None, key)[::-1] if place == 0 else (None, key) for key in found]
+    plain_ones = record_loops.plain_keys(rows, place)
+    if {*map(type, found)} <= KEYS_THEMSELVES:
+        assert identical(plain_ones, found)
+    else:
+        assert plain_ones is None
+    assert record_loops.plain_keys([(1,)], 1) is None
+
+
 @given(st.lists(st.integers(), max_size=40), st.data())
 def test_taken_rows_are_those_at_the_positions(rows: list[int], data: st.DataObject) -> None:
     positions = np.array(
@@ -302,8 +314,8 @@ def test_the_traceback_of_user_code_is_kept() -> None:
 
 
 def test_wrong_arguments_raise_and_change_nothing() -> None:
-    for function in (record_loops.expand, record_loops.each, record_loops.choose, record_loops.take,
-                     record_loops.encode, record_loops.decode, record_loops.quicken):  # fmt: skip
+    names = ("expand", "each", "choose", "take", "plain_keys", "encode", "decode", "quicken")
+    for function in (getattr(record_loops, name) for name in names):
         for arguments in ((), (1,) * 2, (None,) * 3, ("a",) * 5, (object(),) * 7):
             with pytest.raises((TypeError, ValueError, BufferError)):
                 function(*arguments)
@@ -400,6 +412,8 @@ def test_no_reference_is_lost_or_kept() -> None:
         record_loops.choose(rows, 0, table, table.find, 4)
         record_loops.choose([([marker],)], 0, table, table.find, 4)
         record_loops.take(rows, np.array([0, 1]))
+        record_loops.plain_keys(rows, 0)
+        record_loops.plain_keys(rows, 1)
         record_loops.encode(rows, 2)
         record_loops.encode([("text", 1)], 2)
         record_loops.decode(b"\x92\xa4text\xc7", 2, kind)

@@ -229,8 +229,9 @@ class AutomaticBoltTask(BoltTask):
             self.settle(batch, xors, flushed)
         return not_begun
 
-    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return self.output_streams.fits(DEFAULT, outputs, kinds)
+    def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
+        schema = self._schema
+        return schema is not None and schema.fits(outputs, kinds, widths_fit=widths_fit)
 
     def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
         """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
@@ -395,7 +396,7 @@ class AutomaticBoltTask(BoltTask):
             kinds = {self._schema.type}
         else:
             kinds = set(map(type, outputs))
-        if not outputs or self._fit(outputs, kinds):
+        if not outputs or self._fit(outputs, kinds, made.fit):
             return kinds
         start, fitting, ends = 0, list[Any](), list[int]()
         for index, stop in enumerate(made.ends):
