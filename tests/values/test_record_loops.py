@@ -5,13 +5,18 @@ from __future__ import annotations
 import copy
 import importlib.util
 import math
+import os
 import pickle
+import shutil
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import IntEnum
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -26,6 +31,7 @@ from sunshower.errors import BadEmit, Unserialisable
 from sunshower.records import record_class, rows_of
 from sunshower.runtime.transport.routing import KeyTable
 from sunshower.value_types import KEYS_THEMSELVES
+from tests.structure.reading import ROOT
 
 pytestmark = pytest.mark.skipif(not record_loops.compiled, reason="there is no compiled module")
 
@@ -430,3 +436,39 @@ def test_no_reference_is_lost_or_kept() -> None:
         before,
         after,
     )
+
+
+@pytest.mark.long
+def test_sanitisers_find_nothing(tmp_path: Path) -> None:
+    """These tests again, with a module that reports accesses outside of its memory."""
+    libraries = [
+        subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    if not all(Path(library).is_absolute() for library in libraries):
+        pytest.skip("gcc has no sanitisers here")
+    shutil.copytree(ROOT / "sunshower", tmp_path / "sunshower", symlinks=True)
+    source = tmp_path / "sunshower/_record_loops.c"
+    module = tmp_path / f"sunshower/_record_loops{sysconfig.get_config_var('EXT_SUFFIX')}"
+    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    flags += ["-fwrapv", "-fno-strict-aliasing", "-fPIC", "-shared"]
+    include = sysconfig.get_path("include")
+    subprocess.run(["gcc", *flags, f"-I{include}", source, "-o", module], check=True)
+    environment = {
+        **os.environ,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_PRELOAD": " ".join(libraries),
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": f"{tmp_path}:{ROOT}",
+    }
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", __file__]
+    done = subprocess.run(
+        [sys.executable, *tests, f"--rootdir={tmp_path}", "-o", "pythonpath=", "-rs"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "skipped" not in done.stdout
