@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit, user_errors
+from sunshower.errors import BadEmit, is_user_error, user_errors
 from sunshower.failures import Failure
 from sunshower.record_loops import each, expand
 from sunshower.records import prepare_tables
@@ -299,7 +299,7 @@ class AutomaticBoltTask(BoltTask):
     def _judge_raised(self, index: int, error: BaseException, records: Sequence[Any]) -> Failure:
         """The failure of the input at `index`, whose call has raised. Raises what no user code is
         judged for, such as an interrupt."""
-        if not isinstance(error, user_errors()):
+        if not is_user_error(error):
             raise error
         return self._judge(index, _not_the_end(error), records)
 
