@@ -473,7 +473,8 @@ class Worker:
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
-        self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
+        self._opening.hold_ticks(desired_state.is_opening)
+        now = self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
         if place := desired_state.conditions.drawn.get((self.worker, self.life)):
             for refill in self._refills:

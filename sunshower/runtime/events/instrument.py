@@ -46,7 +46,7 @@ class Instrument:
         self._task = task
         self._event_writer = event_writer
         self._trace_recorder = trace_recorder
-        self._is_idle = event_writer is None and trace_recorder is None
+        self.records = event_writer is not None or trace_recorder is not None
 
     # ---- spouts -----------------------------------------------------------------------------
 
@@ -95,12 +95,12 @@ class Instrument:
 
     def delivered(self, batch: Batch) -> None:
         """User code is called with a batch; it may be called again for what it did not take."""
-        if not (self._is_idle or batch.is_recorded):
+        if self.records and not batch.is_recorded:
             self._note_edges(What.DELIVERED, batch.roots, batch.edges)
 
     def settled(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """A batch is processed; `failures`: index of an input → why that one failed."""
-        if self._is_idle:
+        if not self.records:
             return
         if not failures:
             self._note_edges(What.ACKED, batch.roots, batch.edges)
@@ -114,7 +114,7 @@ class Instrument:
     def joined(self, batches: Sequence[Batch], joined: Batch) -> None:
         """Batches are processed as one. In shared ones, a tree that is in several of them acks its
         edges, and sends this task their XOR."""
-        if self._is_idle or not joined.shared:
+        if not self.records or not joined.shared:
             return
         for batch in batches:
             self.delivered(batch)
@@ -131,12 +131,12 @@ class Instrument:
 
     def refused(self, batch: Batch, cause: Cause) -> None:
         """A batch fails without a call of user code."""
-        if not self._is_idle:
+        if self.records:
             self._note_edges(What.REFUSED, batch.roots, batch.edges, cause)
 
     def inputs(self, held: Iterable[AnchoredInput], refused: Cause | None = None) -> None:
         """Inputs that a manual bolt settles one by one; `refused`: why they failed, if they did."""
-        if self._is_idle:
+        if not self.records:
             return
         pairs = (
             pair for anchored in held for pair in zip(anchored.roots, anchored.edges, strict=True)
@@ -151,7 +151,7 @@ class Instrument:
 
     def sent(self, batch: Batch, target: int) -> None:
         """A batch is sent to a task."""
-        if not self._is_idle:
+        if self.records:
             self._note_edges(What.SENT, batch.roots, batch.edges, target, batch)
 
     @property

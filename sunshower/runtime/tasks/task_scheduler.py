@@ -119,18 +119,17 @@ class TaskOpening:
     ) -> None:
         self.waiting = list(tasks)
         self.active = True  # whether spouts are activated once they are open
-        self.is_code_new = False  # whether the code may still be rolled back
         self._tickers = list[Ticker]()  # of open tasks that have a tick
+        self.tickers: Sequence[Ticker] = self._tickers  # those whose ticks are called
         self._plan = plan
         self._call = call
         self._clock = clock
         # Of tasks that are not open yet; the next rebalance moves it again.
         self.transfer_left = dict(transfer)
 
-    @property
-    def tickers(self) -> Sequence[Ticker]:
-        """Those of open tasks that have a tick."""
-        return () if self.is_code_new else self._tickers
+    def hold_ticks(self, is_code_new: bool) -> None:
+        """Call no ticks while the code may still be rolled back."""
+        self.tickers = () if is_code_new else self._tickers
 
     def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
         """Try a task again later, because its user code raised. A task that was in doubt for too
@@ -270,7 +269,8 @@ class BoltRun:
         """Process a batch. Returns the inputs not started, the last ones first. `process`: what to
         call instead of `BoltTask.process`."""
         bolt, left = self.bolt, list[Batch]()
-        bolt.instrument.delivered(batch)
+        if bolt.instrument.records:
+            bolt.instrument.delivered(batch)
         if len(batch) > limit:
             batch, *left = bolt.divide(batch, limit)
         rest = self.guard(partial(process or bolt.process, batch), batch)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
-from sunshower.records import Schema, is_table
+from sunshower.records import Schema
 from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
 
@@ -183,13 +183,13 @@ class Batch:
 
     @property
     def is_table(self) -> bool:
-        """Whether `records` is an Arrow table."""
-        return is_table(self.records)
+        """Whether `records` is an Arrow table; as `sunshower.records.is_table`."""
+        return not isinstance(self.records, Sequence)
 
     def rows(self, schema: Schema, *, keep_table: bool = False) -> Sequence[Any]:
         """Return the records as rows, or a table as it is."""
         rows: Sequence[Any] = self.records
-        return schema.rows_of_table(rows) if self.is_table and not keep_table else rows
+        return rows if keep_table or not self.is_table else schema.rows_of_table(rows)
 
     def table(self, schema: Schema) -> pa.Table:
         """Return the records as an Arrow table with the schema's fields as columns."""

@@ -100,6 +100,7 @@ class AutomaticBoltTask(BoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._calls: AsyncCalls | None = None  # of an async function
+        self._is_sink = self.output_streams.none and not self._has_operators
         self._keyed: KeyedBolt | None = None  # the bolt, if it is one
 
     def _new(self) -> Any:
@@ -153,10 +154,6 @@ class AutomaticBoltTask(BoltTask):
         self._finish(batch, self._outputs_of(outcomes, batch.records), len(batch))
 
     @property
-    def _is_sink(self) -> bool:
-        return self.output_streams.none
-
-    @property
     def _piece_max(self) -> int:
         """How many outputs to make before they are sent."""
         return min(self.output_streams.allowance, PIECE_MAX)
@@ -199,11 +196,15 @@ class AutomaticBoltTask(BoltTask):
         if begun < len(batch):
             batch, not_begun = batch.split(begun)
         outputs, failures = made.outputs, made.failures
-        kinds = self._check_outputs(made, batch.records)
-        flushed = self._flush(batch, failures)
+        kinds = self._check_outputs(made, batch.records) if outputs else ()
+        flushed = self._flush(batch, failures) if self._flushes else failures
         if len(flushed) == len(batch):
             outputs = []
-        xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
+        xors: U64 | None = None
+        if outputs or self._has_operators:
+            xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
+        elif batch.tracked:
+            xors = np.zeros(len(batch), np.uint64)
         if before is not None and xors is not None:
             xors ^= before
         last = len(batch) - 1
@@ -213,7 +214,6 @@ class AutomaticBoltTask(BoltTask):
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
         if len(batch):
-            self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
         return not_begun
 
@@ -230,7 +230,7 @@ class AutomaticBoltTask(BoltTask):
         self._check_outputs(made, batch.records)
         if failures and (self._keyed is not None or self._has_operators):
             self.bolt.discard()
-        else:
+        elif self._flushes:
             failures = self._flush(batch, failures)
         made_edges = batch.nothing_made()
         if not failures:
@@ -241,7 +241,6 @@ class AutomaticBoltTask(BoltTask):
                 failures[0] = no_way(self.task, refused.errors[0])
             except user_errors() as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
-        self._end_batch(len(batch))
         self.settle(batch, made_edges, failures)
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
@@ -256,11 +255,10 @@ class AutomaticBoltTask(BoltTask):
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
-        if self._flushes:
-            try:
-                self._call_flush()
-            except user_errors() as error:
-                return self._judge_all(error, batch)
+        try:
+            self._call_flush()
+        except user_errors() as error:
+            return self._judge_all(error, batch)
         return failures
 
     def _run_generators(
@@ -472,7 +470,6 @@ class BatchBoltTask(BoltTask):
             failures = self._judge_all(error, batch)
             self.settle(batch, batch.nothing_made(), failures)
             return
-        self._end_batch(len(batch))
         self._rows_in += len(batch)
         self._rows_out += 0 if derived is None else len(derived.rows)
         failures = {}

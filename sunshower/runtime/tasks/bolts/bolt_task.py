@@ -103,6 +103,7 @@ class InputErrors:
         self._in_a_row = 0  # outage failures since the last success
         self._different: list[Any] = []  # distinct records that failed with other errors
         self._follows_outage = False  # other errors have followed an outage, and no success
+        self.is_clear = False  # an input has succeeded, and none has failed since then
         self.stops = False  # stop the batch: its remaining inputs wait until the pause ends
 
     def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
@@ -112,6 +113,7 @@ class InputErrors:
         """
         if isinstance(error, TopologyFailed):
             raise error
+        self.is_clear = False
         care = self._supervision
         if failure.cause is Cause.UNAVAILABLE:
             self._in_a_row += 1
@@ -142,6 +144,7 @@ class InputErrors:
         self._supervision.succeed()
         self._in_a_row, self._follows_outage = 0, False
         self._different.clear()
+        self.is_clear = True
 
     def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
         self.stops = True
@@ -473,7 +476,8 @@ class BoltTask(Supervised):
 
     def _end_batch(self, inputs: int) -> None:
         """End a batch with `inputs` started inputs; if the last one did not fail, it succeeded."""
-        if inputs > self._next_failure:
+        is_known = self.errors.is_clear and self.supervision.wait is None
+        if inputs > self._next_failure and not is_known:
             self.errors.succeed()
 
     def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
@@ -548,18 +552,21 @@ class BoltTask(Supervised):
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it; of a
         shared batch, whose inputs succeed or fail together, that of all of them."""
+        inputs = len(batch)
+        self._end_batch(inputs)
         if self.rare.trial is Trial.NEW:
-            failures = dict.fromkeys(range(len(batch)), self._tried) | failures
+            failures = dict.fromkeys(range(inputs), self._tried) | failures
         if failures:
             failures = batch.as_they_fail(failures)
-        self._executed.add(batch.stream, len(batch))
-        self._acked += len(batch) - len(failures)
+        self._executed.add(batch.stream, inputs)
+        self._acked += inputs - len(failures)
         self._failed += len(failures)
         if made is None or not len(batch.roots):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
-        self.instrument.settled(batch, failures)
+        if self.instrument.records:
+            self.instrument.settled(batch, failures)
         for roots, failure in batch.failed(failures) if failures else ():
             if len(roots):
                 self._reports.fail(roots, failure)

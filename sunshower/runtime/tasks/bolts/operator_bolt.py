@@ -125,10 +125,6 @@ class OperatorBoltTask(AutomaticBoltTask):
         return EventTime(time, spouts=spouts)
 
     @property
-    def _is_sink(self) -> bool:
-        return False
-
-    @property
     def _piece_max(self) -> int:
         if self.bolt.stream is not None:
             return super()._piece_max
