@@ -191,11 +191,13 @@ class BoltRun:
         call: UserCodeCalls,
         clock: Clock,
         context_of: Callable[[BoltTask], Context],
+        relay: ReportRouter,
     ) -> None:
         self.bolt = bolt
         self.inbox = wired.inboxes[bolt.task.id]
         self._failed_trees = wired.failed_trees
         self.waits_since_s: float | None = None  # since when its inputs have waited
+        self._relay = relay
         functions = (self.take, self.process, self.guard)
         self.slow_path = SlowPath(bolt, wired.failed_trees, call, clock, context_of, *functions)
         self._call = call
@@ -234,6 +236,8 @@ class BoltRun:
             self.slow_path.end_slice(taken, seconds, waited_s, now)
         is_waiting = self.inbox.entries or bolt.rare.unfinished is not None
         self.waits_since_s = now if is_waiting else None
+        if bolt.postponed:
+            _pass_on_postponed(bolt, self._relay)
         return True
 
     def take(self, limit: int, process: Callable[[Batch, int], list[Batch]]) -> int:
@@ -307,7 +311,8 @@ class TaskScheduler:
     ) -> None:
         """`wake`: see Equipment."""
         bolts = _order(wired)
-        runs = [BoltRun(bolt, wired, call, clock, opening.context_of) for bolt in bolts]
+        equipment = (wired, call, clock, opening.context_of, relay)
+        runs = [BoltRun(bolt, *equipment) for bolt in bolts]
         self._order: list[BoltRun | None] = [*runs, None]  # None: all spouts
         names = [bolt.task.component for bolt in bolts]
         self._siblings = {  # component of several tasks here → their range in the order
@@ -352,7 +357,7 @@ class TaskScheduler:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
                 self._call(task.task, "tick", partial(task.notify, "tick", task.tick))
-                self._pass_on_postponed(task)
+                _pass_on_postponed(task, self._relay)
 
     def run_one(self, now: float) -> bool:
         """Run the next ready task: one bolt, or each spout that may emit; carry out calls of other
@@ -373,7 +378,7 @@ class TaskScheduler:
             if bolt.collector.calls and bolt.settles_at_s() <= now:
                 settle = partial(bolt.notify, "the calls of its threads", bolt.settle_calls)
                 self._call(bolt.task, "the calls of its threads", settle)
-                self._pass_on_postponed(bolt)
+                _pass_on_postponed(bolt, self._relay)
                 if bolt.supervision.begin_pause(now) != -inf:
                     bolt.supervision.check_doubt(now)
                 worked = True
@@ -395,18 +400,11 @@ class TaskScheduler:
                     return True
             elif self._slices and self._waits_for_more(run, now):
                 last.append(run)
-            elif self._run_bolt(run):
+            elif run.run():
                 if run.bolt.task.component in self._siblings:
                     self._rotate_siblings(run)
                 return True
-        return any(map(self._run_bolt, last))
-
-    def _run_bolt(self, run: BoltRun) -> bool:
-        """Run one slice of a bolt, if it is ready. Returns whether it was."""
-        has_run = run.run()
-        if run.bolt.postponed:
-            self._pass_on_postponed(run.bolt)
-        return has_run
+        return any(run.run() for run in last)
 
     def _waits_for_more(self, run: BoltRun, now: float) -> bool:
         """Whether a bolt had better get more inputs before its next slice."""
@@ -485,10 +483,12 @@ class TaskScheduler:
             spout.rest.begin(now)
         return emitted > 0
 
-    def _pass_on_postponed(self, bolt: Any) -> None:
-        if roots := getattr(bolt, "postponed", None):
-            self._relay.postpone(np.array(roots, np.uint64))
-            bolt.postponed = []
+
+def _pass_on_postponed(task: Any, relay: ReportRouter) -> None:
+    """Give trees more time, as the bolt has requested."""
+    if roots := getattr(task, "postponed", None):
+        relay.postpone(np.array(roots, np.uint64))
+        task.postponed = []
 
 
 def _order(wired: Wired) -> list[BoltTask]:

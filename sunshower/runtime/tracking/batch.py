@@ -96,6 +96,16 @@ class Batch:
         """The trees of the records, or None when all are untracked."""
         return Anchors(self.roots, self.offsets) if len(self.roots) else None
 
+    def anchor(self, ids: Sequence[Mapping[int, int]]) -> None:
+        """Give each record its anchors, as root → edge."""
+        counts = [len(of_record) for of_record in ids]
+        if any(counts):
+            self.roots = np.array([*chain.from_iterable(ids)], np.uint64)
+            edges = chain.from_iterable(of_record.values() for of_record in ids)
+            self.edges = np.array([*edges], np.uint64)
+            if set(counts) != {1}:
+                self.offsets = np.cumsum([0, *counts])
+
     def blamed(self, failure: Failure) -> Failure:
         """The failure of this batch: not charged if several trees share it."""
         several = self.in_common or (self.shared and len(self.roots) > 1)
@@ -205,7 +215,10 @@ class Batch:
         return first, rest
 
     def spread(self) -> Batch:
-        """The same records, of which each has all anchors of this shared batch, and own edges."""
+        """The same records, each with anchors of its own: of a shared batch all of its trees, and
+        edges of its own."""
+        if not self.shared:
+            return self
         count, trees = len(self), len(self.roots)
         edges = np.array([_mixed(self.edges, index) for index in range(count)])
         edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges

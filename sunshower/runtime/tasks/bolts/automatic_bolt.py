@@ -200,11 +200,9 @@ class AutomaticBoltTask(BoltTask):
         flushed = self._flush(batch, failures) if self._flushes else failures
         if len(flushed) == len(batch):
             outputs = []
-        xors: U64 | None = None
+        xors: U64 | None = np.zeros(len(batch), np.uint64)
         if outputs or self._has_operators:
             xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
-        elif batch.tracked:
-            xors = np.zeros(len(batch), np.uint64)
         if before is not None and xors is not None:
             xors ^= before
         last = len(batch) - 1

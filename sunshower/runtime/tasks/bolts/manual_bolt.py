@@ -195,9 +195,9 @@ class ManualBoltTask(BoltTask):
 
     def _execute_all(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
-        if batch.shared:  # in the event log: passed on to this task with other edges
-            self.instrument.settled(batch, {})
-            batch = batch.spread()
+        received, batch = batch, batch.spread()
+        if batch is not received:  # in the event log: passed on to this task with other edges
+            self.instrument.settled(received, {})
             self.instrument.sent(batch, self.task.id)
             self.instrument.delivered(replace(batch, is_recorded=False))
         ids = batch.ids_of_each()
