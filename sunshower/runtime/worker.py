@@ -46,8 +46,7 @@ from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_scheduler import TaskOpening, TaskScheduler
 from sunshower.runtime.tasks.task_transfer import Packer, SaveTransfer, TaskTransfer, pack_all
-from sunshower.runtime.tasks.user_code import Raised
-from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
+from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls
 from sunshower.runtime.tasks.wiring import Wired, wire
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Inflows, RemoteChannel
@@ -362,7 +361,7 @@ class Worker:
             if times and crash_report and crash_report.task:
                 spout.accuse(times, crash_report.failure(self.plan))
         if crash_report and (bolt := self._wired.bolts.get(crash_report.task or -1)):
-            self._call.watch(bolt, self._config.message_timeout_s)
+            self._scheduler.watch(bolt, self._config.message_timeout_s)
         self.peers(welcome.lives)
         for link in self._peer_links.values():  # the master's announcement of this life may be lost
             link.content.greets = self.life > 1
@@ -474,7 +473,8 @@ class Worker:
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
-        self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
+        self._opening.hold_ticks(desired_state.is_opening)
+        now = self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
         if place := desired_state.conditions.drawn.get((self.worker, self.life)):
             for refill in self._refills:

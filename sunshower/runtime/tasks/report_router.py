@@ -15,8 +15,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import untracked
-from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
+from sunshower.runtime.tasks.user_code import UserCodeCalls, untracked
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of

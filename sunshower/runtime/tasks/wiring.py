@@ -142,11 +142,12 @@ def wire(
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
-            is_keyed = component.store is not None
-            make = partial(KeyedBolt.of, component) if is_keyed else component.instance
+            make = component.instance
+            if component.store is not None:
+                make = partial(KeyedBolt.of, component)
             make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
-            bolt = make_bolt(output_streams, wired.reports, ServiceTime(config), plan.streams)
-            bolt.is_keyed, wired.bolts[task.id] = is_keyed, bolt
+            place_in = (output_streams, wired.reports, ServiceTime(config), plan.streams)
+            wired.bolts[task.id] = make_bolt(*place_in)
     _join_answers(plan, wired)
     return wired
 

@@ -315,7 +315,8 @@ class OutputStreams:
     def send_batch(self, channel: Channel, batch: Batch) -> None:
         """Send a batch to one target."""
         self._by_index[batch.stream].transferred += len(batch)
-        self._instrument.sent(batch, channel.target)
+        if self._instrument.records:
+            self._instrument.sent(batch, channel.target)
         channel.push(batch)
 
     def draw_edges(self, count: int) -> list[int]:

@@ -14,8 +14,8 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,10 @@ from sunshower.errors import BadEmit, is_user_error, user_errors
 from sunshower.failures import Failure
 from sunshower.record_loops import each, expand
 from sunshower.records import prepare_tables
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, noting
+from sunshower.runtime.events.injected_faults import TaskFaults
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
+from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
@@ -88,15 +91,6 @@ class AsyncBolt:
 # ---- automatic bolt ------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Unfinished:
-    """An input whose generator continues when there is credit."""
-
-    input: Batch
-    rest: Iterator[Any]
-    made: U64 | None  # XOR of the edges made so far, shape (1,); None: untracked
-
-
 class AutomaticBoltTask(BoltTask):
     """Calls a function of a record, or `Bolt.process`, for each input."""
 
@@ -104,8 +98,9 @@ class AutomaticBoltTask(BoltTask):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._unfinished: _Unfinished | None = None
         self._calls: AsyncCalls | None = None  # of an async function
+        self._is_sink = self.output_streams.none and not self._has_operators
+        self._keyed: KeyedBolt | None = None  # the bolt, if it is one
 
     def _new(self) -> Any:
         bolt = super()._new()
@@ -115,35 +110,30 @@ class AutomaticBoltTask(BoltTask):
         super().adopt(bolt)
         if isinstance(bolt, AsyncBolt):
             self._use_calls(bolt)
-        self._yields = is_generator(self._call)
+        self._yields = is_generator(self.call)
         self._schema = self.output_streams.default_schema
         self._stream = DEFAULT
-        if self.is_keyed:
-            bolt.schema, bolt.check = self._schema, self._check_one
+        self._keyed = bolt if isinstance(bolt, KeyedBolt) else None
+        if self._keyed is not None:
+            self._keyed.schema, self._keyed.check = self._schema, self._check_one
 
     def _use_calls(self, bolt: Any) -> None:
         """Call the async functions of an AsyncBolt or OperatorBolt, if it has any."""
         if bolt.calls is not None:
-            self._calls, self.at_once = bolt.calls, bolt.concurrency
-            self.service.at_once = self.at_once
-            self.joins = True
-            self.in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
-
-    @property
-    def unfinished(self) -> Batch | None:
-        return None if self._unfinished is None else self._unfinished.input
+            self._calls, self.service.at_once = bolt.calls, bolt.concurrency
+            self.intake = replace(self.intake, joins=True, at_once=bolt.concurrency)
+            in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
+            self.rare = self.rare._replace(in_progress=in_progress)
 
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
-        records = batch.rows(schema, keep_table=self.takes_tables)
-        if self.is_keyed:
-            self.bolt.announce(self._streams[batch.stream], records)
-        call = self.instrument.faults.around(self._call, batch, schema)
-        if self.note is not None:
-            call = noting(self.note, call, batch)
+        records = batch.rows(schema, keep_table=self.intake.tables)
+        if self._keyed is not None:
+            self._keyed.announce(self._streams[batch.stream], records)
+        call = self.call
         self._begin_batch(batch)
-        if self.in_progress is not None:
-            self.in_progress.begin(call, batch, records, self.clock)
+        if self.rare.in_progress is not None:
+            self.rare.in_progress.begin(call, batch, records, self.clock)
             return None
         if self._calls is not None:
             produced = self._run_together(self._calls, call, records)
@@ -163,18 +153,15 @@ class AutomaticBoltTask(BoltTask):
         self._finish(batch, self._outputs_of(outcomes, batch.records), len(batch))
 
     @property
-    def _is_sink(self) -> bool:
-        return self.output_streams.none
-
-    @property
     def _piece_max(self) -> int:
         """How many outputs to make before they are sent."""
         return min(self.output_streams.allowance, PIECE_MAX)
 
     def go_on(self) -> None:
         """Send the next piece of the unfinished input."""
-        assert self._unfinished is not None
-        current, self._unfinished = self._unfinished, None
+        current = self.rare.unfinished
+        assert current is not None
+        self.rare = self.rare._replace(unfinished=None)
         self._begin_batch(current.input)
         piece, most = BatchOutputs(), self._piece_max
         try:
@@ -186,10 +173,6 @@ class AutomaticBoltTask(BoltTask):
             piece.rest = current.rest
         piece.ends.append(len(piece.outputs))
         self._finish(current.input, piece, 1, current.made)
-
-    def drop_unfinished(self) -> None:
-        """Drop the unfinished input, because its tree has failed."""
-        self._unfinished = None
 
     def tick(self) -> None:
         outputs = self._made_by_tick()
@@ -212,20 +195,22 @@ class AutomaticBoltTask(BoltTask):
         if begun < len(batch):
             batch, not_begun = batch.split(begun)
         outputs, failures = made.outputs, made.failures
-        kinds = self._check_outputs(made, batch.records)
-        flushed = self._flush(batch, failures)
+        kinds = self._check_outputs(made, batch.records) if outputs else ()
+        flushed = self._flush(batch, failures) if self._flushes else failures
         if len(flushed) == len(batch):
             outputs = []
-        xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
+        xors: U64 | None = np.zeros(len(batch), np.uint64)
+        if outputs or self._has_operators:
+            xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
         if before is not None and xors is not None:
             xors ^= before
         last = len(batch) - 1
         if made.rest is not None and last not in flushed:
-            self._unfinished = _Unfinished(batch.only(last), made.rest, _last(xors))
+            unfinished = Unfinished(batch.only(last), made.rest, _last(xors))
+            self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
         if len(batch):
-            self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
         return not_begun
 
@@ -241,9 +226,9 @@ class AutomaticBoltTask(BoltTask):
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         self._check_outputs(made, batch.records)
-        if failures and (self.is_keyed or self._has_operators):
+        if failures and (self._keyed is not None or self._has_operators):
             self.bolt.discard()
-        else:
+        elif self._flushes:
             failures = self._flush(batch, failures)
         made_edges = batch.nothing_made()
         if not failures:
@@ -254,7 +239,6 @@ class AutomaticBoltTask(BoltTask):
                 failures[0] = no_way(self.task, refused.errors[0])
             except user_errors() as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
-        self._end_batch(len(batch))
         self.settle(batch, made_edges, failures)
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
@@ -269,11 +253,10 @@ class AutomaticBoltTask(BoltTask):
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
-        if self._flushes:
-            try:
-                self._call_flush()
-            except user_errors() as error:
-                return self._judge_all(error, batch)
+        try:
+            self._call_flush()
+        except user_errors() as error:
+            return self._judge_all(error, batch)
         return failures
 
     def _run_generators(
@@ -467,7 +450,7 @@ def _last(xors: U64 | None) -> U64 | None:
 class BatchBoltTask(BoltTask):
     """Calls `process(table)`; `parents` gives the input row of each output row."""
 
-    joins = True
+    intake = Intake(joins=True)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -487,8 +470,7 @@ class BatchBoltTask(BoltTask):
         self._begin_batch(batch)
         try:
             schema = self._streams[batch.stream].spec.schema
-            self.instrument.faults.strike(batch, schema)
-            derived = self._call(batch.table(schema))
+            derived = self.call(batch.table(schema))
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self._call_flush()
@@ -496,11 +478,18 @@ class BatchBoltTask(BoltTask):
             failures = self._judge_all(error, batch)
             self.settle(batch, batch.nothing_made(), failures)
             return
-        self._end_batch(len(batch))
         self._rows_in += len(batch)
         self._rows_out += 0 if derived is None else len(derived.rows)
         failures = {}
         self.settle(batch, self._send(derived, parents, batch, failures), failures)
+
+    def disturbed(self, faults: TaskFaults, batch: Batch) -> Callable[..., Any]:
+        def call(table: pa.Table) -> Any:
+            faults.strike(batch, self._streams[batch.stream].spec.schema)
+            return undisturbed(table)
+
+        undisturbed = self.call
+        return call
 
     def tick(self) -> None:
         rows: pa.Table | None = self.bolt.tick()

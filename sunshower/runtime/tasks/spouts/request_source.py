@@ -106,5 +106,4 @@ class AnswerTask(BoltTask):
             except RequestFailed as error:
                 failures[index] = self.failure(error)
         self.settle(batch, batch.nothing_made(), failures)
-        self._end_batch(len(batch))
         return None

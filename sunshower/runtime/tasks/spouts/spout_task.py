@@ -27,10 +27,9 @@ from sunshower.errors import TopologyFailed, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
-from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.events.instrument import Instrument, TraceChoice
 from sunshower.runtime.events.log_lines import RateLimitedLog
 from sunshower.runtime.events.metrics import Counts, FailurePlace, Latencies, LatencyKind, TaskStats
-from sunshower.runtime.events.trace_recorder import TraceChoice
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
