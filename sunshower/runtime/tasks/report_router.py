@@ -22,8 +22,8 @@ from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
-from sunshower.runtime.transport.frames import Frame
-from sunshower.runtime.transport.peer_link import NOTHING, Lost, PeerLink
+from sunshower.runtime.transport.packets import Frame
+from sunshower.runtime.transport.peer_link import Lost, PeerLink
 from sunshower.texts import describe
 
 if TYPE_CHECKING:
@@ -144,8 +144,6 @@ class LossDetector:
 
     def lost(self, lost: Lost, peer: int, cause: Cause, now: float) -> None:
         """Fail the trees of a packet to `peer` that did not arrive, or may not have arrived."""
-        if lost is NOTHING:  # the usual case
-            return
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
         failure = Failure(cause, ACKER, reason="a report was lost", worker=peer)

@@ -159,13 +159,13 @@ def _acker(plan: Plan, task: Task) -> AckerTask:
 def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Reports:
     if not plan.graph.config.tracked:
         return Reports(None)
-    next_packets = {
-        acker.id: partial(peer_links[acker.worker].report_to, acker.id)
+    links = {
+        acker.id: peer_links[acker.worker]
         for ackers in plan.shards
         for acker in ackers
         if acker.worker != worker
     }
-    return Reports(Shards([[acker.id for acker in ackers] for ackers in plan.shards]), next_packets)
+    return Reports(Shards([[acker.id for acker in ackers] for ackers in plan.shards]), links)
 
 
 def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:
