@@ -311,8 +311,7 @@ class Worker:
         does not run at first, and why. `transfer`: of tasks that stay. `wake`: see Equipment."""
         self.plan, self.worker, self.life = plan, worker, life
         self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
-        self._clock = clock
-        self._config = plan.graph.config
+        self._clock, self._config = clock, plan.graph.config
         self._peer_links = {
             peer: PeerLink(worker, life, peer, self._config, plan.streams, self._refuse)
             for peer in plan.workers
@@ -332,7 +331,6 @@ class Worker:
             event_writer=event_writer,
             trace_recorder=trace_recorder,
         )
-        self._reports = self._wired.reports
         self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
         self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
         self._loss_detector, self._inflows = LossDetector(plan, self._wired), Inflows()
@@ -538,7 +536,8 @@ class Worker:
         worked = self._scheduler.run_one(now)
         if self._wired.overload:
             self._loss_detector.overloaded()
-        if self._reports.failed or self._reports.waiting:
+        reports = self._wired.reports
+        if reports.failed or reports.waiting:
             self._router.dispatch()
         for inflow in self._inflows.to_grant(now):
             self._peer_links[inflow.worker].content.grants.append(inflow.grant())
@@ -576,7 +575,7 @@ class Worker:
         for peer, peer_link in self._peer_links.items():
             if peer_link.wants_packet:
                 packets += [(peer, seq, data) for seq, data in peer_link.next_packets(now)]
-        reports = self._reports
+        reports = self._wired.reports
         if reports.failed or reports.waiting:  # records that could not be encoded have failed
             self._router.dispatch()
         return packets

@@ -17,9 +17,9 @@ from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import untracked
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.transport.packets import Frame

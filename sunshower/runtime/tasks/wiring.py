@@ -27,9 +27,9 @@ from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
-from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
+from sunshower.runtime.tracking.ledger import AckerTask
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import FailedTrees, Reports, Shards
 from sunshower.runtime.transport.channels import (

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import (
     I64,
     U64,
+    fold,
     generations_of,
     incarnations_of,
     is_newer,
@@ -115,7 +115,7 @@ class Reports:
                 self._to(task).starts.append((roots[which], xors[which]))
 
     def ack(self, roots: U64, xors: U64) -> None:
-        """A bolt acked inputs of these roots; see edges.py for `xors`."""
+        """A bolt acked inputs of these roots; see ids.py for `xors`."""
         if self._shards is not None and len(roots):
             roots, xors = fold(roots, xors)
             for task, which in self._shards.split(roots):

@@ -30,11 +30,9 @@ from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.records import rows_of
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import runs
-from sunshower.runtime.tracking.ids import NO_IDS, U64, ids_of, slots_of
-from sunshower.runtime.tracking.ledger import F64
+from sunshower.runtime.tracking.ids import NO_IDS, U64, ids_of, runs, slots_of
+from sunshower.runtime.tracking.ledger import F64, Verdicts
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 from sunshower.runtime.transport.channels import Credit
 from sunshower.texts import describe_error, message_of

@@ -11,7 +11,7 @@ import pytest
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.runtime.tasks.spouts.position import Position
+from sunshower.runtime.tasks.spouts.records_source import Position
 from sunshower.runtime.tasks.spouts.source import EmitReservation
 from sunshower.runtime.tasks.user_code import context
 from sunshower.simulation.network import SimReservationStore

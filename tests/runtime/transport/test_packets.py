@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sunshower import versions
 from sunshower.errors import CorruptPacket, VersionMismatch
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import Credit
 from sunshower.runtime.transport.packets import (

@@ -10,9 +10,9 @@ import pytest
 from sunshower.config import Config, Internals
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import Credit, RemoteChannel
 from sunshower.runtime.transport.packets import Answer, Packet, read_address, read_content

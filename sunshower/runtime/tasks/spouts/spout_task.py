@@ -41,9 +41,8 @@ from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.batch import Anchors
-from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
-from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, Released
+from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, PendingLimit, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.channels import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
