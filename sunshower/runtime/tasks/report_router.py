@@ -71,7 +71,8 @@ class ReportRouter:
             else:
                 waiting = self._link_to[owner].content.verdicts[owner]
                 waiting.complete += verdicts.complete
-                waiting.failed.add(verdicts.failed)
+                if verdicts.failed:
+                    waiting.failed.add(verdicts.failed)
                 waiting.ages += verdicts.ages
 
     def verdicts(self, task: int, verdicts: Verdicts) -> None:

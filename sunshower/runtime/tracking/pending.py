@@ -98,8 +98,8 @@ class Pending:
         `traced`: the positions of those whose trees are traced.
         """
         count = len(payloads)
-        assert count <= self.free, f"{count} roots taken, but {self.free} are free"
         if count > self._free_count:
+            assert count <= self.free, f"{count} roots taken, but {self.free} are free"
             self._grow(len(self) + count)
         slots = self._free.take(np.arange(self._head, self._head + count), mode="wrap")
         self._head = (self._head + count) % self._slots
@@ -586,7 +586,7 @@ class PendingLimit:
         self.may_be_held = False  # a bolt downstream may keep tuples before it acks any
         self._config = config
         self._pending = pending
-        self._moved_s = 0.0  # when a tree was last opened or completed
+        self.moved_s = 0.0  # when a tree was last opened or completed
         self._congestion: CongestionControl | None = None
         self.adapts = config.spout_pending == "auto"  # whether congestion control sets the limit
         if self.adapts:
@@ -598,13 +598,9 @@ class PendingLimit:
         self._congestion, self.adapts = None, False
         self._pending.limit = self._config.spout_slots
 
-    def opened(self, now: float) -> None:
-        """Trees were opened."""
-        self._moved_s = now
-
     def completed(self, now: float, latencies_s: F64, *, reached: bool) -> None:
         """Trees completed; `reached`: whether the limit was reached before they did."""
-        self._moved_s = now
+        self.moved_s = now
         if self._congestion is not None and len(latencies_s):
             mean_s = float(latencies_s.mean())
             self._congestion.completed(now, len(latencies_s), mean_s, reached)
@@ -623,11 +619,11 @@ class PendingLimit:
         """
         if self._congestion is None or not self.may_be_held or self._pending.room or is_blocked:
             return inf
-        return self._moved_s + self._config.internals.window_s
+        return self.moved_s + self._config.internals.window_s
 
     def look(self, now: float, *, is_blocked: bool) -> None:
         """Raise the limit where a bolt seems to wait for more tuples before it acks any."""
         if self._congestion is not None and now >= self.stalls_s(is_blocked=is_blocked):
             self._congestion.stalled()
-            self._moved_s = now
+            self.moved_s = now
             self._pending.limit = self._congestion.limit

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
+from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.tasks.flight_recorder import Recorder
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import (
@@ -150,7 +151,8 @@ class RecordsSource(SpoutSource):
         numbers = self._position.advance(len(records))
         if len(records):
             self._note_drawn()
-        self._stop_at_end()
+        if self._position.end < np.inf:
+            self._stop_at_end()
         return self._drawn(records, numbers)
 
     def skip(self) -> int:
@@ -173,7 +175,9 @@ class RecordsSource(SpoutSource):
         if bad is not None:
             self._fail_with(output_streams.misfit_error(DEFAULT, fresh[bad]))
             del fresh[bad:]
-        return fresh[: self._first_hit(fresh)]
+        if self._host.instrument.faults is not NO_FAULTS:
+            del fresh[self._first_hit(fresh) :]
+        return fresh
 
     def _drawn(self, records: Any, numbers: range) -> Drawn:
         return Drawn(np.arange(numbers.start, numbers.stop), records, records, len(numbers))
@@ -189,12 +193,14 @@ class RecordsSource(SpoutSource):
             return room
         return self.reservation.room(self._position.next, room)
 
-    def _first_hit(self, records: Any) -> int | None:
-        """The index of the first record that an experiment injects an error for, or None."""
+    def _first_hit(self, records: Any) -> int:
+        """The index of the first record that an experiment injects an error for; behind the last
+        one if there is none."""
         faults = self._host.instrument.faults
         hit = faults.first_hit(records, self._host.schema(DEFAULT))
-        if hit is not None:
-            self._fail_with(faults.error)
+        if hit is None:
+            return len(records)
+        self._fail_with(faults.error)
         return hit
 
     def _fail_with(self, error: BaseException) -> None:
@@ -350,8 +356,9 @@ class TablesSource(RecordsSource):
         count = self._room(count)
         self._rest = table.slice(count) if len(table) > count else None
         piece = table.slice(0, count)
-        hit = self._first_hit(piece)
-        return piece if hit is None else piece.slice(0, hit)
+        if self._host.instrument.faults is not NO_FAULTS:
+            piece = piece.slice(0, self._first_hit(piece))
+        return piece
 
     def _drawn(self, records: Any, numbers: range) -> Drawn:
         count = len(numbers)

@@ -35,7 +35,7 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import MessageRecords, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
@@ -199,6 +199,7 @@ class Replays:
         self._recent = RecentFailures()
         self._instrument = instrument
         self.former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
+        self.fresh = 0  # new records emitted since the budget was asked last
 
     def fail(
         self,
@@ -289,15 +290,22 @@ class Replays:
     def settle(self, numbers: Sequence[int]) -> None:
         """Settle messages: they, or their dead letters, are complete."""
         self.dead += sum(map(self.line.settle, numbers))
+        self.line.look()
 
     def share_out(self, now: float, limit: int, room: int) -> tuple[int, int]:
         """Of `limit` records, how many replays to emit and how many new records to request.
 
         `room`: how many new records may be emitted.
         """
-        due = self.line.due(now)
-        replays = self._budget.replays(due, limit, room) if due else 0
+        replays = 0
+        if self.line.in_use and (due := self.line.due(now)):
+            self._earn()
+            replays = self._budget.replays(due, limit, room)
         return replays, max(0, min(limit - replays, room))
+
+    def _earn(self) -> None:
+        self._budget.spend(0, self.fresh)
+        self.fresh = 0
 
     def take(self, limit: int, fresh: int) -> list[Replay]:
         """Take up to `limit` due messages, beside `fresh` new records, without those that the
@@ -313,6 +321,7 @@ class Replays:
                 self.line.settle(replay.number)
             else:
                 replays.append(replay if last is None else self._bury(replay, last))
+        self._earn()
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
         return replays
@@ -583,19 +592,14 @@ class SpoutTask(Supervised):
         if room > 0 and not source.tracks_all:
             wanted = limit - replays  # untracked records need no room
         drawn = source.draw(wanted, now)
-        if not drawn.count and not line and source.error is None:
-            return 0
-        if drawn.count < wanted and not drawn.has_more:
-            replays = limit - drawn.count
-        if self.is_tracked:
-            replays = min(replays, self.pending.room - len(drawn.numbers))
         attempts: Any = 1
-        if self.replays.former:
-            emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
-            drawn, attempts = drawn.only(emit), attempts[emit]
-        again = self.replays.take(replays, len(drawn.records))
-        if again:
-            self.replays.send(again, self.output_streams, now)
+        again = 0
+        if line.in_use or self.replays.former:
+            if drawn.count < wanted and not drawn.has_more:
+                replays = limit - drawn.count
+            drawn, attempts, again = self._replay(drawn, replays, now)
+        else:
+            self.replays.fresh += len(drawn.records)
         if len(drawn.records):
             source.send(drawn, attempts, now)
         if source.error is not None:
@@ -603,7 +607,21 @@ class SpoutTask(Supervised):
             if len(drawn.records):
                 self.supervision.went_well(now, progress=True)
             raise error
-        return len(again) + drawn.count
+        return again + drawn.count
+
+    def _replay(self, drawn: Drawn, replays: int, now: float) -> tuple[Drawn, Any, int]:
+        """Emit up to `replays` failed messages again. Returns which of the new records to emit now,
+        the attempt of each, and how many messages were emitted again."""
+        attempts: Any = 1
+        if self.is_tracked:
+            replays = min(replays, self.pending.room - len(drawn.numbers))
+        if self.replays.former:
+            emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
+            drawn, attempts = drawn.only(emit), attempts[emit]
+        again = self.replays.take(replays, len(drawn.records))
+        if again:
+            self.replays.send(again, self.output_streams, now)
+        return drawn, attempts, len(again)
 
     def schema(self, stream: str) -> Schema:
         """The schema of an output stream."""
@@ -698,7 +716,7 @@ class SpoutTask(Supervised):
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `lowest_times`."""
-        self.limit.opened(now)
+        self.limit.moved_s = now
         traced = self._traces.positions(len(payloads), attempts, now) if self._traces else ()
         roots = self.pending.take(
             payloads, numbers, attempts, now, self.config.message_timeout_s, traced
@@ -736,8 +754,10 @@ class SpoutTask(Supervised):
         if self.is_tracked and asks:
             if not self.pending.room:
                 return math.inf
-            asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
-        return min(self.rest.until_s if asks else math.inf, line.next_s)
+            if line.in_use:
+                asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
+        poll_s = self.rest.until_s if asks else math.inf
+        return min(poll_s, line.next_s) if line.in_use else poll_s
 
     @property
     def done(self) -> bool:
@@ -793,17 +813,21 @@ class SpoutTask(Supervised):
     def complete(self, roots: U64, now: float) -> None:
         """Handle the ackers' report that these trees are complete."""
         reached = self.limit.adapts and self.fresh_room <= 0
-        released = self.watermarks.completed(self.pending.release(roots), now)
+        released = self.pending.release(roots)
+        if self.watermarks.on:
+            released = self.watermarks.completed(released, now)
         self._acked += len(released.roots)
         self.instrument.completed(released)
         self.latencies.add(latencies_s := now - released.emitted_s)
-        self.limit.completed(now, latencies_s, reached=reached)
+        if self.limit.adapts:
+            self.limit.completed(now, latencies_s, reached=reached)
         self._last_ack_s = now
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
-        if self.replays.line.remembers:
+        if self.replays.line.in_use:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
-        released = self.letters.completed(released)
+        if self.letters.senders:
+            released = self.letters.completed(released)
         if self._hears_ack:
             self.source.tell_completed(released)
 
@@ -911,7 +935,10 @@ class SpoutTask(Supervised):
             return 0
         if not self.is_tracked:
             return _NO_LIMIT
-        return min(self.pending.room, self.pending.free - len(self.replays.line))
+        room = self.pending.room
+        if self.replays.line.in_use:
+            room = min(room, self.pending.free - len(self.replays.line))
+        return room
 
     def tell_acked(self, message_ids: Iterable[Any]) -> None:
         """Call the spout's `ack` for each; an error of it is only recorded."""
@@ -938,11 +965,14 @@ class SpoutTask(Supervised):
         accused: bool = False,
     ) -> None:
         held = self.deadlines.held
-        released = self.watermarks.failed(released, why, now, held=held)
+        if self.watermarks.on:
+            released = self.watermarks.failed(released, why, now, held=held)
         self._failed += len(released.roots)
         failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
         self.instrument.failed(released, failures)
-        message_ids = self.letters.named(released, self.source.message_ids(released))
+        message_ids = self.source.message_ids(released)
+        if self.letters.senders:
+            message_ids = self.letters.named(released, message_ids)
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and len(released.roots):
             self._reports.failed.append(released.roots)

@@ -278,7 +278,8 @@ class WatermarkSender:
 
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
-        if not self.on or not (mine := released.numbers == WATERMARK).any():
+        mine = released.numbers == WATERMARK
+        if not mine.any():
             return released
         self._complete, self._failures, self.lags = True, 0, False
         ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
@@ -292,8 +293,6 @@ class WatermarkSender:
         self, released: Released, why: Failure | Mapping[int, Failure], now: float, *, held: bool
     ) -> Released:
         """Note failed trees, which the framework replays. Returns those of records."""
-        if not self.on:
-            return released
         mine = released.numbers == WATERMARK
         records = Released(*(values[~mine] for values in released)) if mine.any() else released
         times = self._times[slots_of(records.roots)]
