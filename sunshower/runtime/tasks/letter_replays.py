@@ -22,7 +22,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import (
     Replay,
     RetryQueue,
 )
-from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.spouts.source import Send, SpoutSource
 from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
@@ -61,17 +61,6 @@ class _LetterHost(Protocol):
     output_streams: OutputStreams
     is_tracked: bool
     watermarks: WatermarkSender
-
-    def send(
-        self,
-        stream: str,
-        records: Any,
-        payloads: Sequence[Any],
-        numbers: Sequence[int],
-        attempts: Any,
-        now: float,
-    ) -> None: ...
-    def values(self, stream: str, record: Any) -> dict[str, Any]: ...
 
 
 class LetterReplays(SpoutSource):
@@ -136,16 +125,16 @@ class LetterReplays(SpoutSource):
 
     # ---- SpoutSource ----------------------------------------------------------------------------
 
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         for number, payload, attempt in replays:
             given = ([payload.record], [payload], [number], attempt, now)
-            self._owner.send(payload.stream, *given)
+            send(payload.stream, *given)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._owner.values(replay.payload.stream, replay.payload.record)
+        return self._owner.output_streams.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)

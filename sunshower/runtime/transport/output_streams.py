@@ -206,6 +206,12 @@ class OutputStreams:
             )
         return output_stream
 
+    def values(self, stream: str, record: Any) -> dict[str, Any]:
+        """A record of a stream as field → value."""
+        schema = self.output_stream(stream).spec.schema
+        (values,) = schema.rows([record])
+        return dict(zip(schema.fields, values, strict=True))
+
     def check(self, stream: str, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit `stream`, or None."""
         return self.output_stream(stream).spec.schema.misfit(records)

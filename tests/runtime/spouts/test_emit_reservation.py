@@ -201,7 +201,7 @@ def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between()
     for _ in range(100):
         again.emit(2.0, 4)
     assert again.source.drawn >= moved.source.drawn
-    assert again.exhausted
+    assert again.source.exhausted
 
 
 class DryNumbers(Acks):

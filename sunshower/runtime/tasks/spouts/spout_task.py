@@ -35,7 +35,7 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
@@ -326,19 +326,21 @@ class Replays:
         self.replayed += len(replays)
         return replays
 
-    def send(self, replays: Sequence[Replay], streams: OutputStreams, now: float) -> None:
+    def send(
+        self, replays: Sequence[Replay], streams: OutputStreams, now: float, send: Send
+    ) -> None:
         """Emit messages again; each of those that failed together with others in its own batch."""
         apart = [replay for replay in replays if self.line.is_apart(replay)]
         streams.alone = True
         try:
             for replay in apart:
-                self._source_of(replay).send_again([replay], now)
+                self._source_of(replay).send_again([replay], now, send)
         finally:
             streams.alone = False
         others = [replay for replay in replays if not self.line.is_apart(replay)]
         for source in (self._source, self._letters):
             if of_source := [replay for replay in others if self._source_of(replay) is source]:
-                source.send_again(of_source, now)
+                source.send_again(of_source, now, send)
 
     def _source_of(self, replay: Replay) -> SpoutSource:
         return self._letters if replay.number < LETTERS_END else self._source
@@ -446,7 +448,7 @@ class SpoutTask(Supervised):
         self.spout: Any = None  # None until it is open
         self._make, self.pending = make, pending
         self.output_streams = output_streams
-        self.exhausted = self.is_open = False
+        self.is_open = False
         self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
@@ -505,7 +507,7 @@ class SpoutTask(Supervised):
         source = self.source
         if not source.notes_first_end or not self.is_open:
             return False
-        if not (source.has_read_first or self.exhausted):
+        if not (source.has_read_first or source.exhausted):
             self._filling = None
             return False
         if self._filling or self._filling is None:
@@ -517,7 +519,10 @@ class SpoutTask(Supervised):
     @property
     def committed(self) -> int:
         """The lowest message number that is not settled: pending, queued, or not drawn."""
-        return self.source.committed
+        drawn = self.source.drawn
+        if not drawn:
+            return 0
+        return int(min(self.pending.lowest_number(drawn), self.replays.line.lowest))
 
     def resume(self, context: Context) -> None:
         """Open the spout, or let it go on after an error. A source whose iterator ended when it
@@ -539,7 +544,7 @@ class SpoutTask(Supervised):
         transfer.event_times = self.watermarks.queued
         transfer.times_ahead = self.watermarks.queued_ahead
         if stays or not self.source.repeats_numbers:  # else these are read again
-            transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
+            transfer.waiting, transfer.exhausted = line.waiting, self.source.exhausted
         if stays:
             transfer.instance = self.spout
         self.source.pack(transfer, stays=stays)
@@ -558,7 +563,7 @@ class SpoutTask(Supervised):
         else:
             self.open(context)
         self.source.unpack(transfer)
-        self.exhausted |= transfer.exhausted
+        self.source.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
         self.watermarks.queued |= transfer.event_times
         # Savepoints of earlier releases do not have it.
@@ -601,7 +606,7 @@ class SpoutTask(Supervised):
         else:
             self.replays.fresh += len(drawn.records)
         if len(drawn.records):
-            source.send(drawn, attempts, now)
+            source.send(drawn, attempts, now, self.send)
         if source.error is not None:
             error, source.error = source.error, None
             if len(drawn.records):
@@ -620,18 +625,12 @@ class SpoutTask(Supervised):
             drawn, attempts = drawn.only(emit), attempts[emit]
         again = self.replays.take(replays, len(drawn.records))
         if again:
-            self.replays.send(again, self.output_streams, now)
+            self.replays.send(again, self.output_streams, now, self.send)
         return drawn, attempts, len(again)
 
     def schema(self, stream: str) -> Schema:
         """The schema of an output stream."""
         return self.output_streams.output_stream(stream).spec.schema
-
-    def values(self, stream: str, record: Any) -> dict[str, Any]:
-        """A record as field → value."""
-        schema = self.schema(stream)
-        (values,) = schema.rows([record])
-        return dict(zip(schema.fields, values, strict=True))
 
     def send(
         self,
@@ -762,7 +761,7 @@ class SpoutTask(Supervised):
     @property
     def done(self) -> bool:
         """Whether nothing is left to emit, and nothing is pending."""
-        is_emitted = self.exhausted and self.source.is_empty
+        is_emitted = self.source.exhausted and self.source.is_empty
         is_settled = not self.watermarks.pending_records and not len(self.replays.line)
         return is_emitted and is_settled and self.watermarks.done
 
@@ -829,7 +828,7 @@ class SpoutTask(Supervised):
         if self.letters.senders:
             released = self.letters.completed(released)
         if self._hears_ack:
-            self.source.tell_completed(released)
+            self.tell_acked(self.source.settled(released))
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """Fail these trees; those still pending are queued for replay.
@@ -862,7 +861,7 @@ class SpoutTask(Supervised):
 
     def abandon(self) -> None:
         """Stop reading the source, whatever it still has."""
-        self.exhausted = True
+        self.source.exhausted = True
         self.watermarks.stops = True
         self.source.abandon()
 
@@ -924,7 +923,7 @@ class SpoutTask(Supervised):
     def is_held(self) -> bool:
         """Whether it emits nothing new because receivers have no credit, or as many trees are open
         as are allowed."""
-        waits = self.output_streams.full or (not self.exhausted and self.fresh_room <= 0)
+        waits = self.output_streams.full or (not self.source.exhausted and self.fresh_room <= 0)
         return waits and self.active and not self.done
 
     @property

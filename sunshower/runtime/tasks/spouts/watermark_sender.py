@@ -68,7 +68,6 @@ class WatermarkHost(Protocol):
     output_streams: OutputStreams
     source: SpoutSource
     supervision: Supervision
-    exhausted: bool
     is_open: bool
     active: bool
 
@@ -169,7 +168,7 @@ class WatermarkSender:
         watermark ends a window, the next one that behind it, the last one confirms."""
         if not self.on or self._last_ones > self._windows:
             return True
-        return self.stops and self._owner.exhausted and not self._owner.is_open
+        return self.stops and self._owner.source.exhausted and not self._owner.is_open
 
     def times(self, stream: str, records: Any, schema: Schema) -> MessageTimes:
         """The event times of records; inf for those without one. Raises TopologyFailed for those
@@ -282,7 +281,7 @@ class WatermarkSender:
         if not mine.any():
             return released
         self._complete, self._failures, self.lags = True, 0, False
-        ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
+        ends = self._owner.source.exhausted and (self.stops or (self._mark or _NONE).ended)
         is_last = ends and self._is_empty  # not while a message waits for its replay
         self._last_ones = self._last_ones + 1 if is_last else 0
         if is_last and not self.done:
@@ -432,7 +431,7 @@ class WatermarkSender:
         if self.queued_ahead:
             self.queued_ahead &= {*self._pending.numbers().tolist(), *self._retries.numbers}
         pending = lowest([*self._pending.only_pending(self._times), self._lowest_queued(now)])
-        ended = self._owner.exhausted and not self.stops and self._is_empty
+        ended = self._owner.source.exhausted and not self.stops and self._is_empty
         # A partition without a record yet holds windows back, as does a task that does not know its
         # partitions.
         reached, idle = (self._partitions.lowest if self._is_known else -inf), False
