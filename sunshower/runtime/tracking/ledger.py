@@ -366,9 +366,11 @@ class AckerTask:
         self.ledger.now_s = now
         verdicts: dict[int, Verdicts] = {}
         for roots, xors in report.starts:
-            self._add_settled(self.ledger.start(roots, xors), verdicts)
+            if (settled := self.ledger.start(roots, xors)) is not NOTHING:
+                self._add_settled(settled, verdicts)
         for roots, xors in report.acks:
-            self._add_settled(self.ledger.ack(roots, xors), verdicts)
+            if (settled := self.ledger.ack(roots, xors)) is not NOTHING:
+                self._add_settled(settled, verdicts)
         if report.fails:
             self._fail(dict(reversed(report.fails)), verdicts)  # the first reason of each root
         for asked in report.asks:
