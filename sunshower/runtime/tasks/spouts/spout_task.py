@@ -223,7 +223,9 @@ class Replays:
             failures,
             strict=True,
         ):
-            counts = accused or self.line.is_charged(number, failure, now, held=held)
+            counts = self.keeps and (
+                accused or self.line.is_charged(number, failure, now, held=held)
+            )
             counted.append(counts)
             self._count(failure)
             if self.keeps:
