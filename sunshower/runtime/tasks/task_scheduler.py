@@ -478,7 +478,8 @@ class TaskScheduler:
         if emitted:
             spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
-            spout.rest.end()
+            if spout.rest.until_s:
+                spout.rest.end()
         else:
             spout.rest.begin(now)
         return emitted > 0

@@ -33,8 +33,7 @@ from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import segment_xor
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, segment_xor
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
