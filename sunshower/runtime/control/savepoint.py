@@ -28,6 +28,8 @@ from sunshower.topologies.operators.state_shapes import StateShape, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
+# Stages of batches, whose states move when they are opened.
+_RESCALED = ("StageBolt", "WaitingStageBolt")
 _START_OVER = "submit the topology without --resume to start over"
 
 
@@ -69,7 +71,7 @@ class KeptComponent:
             yield f"it has {name!r}, which the code does not have"
         elif (self.level, self.kind) != (now.level, now.kind):
             yield f"{name!r} is another kind of component in the code"
-        elif self.parallelism != now.parallelism:
+        elif self.parallelism != now.parallelism and self.kind not in _RESCALED:
             yield f"{name!r} has {self.parallelism} tasks in it, and {now.parallelism} in the code"
         else:
             parts = [one.name for one in fields(StateShape)]

@@ -64,6 +64,7 @@ from sunshower.trident.stages.plan import (
     StageInput,
     StageOutput,
     ToAll,
+    ToFirst,
     publishing,
 )
 from sunshower.trident.states.stored_map import CountedIn
@@ -117,7 +118,17 @@ def assemble(topology: Topology, group: Group) -> None:
         if begin is not None:
             emitter = EmitterRunner(begin, group.store, group.root, timeout_s, group.interval_s)
         kind = WaitingStageBolt if stage.waits else StageBolt
-        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
+        received = [
+            one for other in group.stages for one in other.outputs if one.target == stage.id
+        ]
+        executor = kind(
+            group.id,
+            stage,
+            found[stage.id],
+            group.max_batches,
+            emitter,
+            is_single=any(isinstance(one.sharing, ToFirst) for one in received),
+        )
         topology.bolt(
             stage.id,
             executor,

@@ -232,9 +232,14 @@ def new_state(
     ):
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    exactly_once = not not_exactly_once
     return BatchSlot(
-        factory, name, join, spread=spread, exactly_once=exactly_once, can_move=not in_place
+        factory,
+        name,
+        join,
+        spread=spread,
+        by=by,
+        exactly_once=not not_exactly_once,
+        can_move=not in_place,
     )
 
 

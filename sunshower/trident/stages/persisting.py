@@ -82,13 +82,14 @@ class BatchSlot(StateSlot):
         join: Join = nothing_else,
         *,
         spread: Spread = Spread.BY_KEY,
+        by: Sequence[str] = (),
         exactly_once: bool = True,
         can_move: bool = True,
     ) -> None:
-        """`join` and `spread`: as of StateSlot; `can_move`: whether its keys choose the task of a
-        row."""
+        """`join` and `spread`: as of StateSlot; `by`: the fields of its keys; `can_move`: whether
+        its keys choose the task of a row."""
         super().__init__(factory, name, f"state {name!r}", join, spread=spread)
-        self.exactly_once, self.can_move = exactly_once, can_move
+        self.by, self.exactly_once, self.can_move = tuple(by), exactly_once, can_move
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._noted: LastWrite | None = None  # of states that are exactly once
 
