@@ -158,6 +158,10 @@ class Opaque(_Logs, OpaquePartitionedSpout):
     pass
 
 
+def same(event: Event) -> Iterator[Event]:
+    yield event
+
+
 def odd_ones(event: Event, state: KeyState[list[int]]) -> Iterator[Event]:
     numbers = [*(state.value or ()), event.number]
     state.value = numbers if len(numbers) < 5 else None  # removed, and begun again
@@ -188,8 +192,9 @@ class MovingProgram:
     ) -> None:
         """`store`: makes a state of a name and a kind."""
         self.draw, self.is_opaque, self.kind = Random(seed), is_opaque, kind
+        self.code: Any = same
         self.logs = events_of(Random(seed))
-        self.batches = InMemory()
+        self.batches, self.max_batches = InMemory(), self.draw.choice((1, 3))
         names = [*STATES, "slid-rows", "threes-rows", "odd-rows"]
         self.states = {name: store(name, self._kind_of(name)) for name in names}
 
@@ -197,7 +202,9 @@ class MovingProgram:
         may_differ = name in ("marked", "odd-rows") or "rows" in name or name == "threes"
         return StateKind.OPAQUE if may_differ else self.kind
 
-    def topology(self, life: Life, tasks: Mapping[str, int]) -> Topology:
+    def topology(
+        self, life: Life, tasks: Mapping[str, int], interval_s: float = 0.0, **config: Any
+    ) -> Topology:
         def state(name: str) -> Any:
             inner = self.states[name]
             return MortalState(inner, life, inner.kind, name)
@@ -205,18 +212,21 @@ class MovingProgram:
         def settings(name: str) -> Any:
             return {"state": state(name), "name": name, "parallelism": tasks[name]}
 
-        topology, draw = Topology("moving"), Random(self.draw.random())
+        topology, draw = Topology("moving", **config), Random(self.draw.random())
         spout = (Opaque if self.is_opaque else Transactional)(self.logs, draw)
-        rows = batches(topology, "in", spout, store=self.batches, max_batches=draw.choice((1, 3)))
-        by_key = rows.group_by("key")
+        given: Any = {"store": self.batches, "max_batches": self.max_batches}
+        rows = batches(topology, "in", spout, **given, interval_s=interval_s)
+        by_key = rows.flat_map(self.code).group_by("key")
         totals = by_key.aggregate(count(), sum_("number"), fields=Total, **settings("totals"))
         totals.map(sized).group_by("size").aggregate(count(), sum_("sum"), **settings("sizes"))
         odd = by_key.process(odd_ones, **settings("marked"))
-        odd.global_().partition_persist(state("odd-rows"), keep_rows, name="odd-rows")
+        kept = odd.global_().partition_persist(state("odd-rows"), keep_rows, name="odd-rows")
+        kept.named("odd-rows")
         time = sliding(seconds=8, every=2, field="at")
-        slid = by_key.window(time, collect("number"), **settings("slid"))
+        slid = by_key.window(time, collect("number"), **settings("slid")).named("slid")
         slid.global_().partition_persist(state("slid-rows"), keep_rows, name="slid-rows")
         threes = by_key.window(tumbling(count=3), count(), sum_("number"), **settings("threes"))
+        threes.named("threes")
         threes.global_().partition_persist(state("threes-rows"), keep_rows, name="threes-rows")
         return topology
 

@@ -584,7 +584,7 @@ class SpoutTask(Supervised):
 
     def end_settling(self) -> None:
         """Deactivate it if what it had begun is complete."""
-        if self.done or self.spout.is_settled:
+        if self.done or (self.spout.is_settled and self.source.is_empty):
             self.deactivate()
 
     def emit(self, now: float, limit: int) -> int:
