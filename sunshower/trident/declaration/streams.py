@@ -244,7 +244,7 @@ def new_state(
 
 
 class BatchProcessSettings(TaskSettings, total=False):
-    """The settings of `process` in batches; the `parallelism` of a stored state cannot change.
+    """The settings of `process` in batches.
 
     - `state`: where states are, of kind opaque; it must be given
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the

@@ -215,6 +215,7 @@ class MovingProgram:
         topology, draw = Topology("moving", **config), Random(self.draw.random())
         spout = (Opaque if self.is_opaque else Transactional)(self.logs, draw)
         given: Any = {"store": self.batches, "max_batches": self.max_batches}
+        given |= {"parallelism": tasks.get("in", 1)}
         rows = batches(topology, "in", spout, **given, interval_s=interval_s)
         by_key = rows.flat_map(self.code).group_by("key")
         totals = by_key.aggregate(count(), sum_("number"), fields=Total, **settings("totals"))

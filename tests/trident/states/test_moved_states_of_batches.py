@@ -41,7 +41,7 @@ KINDS = [
 
 
 def tasks_of(draw: Random) -> dict[str, int]:
-    return {name: draw.choice((1, 2, 3)) for name in STATES}
+    return {name: draw.choice((1, 2, 3)) for name in (*STATES, "in")}
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -50,7 +50,7 @@ def tasks_of(draw: Random) -> dict[str, int]:
 def test_runs_with_other_numbers_of_tasks_that_end_anywhere_count_each_row_once(
     seed: int, is_opaque: bool, kind: StateKind, store: str, tmp_path: Path
 ) -> None:
-    """Totals, totals of totals, `process`, and windows of time and of a count."""
+    """Totals, totals of totals, `process`, and windows of time and of a count; and their source."""
 
     def state(name: str, kind: StateKind) -> Any:
         if store == "memory":
