@@ -436,7 +436,6 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         phases: Phases,
         max_batches: int,
         emitter: EmitterRunner | None = None,
-        *,
         is_single: bool = False,
     ) -> None:
         """`is_single`: whether all rows go to the first task."""

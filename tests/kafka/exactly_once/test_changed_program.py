@@ -107,11 +107,11 @@ class Program:
         return sum(dict(SqliteState(self.folder / "counts.db").items()).values())
 
 
-def wait_for(program: Program, share: float) -> None:
+def wait_for(run: RayRun, program: Program, share: float) -> None:
     end_s = time.monotonic() + RECOVERY_S
     while program.count() < share * TOTAL:
         assert time.monotonic() < end_s, program.count()
-        time.sleep(0.05)
+        run.wait(0.05)
 
 
 @pytest.mark.long
@@ -123,21 +123,21 @@ def test_each_message_counts_once_while_a_program_gets_other_tasks_and_new_code(
     fill(kafka.bootstrap, program.source, messages())
     run: RayRun = ray_cluster.submit(program.topology().graph())
     try:
-        wait_for(program, 0.1)
+        wait_for(run, program, 0.1)
         run.rebalance(tasks={"first_only": 2})
         assert len(run.plan.tasks_of("first_only")) == 2
-        wait_for(program, 0.25)
+        wait_for(run, program, 0.25)
         run.rebalance(tasks={"first_only": 3, "counts": 2})
         run.kill_worker(run.plan.workers[0])
-        wait_for(program, 0.4)
+        wait_for(run, program, 0.4)
         run.upgrade(program.topology(1, 3, is_new=True).graph())
-        wait_for(program, 0.6)
+        wait_for(run, program, 0.6)
         savepoint = run.keep()
         run.kill()
         run = ray_cluster.submit(program.topology(2).graph(), resume=savepoint)
-        wait_for(program, 0.8)
+        wait_for(run, program, 0.8)
         run.rebalance(tasks={"first_only": 1})
-        wait_for(program, 1.0)
+        wait_for(run, program, 1.0)
     finally:
         run.stop()
     expected = {f"k{number}": TOTAL // 10 for number in range(10)}
