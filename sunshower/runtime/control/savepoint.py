@@ -28,8 +28,6 @@ from sunshower.topologies.operators.state_shapes import StateShape, states_of
 
 MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
 _KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
-# Stages of batches, whose states move when they are opened.
-_RESCALED = ("StageBolt", "WaitingStageBolt")
 _START_OVER = "submit the topology without --resume to start over"
 
 
@@ -71,7 +69,7 @@ class KeptComponent:
             yield f"it has {name!r}, which the code does not have"
         elif (self.level, self.kind) != (now.level, now.kind):
             yield f"{name!r} is another kind of component in the code"
-        elif self.parallelism != now.parallelism and self.kind not in _RESCALED:
+        elif self.parallelism != now.parallelism:
             yield f"{name!r} has {self.parallelism} tasks in it, and {now.parallelism} in the code"
         else:
             parts = [one.name for one in fields(StateShape)]
@@ -180,7 +178,10 @@ class Savepoint:
             return
         for name, former in self.components.items():
             present = given.graph.components.get(name)
-            yield from former.problems(name, None if present is None else KeptComponent.of(present))
+            now = None if present is None else KeptComponent.of(present)
+            if present is not None and getattr(present.implementation, "can_rescale", False):
+                now = replace(KeptComponent.of(present), parallelism=former.parallelism)
+            yield from former.problems(name, now)
 
 
 @dataclass(frozen=True)

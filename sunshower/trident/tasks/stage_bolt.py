@@ -452,8 +452,13 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         """All operators of the stage."""
         return [node.operator for node in self._stage.nodes]
 
+    @property
+    def can_rescale(self) -> bool:
+        """Whether another run may have other tasks: its states move when they are opened."""
+        return not any(isinstance(operator, PersistPartition) for operator in self.operators)
+
     def refuses(self, tasks: int) -> str | None:
-        """Why it cannot have so many tasks; None: it can."""
+        """Why it cannot have so many tasks while it runs; None: it can."""
         if self._emitter is not None:
             return (
                 f"its tasks are those of the source {self._stage.id!r}, which have the partitions. "

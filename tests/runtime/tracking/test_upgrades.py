@@ -29,7 +29,9 @@ from sunshower import (
 from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.plan_changes import changes, ends_anew, upgraded, with_counts
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.logs import LogSpout
@@ -320,6 +322,7 @@ def batch_plan(
     state: Any = None,
     *,
     tasks: int = 1,
+    keepers: int = 2,
     id: str = "clicks",
     name: str = "clicked",
     by: str = "user",
@@ -330,7 +333,9 @@ def batch_plan(
     rows = batches(topology, id, source, store=store or STORE)
     kept = MemoryState() if state is None else state
     rows.group_by(by).aggregate(count(), state=kept, name=name, parallelism=tasks)
-    rows.partition_by("user", parallelism=2).partition_persist(MemoryState(), keep, name="kept")
+    rows.partition_by("user", parallelism=keepers).partition_persist(
+        MemoryState(), keep, name="kept"
+    )
     return make_plan(topology.graph())
 
 
@@ -384,6 +389,14 @@ def test_a_component_of_batches_that_has_to_keep_its_number_of_tasks_says_why(
 ) -> None:
     with pytest.raises(LifecycleError, match=re.escape(why)):
         with_counts(batch_plan(), {component: 3})
+
+
+def test_a_savepoint_continues_with_other_numbers_of_tasks_of_batches() -> None:
+    """But not with those of a state whose keys a function chooses."""
+    kept = Savepoint.of(batch_plan(), MasterState())
+    assert len(kept.resumed(batch_plan(tasks=3)).tasks_of("clicked")) == 3
+    with pytest.raises(LifecycleError, match="'clicks-3' has 2 tasks in it, and 3 in the code"):
+        kept.resumed(batch_plan(keepers=3))
 
 
 def test_the_changes_are_a_line_each() -> None:
