@@ -477,6 +477,7 @@ class Move:
     def _mark_of(self, assignment: Assignment, task: int) -> PartMark:
         mark = self.parts.mark(assignment.first + task)
         assert mark is not None, "it has been left"
+        self._owner(assignment.tasks).read(mark.mark)  # raises if it belongs to another owner
         return mark
 
     def _sorted(
