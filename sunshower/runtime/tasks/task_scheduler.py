@@ -428,6 +428,8 @@ class TaskScheduler:
             self._peers_are_known = all(
                 peer_link.peer_life is not None for peer_link in self._peer_links.values()
             )
+        if spout.settles:
+            spout.end_settling()
         may = self._peers_are_known and spout.active and not spout.supervision.waits
         return may and not spout.done and not spout.output_streams.full
 

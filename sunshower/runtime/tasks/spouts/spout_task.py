@@ -451,6 +451,7 @@ class SpoutTask(Supervised):
         self.output_streams = output_streams
         self.is_open = False
         self.active = True  # whether it may emit at all
+        self.settles = False  # it is deactivated once what it has begun is complete
         self.latencies = Latencies()
         self.service = ServiceTime(config)
         self.is_tracked = reports.tracked
@@ -536,6 +537,8 @@ class SpoutTask(Supervised):
 
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         """The state to move in a rebalance. Pending messages are queued for replay."""
+        if self.settles:  # the wait is over, and `fail` must not begin anything
+            self.deactivate()
         reason = "tasks changed places before it was processed"
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
         self.letters.forget()
@@ -572,16 +575,31 @@ class SpoutTask(Supervised):
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
-        self.active = True
+        self.active, self.settles = True, False
         self.rest.end()
         if self.spout is not None:
             self.notify("activate", self.spout.activate)
 
     def deactivate(self) -> None:
         """Emit nothing from now on, not even replays: in Storm both come from nextTuple."""
-        self.active = False
+        self.active = self.settles = False
         if self.spout is not None:
             self.notify("deactivate", self.spout.deactivate)
+
+    def settle(self) -> None:
+        """Emit nothing from now on; but a spout that has `settle` first completes what it has
+        begun, such as the batches of an exactly-once program."""
+        settle = getattr(self.spout, "settle", None)
+        if not (self.active and callable(settle)):
+            self.deactivate()
+            return
+        self.settles = True
+        self.notify("settle", settle)
+
+    def end_settling(self) -> None:
+        """Deactivate it if what it had begun is complete."""
+        if self.done or (self.spout.is_settled and self.source.is_empty):
+            self.deactivate()
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many.
