@@ -44,7 +44,7 @@ from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.generated_stages import code_of_rows, generated_steps
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
@@ -442,6 +442,11 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         nodes = range(len(stage.nodes))
         self._late_nodes = sorted(phases.late_nodes)
         self._early_nodes = [node for node in nodes if node not in phases.late_nodes]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators of the stage."""
+        return [node.operator for node in self._stage.nodes]
 
     def prepare(self, context: Context) -> None:
         """Open operators and emitter. Raises Unavailable while a store or source is unavailable."""

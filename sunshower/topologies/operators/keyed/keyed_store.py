@@ -73,6 +73,9 @@ _TICK_MAX_S = 60.0
 # ---- ages ----------------------------------------------------------------------------------------
 
 _AT_ONCE = 10_000  # keys that one commit removes
+# Times before this one were written by a release that counted from the start of the machine, so
+# nobody knows when that was.
+_UNIX_S = 1e9
 
 
 class Ages:
@@ -84,7 +87,7 @@ class Ages:
 
     def is_over(self, at: float, now: float) -> bool:
         """Whether a value that was written `at` is too old."""
-        return at + self.ttl_s <= now
+        return at >= _UNIX_S and at + self.ttl_s <= now
 
     def expired(self, now: float) -> list[Key]:
         """Keys whose values are too old; some of them, if there are many."""
@@ -106,7 +109,7 @@ class Ages:
 def _times(pairs: Iterable[tuple[Key, Any]], now: float) -> Iterator[tuple[Key, float]]:
     for key, stored in pairs:
         at, plain = unstamped(stored)
-        yield key, -1.0 if plain is None else now if at is None else at
+        yield key, -1.0 if plain is None else now if at is None or at < _UNIX_S else at
 
 
 # ---- keyed store ---------------------------------------------------------------------------------
@@ -142,6 +145,8 @@ class KeyedStore:
         for a value that is not a state factory, and RecordMismatch for two classes of one name."""
         self.name, self._where = name, where
         self.has_rows = False  # whether keys have lists or maps, see key_states
+        self.ttl_s = ttl_s
+        self.value_type: Any = Any  # the annotation of a key's value
         self._values = StoredValues(classes, where)
         self.slot = StateSlot(
             None if factory is None else _of_values_alone(factory),
@@ -219,7 +224,7 @@ class KeyedStore:
         if self._lent:
             self._take_back(key)
         if self._ages is not None and plain is not None and not is_own(key):
-            plain = stamped(plain, self._clock.now())
+            plain = stamped(plain, self._clock.wall())
         self._batch.written[key] = plain
 
     def convert(self, value: Any) -> Any:
@@ -336,7 +341,7 @@ class KeyedStore:
         self._settle()
         written, ages = self._batch.written, self._ages
         if ages is not None:
-            expired = [key for key in ages.expired(self._clock.now()) if key not in written]
+            expired = [key for key in ages.expired(self._clock.wall()) if key not in written]
             for key in expired if self.has_rows else ():
                 head, _ = self.head(key)
                 written |= dict.fromkeys(rows_of(key, head, self.fetch, self.get))
@@ -510,7 +515,7 @@ class KeyedStore:
         at, plain = unstamped(stored)
         if self._ages is None or at is None:
             return plain
-        return None if self._ages.is_over(at, self._clock.now()) else plain
+        return None if self._ages.is_over(at, self._clock.wall()) else plain
 
     def _read_ages(self) -> None:
         if self._ages is not None:
@@ -519,7 +524,7 @@ class KeyedStore:
 
     def _note_ages(self, stored: Iterable[tuple[Key, Any]]) -> None:
         assert self._ages is not None
-        self._ages.note((one for one in stored if not is_own(one[0])), self._clock.now())
+        self._ages.note((one for one in stored if not is_own(one[0])), self._clock.wall())
 
 
 def as_read(stored: Any) -> Any:

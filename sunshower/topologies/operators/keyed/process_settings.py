@@ -168,8 +168,11 @@ def keyed_process(
 
 def _handed(kind: type[AnyKeyState], annotation: Any, operator: KeyedProcess) -> KeyedProcess:
     """The operator, which hands states of this kind to its functions."""
-    operator.may_be_long = any(map(may_be_long, get_args(annotation) or (Any,)))
-    if kind is not KeyState:
+    kept = get_args(annotation) or (Any,)
+    operator.may_be_long = any(map(may_be_long, kept))
+    if kind is KeyState:
+        operator.store.value_type = kept[0]
+    else:
         operator.kind, operator.store.has_rows = kind, True
     return operator
 
@@ -195,7 +198,9 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
         )
     if is_state:
         _, kept = get_args(annotation) or (Any, Any)
-        return _store(settings, id, _classes_in(kept, where), where)
+        store = _store(settings, id, _classes_in(kept, where), where)
+        store.value_type = kept
+        return store
     if settings:
         raise TopologyError(
             f"{where}: {min(settings)} is for a Bolt whose class declares a state, with types that "

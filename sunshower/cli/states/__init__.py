@@ -1,0 +1,1 @@
+"""The command `sunshower state`, and the files that it writes and reads: see `state_files`."""
