@@ -257,7 +257,7 @@ class Parts:
             return
         by_key: dict[Key, dict[Any, Any]] = {}  # (ROW or ENTRY, key) → row
         for row, value in rows.items():
-            by_key.setdefault(row[:2], {})[row[2]] = value
+            by_key.setdefault(row[:2], {})[row[2]] = value  # type: ignore[index]
         for found, head in heads.items():
             of_key = (by_key.get((kind_of_row, found), {}) for kind_of_row in (ROW, ENTRY))
             yield found, as_seen(head, *of_key)

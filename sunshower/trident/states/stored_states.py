@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sunshower import versions
 from sunshower.clock import SystemClock
-from sunshower.errors import ConfigError, WrongVersion, user_errors
+from sunshower.errors import ConfigError, StateMismatch, WrongVersion, user_errors
 from sunshower.field_types import is_record
 from sunshower.json_values import key_of as key_of_text
 from sunshower.json_values import text_of, text_of_key, values_of
@@ -68,11 +68,11 @@ from sunshower.trident.stages.persisting import (
     PersistPartition,
     ProcessByKey,
     QueryState,
+    Windows,
 )
 from sunshower.trident.states.factories import (
     Changes,
     KeptState,
-    MemoryState,
     PartMark,
     Parts,
     chunks,
@@ -127,6 +127,8 @@ class StoredState:
             return "totals"
         if isinstance(self.operator, PersistPartition):
             return "updater"
+        if isinstance(self.operator, Windows):
+            return "window"
         return getattr(self.operator, "word", type(self.operator).__name__.lower())
 
     @property
@@ -148,13 +150,13 @@ class StoredState:
         """All keys of records and their values, over all tasks, in no order. Each part is read as
         of its last commit. Values that are too old are left out."""
         if numbers := self._numbers():
-            with Parts(self.factory.open, self.name, self.factory.where) as parts:
+            with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
                 read = None if self.store is None else self._read
                 yield from parts.items(numbers, read, written_after=self._expired_at())
 
     def get(self, key: Key) -> Any:
         """The value of a key; None if there is none."""
-        with Parts(self.factory.open, self.name, self.factory.where) as parts:
+        with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
             for number in reversed(self._numbers()):
                 mark = parts.mark(number)
                 part = _PartReader(parts, number, mark)
@@ -206,6 +208,17 @@ class StoredState:
         keys = 0 if importing else sum(1 for _ in self.items())
         return Summary(tasks, keys, version, _told(last), importing)
 
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise StateMismatch for what cannot be read."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError) as error:
+            raise StateMismatch(
+                f"state {self.name!r} in {self.factory.where}: a value cannot be read: {error}. "
+                "Somebody else has written there"
+            ) from error
+
     def _numbers(self) -> list[int]:
         return [home.task for home in self.factory.homes() if home.state == self.name]
 
@@ -224,7 +237,7 @@ class StoredState:
 
 def states_of_program(graph: Graph) -> list[StoredState]:
     """The stored states of a program in the order of its components, and then other states in its
-    stores. States in memory are not among them. Raises StoreUnreachable."""
+    stores. Raises StoreUnreachable."""
     found = [state for component in graph.components.values() for state in _states(component)]
     stores = {state.factory.where: state.factory for state in found}
     known = {(state.factory.where, state.name) for state in found}
@@ -244,8 +257,11 @@ def _states(component: Component) -> Iterator[StoredState]:
         candidates.append((operator, store.slot if slot is None and store else slot, store))
     for operator, slot, store in candidates:
         factory = getattr(slot, "factory", None)
-        is_stored = isinstance(factory, KeptState) and not isinstance(factory, MemoryState)
-        if is_stored and id(slot) not in seen and not isinstance(operator, QueryState):
+        if (
+            isinstance(factory, KeptState)
+            and id(slot) not in seen
+            and not isinstance(operator, QueryState)
+        ):
             seen.add(id(slot))
             name = factory.name or slot.name
             yield StoredState(
@@ -271,9 +287,9 @@ class _PartReader:
 
 def _told(mark: PartMark) -> str:
     """What has written last: a batch, or a write of an ordinary stream, which have only numbers."""
-    if mark.word.get("batches"):
-        return describe_attempt(mark.attempt)
-    return f"write {mark.attempt.txid}"
+    if "imported" in mark.word:
+        return "import"
+    return f"{'batch' if mark.word.get('batches') else 'write'} {mark.attempt.txid}"
 
 
 # ---- import --------------------------------------------------------------------------------------
@@ -481,7 +497,7 @@ class StateImport:
                 if is_row and key[1] in written:  # type: ignore[index]
                     values[key] = None
         values |= written
-        txid = max(txid, kind is StateKind.OPAQUE)  # which has no batch 0; `before` is equal
+        txid = txid or int(kind is StateKind.OPAQUE)  # which has no batch 0; `before` is equal
         return {
             text_of_key(key): None if text is None else packed(kind, txid, text, text)
             for key, text in values.items()

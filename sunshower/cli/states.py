@@ -16,7 +16,7 @@ from sunshower.json_values import key_of
 
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Graph
-    from sunshower.trident.states.stored_states import StoredState
+    from sunshower.trident.states.stored_states import StoredState, Summary
 
 state = typer.Typer(
     name="state",
@@ -49,28 +49,31 @@ def list_(target: Target, settings: Settings = None, as_json: AsJson = False) ->
 
     A state without a component is one that this program does not declare.
     """
-    from sunshower.trident.states.stored_states import states_of_program
-
     graph, _ = load_graph(target, settings, None)
-    rows = [(stored, stored.summary()) for stored in states_of_program(graph)]
+    rows = [(stored, stored.summary()) for stored in _states(graph)]
     if as_json:
         echo_json({"states": [_facts(stored, summary) for stored, summary in rows]})
         return
     if not rows:
         echo(f"topology {graph.id} has no state in a store")
         return
-    table = new_table(
-        *("state", "component", "of", "kind", "store", "last write"),
-        numbers=("tasks", "keys", "version"),
+    for where in dict.fromkeys(stored.factory.where for stored, _ in rows):
+        columns = ("state", "component", "of", "last write")
+        table = new_table(*columns, numbers=("tasks", "keys", "version"))
+        for stored, summary in rows:
+            if stored.factory.where == where:
+                table.add_row(*_cells(stored, summary))
+        echo(where)
+        Terminal().print(table)
+
+
+def _cells(stored: StoredState, summary: Summary) -> tuple[str, ...]:
+    last = f"importing {summary.importing}" if summary.importing else summary.last_write
+    return (
+        *(stored.name, stored.component or "–", stored.holder, last or "–"),
+        *(str(summary.tasks or "–"), f"{summary.keys:,}"),
+        str(summary.version or "–"),
     )
-    for stored, summary in rows:
-        last = f"importing {summary.importing}" if summary.importing else summary.last_write
-        table.add_row(
-            *(stored.name, stored.component or "–", stored.holder, stored.factory.kind.value),
-            *(stored.factory.where, last or "never written"),
-            *(str(summary.tasks or "–"), f"{summary.keys:,}", str(summary.version or "–")),
-        )
-    Terminal().print(table)
 
 
 @state.command(no_args_is_help=True)
@@ -98,7 +101,7 @@ def get(
 @state.command("export", no_args_is_help=True)
 def export_(target: Target, name: Name, file: File, settings: Settings = None) -> None:
     """Write all keys and values of a state to a new file."""
-    from sunshower.cli.states.state_files import content_of, is_parquet
+    from sunshower.connectors.state_files import content_of, is_parquet
     from sunshower.state.sqlite import NewFile
 
     parquet = is_parquet(file)
@@ -126,7 +129,7 @@ def import_(
 
     Other keys stay as they are; a key whose value is null is removed. The program must not run.
     """
-    from sunshower.cli.states.state_files import is_parquet, read_into
+    from sunshower.connectors.state_files import is_parquet, read_into
     from sunshower.trident.states.stored_states import StateImport
 
     is_parquet(file)
@@ -144,11 +147,18 @@ def import_(
     echo(f"{number_of(written, 'key')} imported into state {stored.name!r}{gone}.")
 
 
-def _find(graph: Graph, name: str) -> StoredState:
-    """The state of this name, or of the component of this name."""
+def _states(graph: Graph) -> list[StoredState]:
+    """The states in stores that outlive a process."""
+    from sunshower.trident.states.factories import MemoryState
     from sunshower.trident.states.stored_states import states_of_program
 
     states = states_of_program(graph)
+    return [stored for stored in states if not isinstance(stored.factory, MemoryState)]
+
+
+def _find(graph: Graph, name: str) -> StoredState:
+    """The state of this name, or of the component of this name."""
+    states = _states(graph)
     for attribute in ("name", "component"):
         found = [stored for stored in states if getattr(stored, attribute) == name]
         if len(found) == 1:
@@ -190,7 +200,7 @@ def _check_stopped(topology: str, address: str | None) -> None:
         )
 
 
-def _facts(stored: StoredState, summary: Any) -> dict[str, Any]:
+def _facts(stored: StoredState, summary: Summary) -> dict[str, Any]:
     return {
         "state": stored.name,
         "component": stored.component or None,

@@ -1,12 +1,11 @@
 """Writes the keys and values of a state to a file, and reads them: JSON lines or Parquet.
 
-JSON lines   {"key": "u1", "value": 7}           what is stored; types that JSON lacks have marks
-Parquet      key, value                          if all are of one type: int, float, bool or str
-             key, a column for each field        if the state is declared to have one record type
-             key_json, value_json                otherwise the texts of JSON lines
+    JSON lines   {"key": "u1", "value": 7}     what is stored; types that JSON lacks have marks
+    Parquet      key, value                    if all are of one type: int, float, bool or str
+                 key, a column for each field  if the state is declared to have one record type
+                 key_json, value_json          otherwise: the texts of JSON lines
 
-Each file can be imported; a Parquet file is written with columns of a record only if they give the
-same values again.
+A Parquet file has the columns of a record only if they give the same values again.
 """
 
 from __future__ import annotations
@@ -128,7 +127,6 @@ def read_into(target: StateImport, state: StoredState, file: Path, data: bytes) 
         import pyarrow as pa
 
         try:
-            read.columns = _names(data)
             results = parquet_records(file.name, data, read.row)
         except (pa.ArrowException, ValueError) as error:
             raise ConfigError(f"{file}: it is not a Parquet file ({message_of(error)})") from error
@@ -143,20 +141,13 @@ def read_into(target: StateImport, state: StoredState, file: Path, data: bytes) 
         )
 
 
-def _names(data: bytes) -> list[str]:
-    """The names of the columns of a Parquet file. Raises ArrowException."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    return list(parquet.ParquetFile(pa.BufferReader(data)).schema_arrow.names)
-
-
 class _Reader:
     """Makes an entry of a line, or of a row, and adds it to an import."""
 
     def __init__(self, target: StateImport, state: StoredState) -> None:
         self._target, self._record = target, state.record
         self._fields = () if self._record is None else record_fields(self._record)
+        self._named = getattr(self._record, "__name__", "")
         self._of_json = self._record and json_reader(self._record)
         self._of_row = self._record and record_reader(self._record)
 
@@ -198,7 +189,7 @@ class _Reader:
             return self._target.read(plain)
         if unknown := [name for name in raw if name not in self._fields]:
             raise ConfigError(
-                f"{unknown[0]!r} is not a field of {self._record.__name__}, which has "  # type: ignore[union-attr]
+                f"{unknown[0]!r} is not a field of {self._named}, which has "
                 f"{', '.join(self._fields)}"
             )
         return self._of_json(json.dumps(raw))

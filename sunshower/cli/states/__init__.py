@@ -1,1 +1,0 @@
-"""The command `sunshower state`, and the files that it writes and reads: see `state_files`."""
