@@ -63,6 +63,14 @@ from sunshower.topologies.operators.updates import (
     updated_operators,
 )
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
+from sunshower.topologies.operators.windows.event_times import (
+    AHEAD_RULE,
+    UNIT_RULE,
+    Ahead,
+    TimeField,
+    Unit,
+    zone_named,
+)
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many, name_of
@@ -235,10 +243,18 @@ class BatchProcessSettings(TaskSettings, total=False):
     - `state`: where states are, of kind opaque; it must be given
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
       function
+    - `ttl_s`: a state that was not written for so many seconds is absent, and is removed: by
+      `event_time`, in whose unit it is for numbers, or by the clock, as it was when the batch began
+    - `event_time`, `zone`, `ahead`, `unit`: as of a window; for `ttl_s`
     """
 
     state: Required[StateFactory]
     name: str
+    ttl_s: float
+    event_time: str
+    zone: str
+    ahead: Ahead
+    unit: Unit
 
 
 def processed(
@@ -255,12 +271,14 @@ def processed(
         if setting not in BatchProcessSettings.__annotations__:
             raise TopologyError(
                 f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
-                "have neither timers nor states of several ages or versions; leave it out"
+                "have neither timers nor states of several versions; leave it out"
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
     given = settings.get("name")
     id = code_name(function) if given is None else given
+    ttl_s = settings.get("ttl_s")
+    time = _time_of_states(stream, settings, where)
     calls = keyed_process(
         function,
         None,
@@ -268,7 +286,7 @@ def processed(
         reads=stream.schema,
         by=by,
         fields=fields,
-        settings={},
+        settings={} if ttl_s is None else {"ttl_s": ttl_s},
         where=where,
     )
     state: Any = settings.get("state")
@@ -282,9 +300,32 @@ def processed(
     tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
     rows = stream.send_groups(by, tasks)
     out = calls.schema if calls.schema.fields else Schema(("nothing",))
-    made = rows.then(ProcessByKey(slot, calls), out)
+    sources = () if ttl_s is None else _sources_of(stream, time, where)
+    ids = [source.root for source in sources]
+    made = rows.then(ProcessByKey(slot, calls, ids, time), out)
+    _need_times(sources, time)
     made.varies = True  # with the order in which rows of several tasks come
     return WrittenState(made, slot, by, calls.store.read)
+
+
+def _time_of_states(
+    stream: BatchStream[Any], settings: Mapping[str, Any], where: str
+) -> TimeField | None:
+    """The event time by which states expire; None: they do not, or by the clock. Raises
+    TopologyError for settings that do not belong together."""
+    names = [name for name in ("event_time", "zone", "ahead", "unit") if name in settings]
+    if names and "ttl_s" not in settings:
+        raise TopologyError(f"{where}: {names[0]}= is for ttl_s=; give that, or leave it out")
+    if names and "event_time" not in settings:
+        raise TopologyError(f"{where}: {names[0]}= is for event_time=; give that, or leave it out")
+    if not names:
+        return None
+    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
+    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
+    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
+    field = settings["event_time"]
+    stream.schema.check_field(field, where)
+    return TimeField(field, zone_named(settings.get("zone"), where), ahead, unit)
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
@@ -535,15 +576,12 @@ class Aggregations(Generic[R_co]):
         more = {"window": type_of_end(window, stream.schema)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         check_one_task(by, tasks.get("parallelism", 1), where)
-        sources = [] if window.by_count else _sources_of(stream, window, where)
+        sources = [] if window.by_count else _sources_of(stream, window.time, where)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         ids = [source.root for source in sources]
         operator = Windows(slot, window, stream.schema, by, given, out, ids)
         pairs = stream.send_groups(by, tasks).then(operator, PAIRS)
-        for source in sources:
-            source.ends_windows = True
-            if window.field is not None:
-                source.time = source.time or window.time
+        _need_times(sources, window.time)
         rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
         rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
         return rows
@@ -929,20 +967,28 @@ class WindowBatches(BatchStream[R_co]):
         return BatchStream(*sources)
 
 
-def _sources_of(stream: BatchStream[Any], window: Window, where: str) -> list[BatchStage]:
-    """The stages of the spouts whose rows reach a window of time. Raises TopologyError if one of
-    them does not know their event time, and for a window of event time behind another one."""
+def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) -> list[BatchStage]:
+    """The stages of the spouts whose rows reach a window of time, or states that expire. Raises
+    TopologyError if one of them does not know their event time, and for event times behind a
+    window."""
     found: dict[BatchStage, None] = {}
     for rows in (one for source in stream.sources for one in source.derivation()):
         stage, operator = rows.stage, rows.operator
-        if window.field is not None and isinstance(operator, Windows):
+        if time is not None and isinstance(operator, Windows):
             raise behind_window(where, f"window {operator.slot.name!r}")
         if rows is stage.spout_rows:
             found[stage] = None
-            if window.time is not None:
+            if time is not None:
                 told = f"spout {stage.root!r}"
-                check_time(window.time, stage.time, told, rows.schema, stage.spout, where)
+                check_time(time, stage.time, told, rows.schema, stage.spout, where)
     return [*found]
+
+
+def _need_times(sources: Iterable[BatchStage], time: TimeField | None) -> None:
+    """Let spouts send the times of their batches, and of their rows if `time` is given."""
+    for source in sources:
+        source.ends_windows = True
+        source.time = source.time or time
 
 
 def _parts_of_updates(

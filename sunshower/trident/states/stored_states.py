@@ -226,7 +226,7 @@ class StoredState:
         """A stored value of a keyed state, as its functions see it."""
         if self.store is None:
             return as_read(stored)
-        return self.store.read(unstamped(stored)[1])
+        return self.store.read(stored)
 
     def _expired_at(self) -> float | None:
         """Values that were written by then are too old; None: they do not expire by the clock."""
