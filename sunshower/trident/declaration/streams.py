@@ -26,6 +26,7 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
 from sunshower.topologies.operators.port import Operator, Passing
@@ -895,6 +896,17 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         """Group rows with equal values of `fields`."""
         self._check_fields("group_by", fields)
         return GroupedBatches(self, fields)
+
+    def distinct(
+        self, on: str | Sequence[str], **settings: Unpack[BatchProcessSettings]
+    ) -> BatchStream[R_co]:
+        """The first row of each value of the fields `on`; `ttl_s` after it, the next one is new
+        again. Rows leave in the commit phase. Settings: BatchProcessSettings; the state must be
+        given, and its name is "distinct"."""
+        fields = (on,) if isinstance(on, str) else tuple(on)
+        given: Any = {"name": "distinct", **settings}
+        columns = self.schema.fields if self.schema.type is tuple else self.schema.type
+        return self.group_by(*fields).process(first_in_batches, fields=columns, **given)
 
     def partition_persist(
         self,
