@@ -40,7 +40,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     joined_streams,
     keyed_table,
 )
-from sunshower.topologies.operators.keyed.distinct import DISTINCT_SETTINGS, first_and_later
+from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -380,26 +380,18 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         return GroupedRecords(self, fields)
 
     def distinct(
-        self,
-        on: str | Sequence[str],
-        *,
-        ttl_s: float | None = None,
-        **settings: Unpack[ProcessSettings],
+        self, on: str | Sequence[str], **settings: Unpack[DistinctSettings]
     ) -> Stream[R_co]:
-        """The first record of each value of the fields `on`; `ttl_s` seconds after it, by its event
-        time or the clock, the next one is new again. A number of `event_time` has its own unit.
-
-        A record leaves with the next watermark, and is stored until then, so a failure behind this
-        operator loses none. Settings: those of `process`, except `on_timer`, `fields`, `migrate`.
-        """
+        """The first record of each value of the fields `on`; `ttl_s` after it, the next one is new
+        again. A record leaves with the next watermark, and is stored until then, so a failure
+        behind this operator loses none. Settings: DistinctSettings."""
         fields = (on,) if isinstance(on, str) else tuple(on)
         where = self._where(f"distinct({', '.join(map(str, fields))})")
-        check_names(settings, DISTINCT_SETTINGS, where, TopologyError)
-        function, on_timer = first_and_later(self.schema, ttl_s, where)
+        check_names(settings, DistinctSettings.__annotations__, where, TopologyError)
+        function, on_timer = first_and_later(self.schema, settings.get("ttl_s"), where)
+        others: Any = {name: value for name, value in settings.items() if name != "ttl_s"}
         columns = self.schema.fields if self.schema.type is tuple else self.schema.type
-        return self.group_by(*fields).process(
-            function, on_timer=on_timer, fields=columns, **settings
-        )
+        return self.group_by(*fields).process(function, on_timer=on_timer, fields=columns, **others)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self, ()

@@ -9,7 +9,6 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -28,7 +27,11 @@ from sunshower.topologies.operators.aggregating import Aggregate, Combine, Combi
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
-from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
+from sunshower.topologies.operators.keyed.process_settings import (
+    ProcessSettings,
+    keyed_process,
+    time_of_states,
+)
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
@@ -64,20 +67,13 @@ from sunshower.topologies.operators.updates import (
     updated_operators,
 )
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
-from sunshower.topologies.operators.windows.event_times import (
-    AHEAD_RULE,
-    UNIT_RULE,
-    Ahead,
-    TimeField,
-    Unit,
-    zone_named,
-)
+from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many, name_of
 from sunshower.topologies.streams import Stream
+from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
 from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
-from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.persisting import (
     LATE,
     ON_TIME,
@@ -105,69 +101,6 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", bound=StateOfKey)
 T = TypeVar("T")
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
-
-
-# ---- guarantee -----------------------------------------------------------------------------------
-# Which pairs of spout and state kinds are exactly once; others raise, or warn if accepted.
-#
-#                     state: non-transactional   transactional   opaque
-# spout: transactional       no                  yes             yes
-#        opaque              no                  no              yes
-#        non-transactional   no                  no              no
-#
-# Storm: docs/Trident-state.md (it leaves the check to the reader).
-
-
-def why_not(spout: SpoutKind, state: StateKind) -> str:
-    """Why a pair of kinds is not exactly once; empty if it is."""
-    match spout, state:
-        case SpoutKind.NON_TRANSACTIONAL, _:
-            return "a batch that is repeated has other rows, some of them never again"
-        case _, StateKind.NON_TRANSACTIONAL:
-            return "the state does not know that it has had a batch: it counts twice"
-        case SpoutKind.OPAQUE, StateKind.TRANSACTIONAL:
-            return (
-                "a batch may be repeated with other rows, and the state keeps those of the first "
-                "attempt: some would count twice, others never"
-            )
-    return ""
-
-
-def check_kinds(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
-    """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
-    names the state and the stream; users accept with `not_exactly_once=True`."""
-    if not (reason := why_not(spout, state)):
-        return
-    kinds = " or ".join(kind.value for kind in StateKind if not why_not(spout, kind))
-    _refuse(
-        f"{where}: from a spout of kind {spout.value} into a state of kind {state.value}, rows do "
-        f"not count exactly once: {reason}",
-        f"Take a state of kind {kinds}" if kinds else "Take a spout that can emit a batch again",
-        accept,
-    )
-
-
-def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> None:
-    """The same check for a transactional state whose tasks may get other rows in each attempt;
-    `varies`: because the rows themselves were made of those that had come to one task."""
-    problem = (
-        "after a shuffle or a merge, what is made of several rows of a task (partition_aggregate, "
-        "top, an operator of your own) differs from attempt to attempt"
-        if varies
-        else "after a shuffle or a merge which task gets which rows differs from attempt to attempt"
-    )
-    _refuse(
-        f"{where}: into a state of kind transactional, rows do not count exactly once: {problem}, "
-        "and what a task has written stays",
-        "Say before who gets which by partition_by or global_, take a state of kind opaque",
-        accept,
-    )
-
-
-def _refuse(problem: str, way_out: str, accept: bool) -> None:
-    if not accept:
-        raise TopologyError(f"{problem}. {way_out}, or accept it by not_exactly_once=True")
-    warnings.warn(problem, stacklevel=4)
 
 
 # ---- group ---------------------------------------------------------------------------------------
@@ -279,7 +212,7 @@ def processed(
     given = settings.get("name")
     id = code_name(function) if given is None else given
     ttl_s = settings.get("ttl_s")
-    time = _time_of_states(stream, settings, where)
+    time = time_of_states(stream.schema, settings, where)
     calls = keyed_process(
         function,
         None,
@@ -307,26 +240,6 @@ def processed(
     _need_times(sources, time)
     made.varies = True  # with the order in which rows of several tasks come
     return WrittenState(made, slot, by, calls.store.read)
-
-
-def _time_of_states(
-    stream: BatchStream[Any], settings: Mapping[str, Any], where: str
-) -> TimeField | None:
-    """The event time by which states expire; None: they do not, or by the clock. Raises
-    TopologyError for settings that do not belong together."""
-    names = [name for name in ("event_time", "zone", "ahead", "unit") if name in settings]
-    if names and "ttl_s" not in settings:
-        raise TopologyError(f"{where}: {names[0]}= is for ttl_s=; give that, or leave it out")
-    if names and "event_time" not in settings:
-        raise TopologyError(f"{where}: {names[0]}= is for event_time=; give that, or leave it out")
-    if not names:
-        return None
-    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
-    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
-    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
-    field = settings["event_time"]
-    stream.schema.check_field(field, where)
-    return TimeField(field, zone_named(settings.get("zone"), where), ahead, unit)
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:

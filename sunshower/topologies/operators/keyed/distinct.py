@@ -10,17 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
+from typing import Any, TypedDict
 
 from sunshower.arguments import SECONDS
+from sunshower.config import Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.keyed.key_states import KeyState
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.windows.event_times import Ahead, Unit
 
-DISTINCT_SETTINGS = (  # those of `process` that it has in ordinary streams
-    *("state", "name", "parallelism", "resources"),
-    *("event_time", "late", "zone", "ahead", "unit"),
-)
+
+class DistinctSettings(TypedDict, total=False):
+    """The settings of `distinct` in ordinary streams.
+
+    - `ttl_s`: so long after its first record a key is new again; None: never. In the unit of
+      `event_time` if that is a number
+    - the others: as of `process`; `event_time`: the field with the time of a record; None: by the
+      clock
+    """
+
+    ttl_s: float | None
+    state: StateFactory | None
+    name: str | None
+    parallelism: int
+    resources: Resources
+    event_time: str | None
+    late: float
+    zone: str | None
+    ahead: Ahead
+    unit: Unit
 
 
 def first_in_batches(record: Any, state: KeyState[bool]) -> Iterator[Any]:
@@ -56,7 +75,9 @@ def first_and_later(
                 state.timer = until
         yield from waiting
 
-    kept = Any if schema.type is tuple else list[schema.type | float | None]  # type: ignore[name-defined]
+    state: Any = KeyState
+    kept: Any = schema.type
+    annotation = state[Any if kept is tuple else list[kept | float | None]]
     for function in (distinct, emit):
-        function.__annotations__ = {"state": KeyState[kept]}
+        function.__annotations__ = {"state": annotation}
     return distinct, emit
