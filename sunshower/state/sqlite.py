@@ -9,10 +9,12 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import ClassVar, Self
+from zlib import crc32
 
 from sunshower import versions
 from sunshower.arguments import check_all
@@ -41,6 +43,20 @@ def machine() -> str:
         return platform.node()
 
 
+_folder = ContextVar[Path | None]("the folder of all files", default=None)
+
+
+@contextmanager
+def all_files_in(folder: Path) -> Iterator[None]:
+    """Put each SQLite file that is declared meanwhile into `folder`, wherever it was declared:
+    simulated runs of one program have files of their own."""
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
 @dataclass(frozen=True)
 class SqliteFile:
     """A SQLite file that all processes of the topology must share. Opening it on another machine
@@ -53,7 +69,10 @@ class SqliteFile:
     def __post_init__(self) -> None:
         check_all(self, {}, f"{type(self).__name__}: ")
         # Workers have another working directory.
-        object.__setattr__(self, "file", Path(self.file).absolute())
+        path = Path(self.file).absolute()
+        if (folder := _folder.get()) is not None:
+            path = folder / f"{crc32(bytes(path.parent)):08x}-{path.name}"
+        object.__setattr__(self, "file", path)
         object.__setattr__(self, "_machine", machine())
 
     @property

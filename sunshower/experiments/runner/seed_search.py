@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -13,10 +14,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from multiprocessing import parent_process
+from pathlib import Path
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
 from rich.console import Console
@@ -31,6 +34,7 @@ from sunshower.experiments.runner.loading import load
 from sunshower.experiments.swarm import Pace, Steps, pace_of, shrink, swarm
 from sunshower.runtime.garbage import collect_seldom
 from sunshower.simulation.cluster import SimCluster
+from sunshower.state.sqlite import all_files_in
 from sunshower.topologies.topology import Topology
 
 _LINE_EVERY_S = 5.0
@@ -50,6 +54,7 @@ class SwarmTask:
 
     target: str  # FILE.py or FILE.py:NAME
     messages: int | None  # the sources are drained after so many
+    folder: str = ""  # of the SQLite files of all runs; "": those that are declared
 
 
 @dataclass(frozen=True)
@@ -139,10 +144,16 @@ def relevant_lines(findings: tuple[Finding, ...], history: History) -> list[str]
     return lines
 
 
-def _topology(target: str) -> Topology:
+def _topology(task: SwarmTask) -> Topology:
     """Import the topology again for each run, with the modules beside it, so that no run sees what
-    an earlier one left in memory, such as the states of a stream program."""
-    return load(target).topology
+    an earlier one left in memory or in SQLite files, such as the states of a stream program."""
+    if not task.folder:
+        return load(task.target).topology
+    folder = Path(task.folder, str(os.getpid()))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with all_files_in(folder):
+        return load(task.target).topology
 
 
 @cache
@@ -151,7 +162,7 @@ def _pace(task: SwarmTask) -> Pace | None:
     reports why."""
     if task.messages is None:
         return None
-    topology = _topology(task.target)
+    topology = _topology(task)
     try:
         with SimCluster(0) as cluster:
             return pace_of(lambda: topology, cluster, task.messages)
@@ -163,7 +174,7 @@ def _pace(task: SwarmTask) -> Pace | None:
 
 def _prepared(task: SwarmTask, seed: int) -> Prepared:
     pace = _pace(task)  # first: it imports the file, too
-    topology = _topology(task.target)
+    topology = _topology(task)
     experiment = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
     return prepare(experiment, seed)
 
@@ -340,7 +351,13 @@ def simulate_seeds(
     cannot be simulated.
     """
     tally, shrunk = Tally(jobs), None
-    with JobPool(jobs, start_job) as pool, Interrupts(), _Progress(console, len(seeds)) as progress:
+    with (
+        TemporaryDirectory(prefix="sunshower-simulate-", ignore_cleanup_errors=True) as folder,
+        JobPool(jobs, start_job) as pool,
+        Interrupts(),
+        _Progress(console, len(seeds)) as progress,
+    ):
+        task = replace(task, folder=folder)
         begun_s = time.monotonic()
         try:
             for result in pool.each(partial(run_seed, task), seeds, progress.wait, _QUIET_S):

@@ -208,7 +208,12 @@ KEPT = """
     from sunshower.trident import InMemory
     state, store = MemoryState(), InMemory()
 """
-IN_MEMORY = """
+KEPT_IN_FILES = """
+    from sunshower.state import SqliteState
+    from sunshower.trident import InSqlite
+    state, store = SqliteState("counts.db"), InSqlite("progress.db")
+"""
+ON_STATES = """
     from pathlib import Path
     from kept import state, store
     from sunshower.trident import FixedBatchSpout, batches, count
@@ -224,15 +229,21 @@ IN_MEMORY = """
 """
 
 
-def test_states_in_memory_are_empty_at_the_start_of_each_seed(write: Write, tmp_path: Path) -> None:
-    write(KEPT, "kept.py")
-    task, totals = SwarmTask(str(write(IN_MEMORY)), messages=200), tmp_path / "totals"
-    paths = len(sys.path)
+@pytest.mark.parametrize("kept", [KEPT, KEPT_IN_FILES])
+def test_states_are_empty_at_the_start_of_each_seed(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(kept, "kept.py")
+    (files := tmp_path / "files").mkdir()
+    task = SwarmTask(str(write(ON_STATES)), messages=200, folder=str(files))
+    totals, paths = tmp_path / "totals", len(sys.path)
     for seed in range(3):
         totals.write_text("")
         assert run_seed(task, seed).verdict is not Verdict.BROKEN
         assert set(totals.read_text().split()) == {"4", "8", "12"}
     assert len(sys.path) <= paths + 1
+    assert not list(tmp_path.glob("*.db"))
 
 
 def test_the_numbers_of_the_example_relay_are_checked() -> None:
@@ -330,8 +341,11 @@ def test_wrong_options_are_refused(
 
 
 @pytest.fixture
-def endless(start: Start, write: Write) -> subprocess.Popen[str]:
+def endless(
+    start: Start, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> subprocess.Popen[str]:
     """A command with many seeds, which has just reported the first."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # killed, it leaves its temporary folder
     options = ("--seeds", 100_000, "--jobs", 2, "--messages", 20)
     process = start("simulate", write(NUMBERS), *options)
     read_until(process.stderr, "seeds in")
