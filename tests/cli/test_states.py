@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import PrintedBy, Write
 
@@ -99,3 +102,26 @@ def test_mistakes_are_named_with_a_way_out(
     assert ".parquet for Parquet" in error("import", program, "seen", tmp_path / "seed.csv")
     assert "cannot be read" in error("import", program, "seen", tmp_path / "missing.jsonl")
     assert "cannot be written: File exists" in error("export", program, "seen", seed)
+
+
+def test_an_import_is_refused_while_the_program_runs(
+    write: Write, printed_by: PrintedBy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster is asked at `--address`; the way out is then taken."""
+    runs = {"visits": "visits-1"}
+
+    class Cluster:
+        def runs(self) -> dict[str, str]:
+            return runs
+
+    monkeypatch.setattr(
+        "sunshower.cli.cluster_options.connect", lambda address, **_: nullcontext(Cluster())
+    )
+    program = write("from pathlib import Path\n" + VISITS.replace("\n    ", "\n"))
+    seed = tmp_path / "seed.jsonl"
+    seed.write_text('{"key":"u0","value":{"visits":1}}\n')
+    arguments = ("state", "import", program, "seen", seed, "--address", "127.0.0.1:1")
+    assert "`sunshower kill visits`, import" in printed_by(*arguments, status=1).err
+    assert "has no key" in printed_by("state", "get", program, "seen", "u0", status=1).err
+    runs.clear()
+    assert printed_by(*arguments).out == "1 key imported into state 'seen'.\n"

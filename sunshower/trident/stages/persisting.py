@@ -157,8 +157,6 @@ class ProcessByKey(Persist, Timed):
         super().__init__(slot)
         self.calls, self.sources, self.event_time = process, tuple(sources), event_time
         process.store.slot = slot
-        if event_time is not None:
-            process.store.expire_by_event_time()
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -166,8 +164,7 @@ class ProcessByKey(Persist, Timed):
         self._reader = self.event_time and self.event_time.reader(self.calls.reads)
         self._removed: tuple[int, tuple[Any, ...]] = (0, ())  # a txid, and what has expired in it
         if self.sources:
-            self.calls.set_time(0.0 if self.event_time is None else -inf)
-            self.calls.store.read_ages()
+            self.calls.store.expire_in_batches()
 
     def start(self, attempt: Attempt) -> TimedRows:
         return TimedRows()
@@ -177,7 +174,8 @@ class ProcessByKey(Persist, Timed):
         if self.event_time is not None:
             batch.time = as_float(_watermark(known, before=True))
         else:
-            batch.time = max((one.begun_s for one in known if one is not None), default=0.0)
+            begun = [one.begun_s for one in known if one is not None and one.begun_s]
+            batch.time = max(begun, default=-inf)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         calls, store, made = self.calls, self.calls.store, list[Any]()

@@ -319,9 +319,10 @@ class StateImport:
         self._values: dict[Key, Any] = {}  # as they are stored; None: removed
         self._memory: KeyedStore | None = None  # converts values of keyed states
         if (store := state.store) is not None:
-            self._memory = KeyedStore(
-                None, store.name, f"state {state.name!r}", store.classes, ttl_s=store.ttl_s
-            )
+            # In batches, a value gets the time of the next batch, as one from before `ttl_s`.
+            ttl_s = None if isinstance(state.slot, BatchSlot) else store.ttl_s
+            where = f"state {state.name!r}"
+            self._memory = KeyedStore(None, store.name, where, store.classes, ttl_s=ttl_s)
             self._memory.open(Context(topology, state.component, 0, 0, 1))
 
     def read(self, plain: Any) -> Any:

@@ -127,6 +127,20 @@ def test_a_later_run_knows_when_states_were_written(tmp_path: Path) -> None:
     }
 
 
+def test_values_from_before_the_state_expired_begin_with_the_next_batch(tmp_path: Path) -> None:
+    ids = SqliteState(tmp_path / "ids.db")
+    store = InSqlite(tmp_path / "batches.db")
+    for part, settings in enumerate[Any](({}, {"ttl_s": TTL, "event_time": "at"})):
+        topology = Topology("clicks")
+        rows = [Click(f"k{n}", n) for n in range(100 * (part + 1))]
+        clicks = batches(topology, "clicks", FixedBatchSpout(rows, 10, type=Click), store=store)
+        clicks.group_by("id").process(first, state=ids, **settings)
+        run(topology)
+    left = {key for key, _ in ids.items()}
+    assert {f"k{n}" for n in range(20)}.isdisjoint(left)
+    assert "k199" in left
+
+
 @pytest.mark.parametrize("ttl_s", [None, TTL])
 def test_distinct_rows_are_those_of_such_a_function(ttl_s: int | None) -> None:
     topology, ids, counts = Topology("clicks"), MemoryState(), MemoryState(name="counts")

@@ -230,7 +230,7 @@ class KeyedStore:
                 batch = self._batch
                 before, _ = unstamped(batch.written.get(key, batch.found.get(key)))
                 at = at if before is None else max(at, before)
-            plain = stamped(plain, at)
+            plain = stamped(plain, at) if at > -inf else plain
         self._batch.written[key] = plain
 
     def convert(self, value: Any) -> Any:
@@ -373,10 +373,11 @@ class KeyedStore:
 
     # ---- exactly-once batches --------------------------------------------------------------------
 
-    def expire_by_event_time(self) -> None:
-        """Let times be event times, which may be any numbers, not those of a clock."""
+    def expire_in_batches(self) -> None:
+        """Let values expire by `time`, which the caller sets: event times may be any numbers."""
         if self._ages is not None:
-            self._ages.least = -inf
+            self.time = self._ages.least = -inf
+            self.read_ages()
 
     def expired_in_batch(self, again: Iterable[Key]) -> tuple[Key, ...]:
         """Remove the keys that are too old at `time`. An earlier attempt of the batch may have
@@ -389,6 +390,9 @@ class KeyedStore:
         found = {key: self._batch.found[key] for key in sorted(keys, key=repr)}
         # What an attempt has written may have been undone: the state says when a key was written.
         ages.note(found.items(), self._now_s)
+        for key, stored in found.items():
+            if stored is not None and unstamped(stored)[0] is None:  # it was there before `ttl_s`
+                self._put(key, stored)
         old = tuple(
             key for key in found if found[key] is not None and self._fresh(found[key]) is None
         )
