@@ -115,7 +115,7 @@ def test_an_import_is_refused_while_the_program_runs(
             return runs
 
     monkeypatch.setattr(
-        "sunshower.cli.cluster_options.connect", lambda address, **_: nullcontext(Cluster())
+        "sunshower.cli.cluster_options.connect", lambda *_, **__: nullcontext(Cluster())
     )
     program = write("from pathlib import Path\n" + VISITS.replace("\n    ", "\n"))
     seed = tmp_path / "seed.jsonl"
