@@ -34,83 +34,85 @@ class Codec:
         import msgpack
 
         self._exact, self._extension = exact, msgpack.ExtType
-        self._packb, self._unpackb = msgpack.packb, msgpack.unpackb
         declared = {kind: declared_class(kind) for kind in dict.fromkeys(classes)}
         self._declared = {
             kind: (number, known.parts) for number, (kind, known) in enumerate(declared.items())
         }
         self._builders = [known.build for known in declared.values()]
-        self._others = [partial(self._other, depth) for depth in range(1, DEPTH_MAX + 2)]
-        self._values = [partial(self._value, depth) for depth in range(1, DEPTH_MAX + 2)]
+        # By the depth of a value; each for what is one level deeper.
+        self._packs: list[Callable[[Any], Any]] = [
+            partial(
+                msgpack.packb,
+                default=partial(self._other, depth + 1),
+                strict_types=True,
+                unicode_errors="surrogatepass",
+                buf_size=1 << 10 if depth else 1 << 16,  # bytes at first; a level has its own
+            )
+            for depth in range(DEPTH_MAX + 1)
+        ]
+        self._unpacks: list[Callable[[Any], Any]] = [
+            partial(
+                msgpack.unpackb,
+                ext_hook=partial(self._value, depth + 1),
+                strict_map_key=False,
+                unicode_errors="surrogatepass",
+            )
+            for depth in range(DEPTH_MAX + 1)
+        ]
+        self._packs.append(partial(_too_deep, "tuples, sets and records"))
+        self._unpacks.append(partial(_too_deep, "extension types"))
 
     def encode(self, value: Any) -> bytes:
         """Encode a value. Raises Unserialisable, naming the type that cannot be encoded."""
         try:
-            return self._encode(0, value)
+            packed: bytes = self._packs[0](value)
         except user_errors() as error:  # of a property of a record, or of a time zone
             raise Unserialisable(f"{error}") from error
+        return packed
 
     def decode(self, data: bytes) -> Any:
         """Decode a value. Raises ValueError for bytes that `encode` has not returned."""
         try:
-            return self._decode(0, data)
+            return self._unpacks[0](data)
         except user_errors() as error:  # such as a TypeError of a key that cannot be hashed
             raise ValueError(f"{type(error).__name__}: {error}") from error
-
-    def _encode(self, depth: int, value: Any) -> bytes:
-        if depth > DEPTH_MAX:
-            raise ValueError(f"tuples, sets and records are nested more than {DEPTH_MAX} deep")
-        packed: bytes = self._packb(
-            value,
-            default=self._others[depth],
-            strict_types=True,
-            unicode_errors="surrogatepass",
-            buf_size=1 << 10 if depth else 1 << 16,  # bytes at first; a level has its own
-        )
-        return packed
 
     def _other(self, depth: int, value: Any) -> Any:
         """What MessagePack has no type for, as an extension, or as a value that it has."""
         kind = type(value)
         if (declared := self._declared.get(kind)) is not None:
             number, parts = declared
-            return self._extension(_DECLARED, self._encode(depth, [number, parts(value)]))
+            return self._extension(_DECLARED, self._packs[depth]([number, parts(value)]))
         if (writer := _WRITERS.get(kind)) is not None:
             code, parts = writer
             content = parts(value)
             if type(content) is str:
                 content = content.encode()
             elif type(content) is not bytes:
-                content = self._encode(depth, content)
+                content = self._packs[depth](content)
             return self._extension(code, content)
         if self._exact or (plain := as_plain(value)) is value:
             raise TypeError(_refusal(kind))
         is_long = type(plain) is int and not -(1 << 63) <= plain < 1 << 64
         return self._other(depth, plain) if is_long or type(plain) in CONTAINERS else plain
 
-    def _decode(self, depth: int, data: bytes) -> Any:
-        if depth > DEPTH_MAX:
-            raise ValueError(f"extension types are nested more than {DEPTH_MAX} deep")
-        return self._unpackb(
-            data,
-            ext_hook=self._values[depth],
-            strict_map_key=False,
-            unicode_errors="surrogatepass",
-        )
-
     def _value(self, depth: int, code: int, data: bytes) -> Any:
         if code == _DECLARED:
-            number, parts = self._decode(depth, data)
+            number, parts = self._unpacks[depth](data)
             if type(number) is not int or not 0 <= number < len(self._builders):
                 raise ValueError("a value is of a class that is not declared")
             return self._builders[number](parts)
         if (build := _OF_TEXT.get(code)) is not None:
             return build(data.decode())
         if (build := _OF_PARTS.get(code)) is not None:
-            return build(self._decode(depth, data))
+            return build(self._unpacks[depth](data))
         if code == _LONG:
             return int.from_bytes(data, "little", signed=True)
         raise ValueError(f"a field has the unknown extension type {code}")
+
+
+def _too_deep(what: str, _value: Any) -> Any:
+    raise ValueError(f"{what} are nested more than {DEPTH_MAX} deep")
 
 
 def _bytes_of_int(value: int) -> bytes:

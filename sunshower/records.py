@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
+from sunshower.record_loops import plain_keys, quicken
 from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
@@ -54,10 +55,18 @@ EVERYTHING = _Everything()
 
 
 def keys_of_rows(
-    getters: Sequence[Callable[[Any], Any]], key: Callable[[Any], Any], rows: Sequence[Any]
+    getters: Sequence[Callable[[Any], Any]],
+    key: Callable[[Any], Any],
+    rows: Sequence[Any],
+    place: int | None = None,
 ) -> Iterable[Any]:
     """`key_of(key(row))` of each row; `getters` get the values that the key is made of, one by one.
-    Values that are keys already cost one look at their types."""
+    Values that are keys already cost one look at their types. `place`: of the only one in a tuple.
+    """
+    if place is not None and type(rows) is list:
+        plain = plain_keys(rows, place)
+        if plain is not None:
+            return plain
     keys = [*map(key, rows)]
     columns = [keys] if len(getters) == 1 else [map(get, rows) for get in getters]
     if all(KEYS_THEMSELVES.issuperset(map(type, values)) for values in columns):
@@ -136,7 +145,7 @@ class Schema:
         """Return a getter of `fields` from a record: one value, or a tuple of several."""
         if self.is_tuple:
             return itemgetter(*(self.fields.index(field) for field in fields))
-        known = self._class
+        known = record_class(self.type)
         if known.is_custom:  # the values as they are stored, which are those that travel
             places = itemgetter(*(self.fields.index(field) for field in fields))
             return lambda record: places(known.values(record))
@@ -144,25 +153,31 @@ class Schema:
 
     def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
         """The keys (see `key_of`) of records: of one field, or a tuple of several."""
-        return keys_of_rows([self.key([field]) for field in fields], self.key(fields), rows)
+        getters = [self.key([field]) for field in fields]
+        place = self.fields.index(fields[0]) if self.is_tuple and len(fields) == 1 else None
+        return keys_of_rows(getters, self.key(fields), rows, place)
 
-    def fits(self, records: Sequence[Any], kinds: set[RecordType]) -> bool:
+    def fits(
+        self, records: Sequence[Any], kinds: set[RecordType], *, widths_fit: bool = False
+    ) -> bool:
         """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record, 90
-        for a dataclass without slots."""
+        for a dataclass without slots. `widths_fit`: plain tuples are known to have its width."""
         if not kinds <= {self.type}:
             return False
         if self.type is tuple:
             width = len(self.fields)
-            return countOf(map(len, records), width) == len(records) and not (
-                self._holds_checked and problem_in(records)
-            )
-        return record_class(self.type).first_bad(records) is None
+            fit = widths_fit or countOf(map(len, records), width) == len(records)
+            return fit and not (self._holds_checked and problem_in(records))
+        known = record_class(self.type)
+        return not known.is_checked or known.first_bad(records) is None
 
     def misfit(self, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit, or None when all do."""
         kind = self.type
         if len(records) == 1 and type(records[0]) is kind and kind is not tuple:
             known = record_class(kind)
+            if not known.is_checked:
+                return None
             if known.is_simple and len(records[0].__dict__) == known.width:
                 return None  # in half of the time
             return known.first_bad(records)
@@ -178,11 +193,7 @@ class Schema:
         another process, and the remedy. Empty: it is of another type."""
         if type(record) is not self.type:
             return ""
-        return problem_in(record) if self.type is tuple else self._class.problem(record)
-
-    @property
-    def _class(self) -> RecordClass:
-        return record_class(self.type)
+        return problem_in(record) if self.type is tuple else record_class(self.type).problem(record)
 
     @property
     def _holds_checked(self) -> bool:
@@ -191,9 +202,9 @@ class Schema:
 
     def rows(self, records: Sequence[Any]) -> Sequence[Any]:
         """Return records as tuples of their values, for the wire; tuples are unchanged."""
-        if self.type is tuple or self._class.is_plain_tuple:
+        if self.type is tuple or record_class(self.type).is_plain_tuple:
             return records
-        return list(map(tuple, map(self._class.values, records)))
+        return list(map(tuple, map(record_class(self.type).values, records)))
 
     def flat(self, records: Sequence[Any]) -> list[Any]:
         """The values of all records in one list, for the wire."""
@@ -202,7 +213,12 @@ class Schema:
                 with suppress(ValueError):  # a record has another width
                     return [value for (value,) in records]
             return list(chain.from_iterable(records))
-        return self._class.flat(records)
+        known = record_class(self.type)
+        if known.is_plain_tuple:
+            return list(chain.from_iterable(records))
+        if len(self.fields) == 1 and not known.is_tuple and not known.is_custom:
+            return list(map(attrgetter(self.fields[0]), records))
+        return list(chain.from_iterable(map(known.values, records)))
 
     def table(self, rows: Any) -> Any:
         """Records as an Arrow table with the fields as columns; a table is returned as it is."""
@@ -226,14 +242,14 @@ class Schema:
         `rows`."""
         if self.type is tuple:
             return _tuples(rows)
-        return self._class.build_all(rows)
+        return record_class(self.type).build_all(rows)
 
     def make(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """New records with these values of their fields, which operators have computed. Raises what
         their constructor raises."""
         if self.type is tuple:
             return _tuples(rows)
-        return self._class.make_all(rows)
+        return record_class(self.type).make_all(rows)
 
 
 def _tuples(rows: Iterable[Sequence[Any]]) -> list[Any]:
@@ -300,6 +316,12 @@ class RecordParts:
 # ---- classes of records -------------------------------------------------------------------------
 
 
+def _is_made_by_namedtuple(kind: type) -> bool:
+    """Whether the constructor of a NamedTuple is the one that namedtuple() has made."""
+    code = getattr(kind.__new__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"
+
+
 class RecordClass:
     """How records of one class are taken apart, checked and rebuilt; `record_class` makes it."""
 
@@ -335,23 +357,24 @@ class RecordClass:
         }
         if self.is_tuple:
             self.values, self.build = _tuple_values(kind), partial(tuple.__new__, kind)
+            self.build_all = self._build_tuples
             self._may_be_incomplete = False
+            if self.is_made_as_tuple and _is_made_by_namedtuple(kind):
+                quicken(kind, self.width)
         else:
             self.values = self._custom_values if self.is_custom else _getter(self.fields)
-            self.build, self._build_all = self._compiled()
+            self.build, self.build_all = self._compiled()
             self._may_be_incomplete = _may_be_incomplete(kind)
 
     # ---- rebuilding -----------------------------------------------------------------------------
 
     values: Callable[[Any], Sequence[Any]]  # of the fields, in order; AttributeError: one is absent
     build: Callable[[Sequence[Any]], Any]  # the inverse
+    build_all: Callable[[Iterable[Sequence[Any]]], list[Any]]  # of many
 
-    def build_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
-        """Records with these values of their fields."""
-        if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
-            return list(map(tuple.__new__, repeat(self.kind), rows))
-        built: list[Any] = self._build_all(rows)
-        return built
+    def _build_tuples(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        # Half the time of type._make (85 against 170 ns a record).
+        return list(map(tuple.__new__, repeat(self.kind), rows))
 
     def make_all(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """New records with these values. Raises what the constructor raises."""
@@ -384,14 +407,6 @@ class RecordClass:
         return tuple(parameters) == self.fields and all(
             parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
         )
-
-    def flat(self, records: Sequence[Any]) -> list[Any]:
-        """The values of all records in one list."""
-        if len(self.fields) == 1 and not self.is_tuple and not self.is_custom:
-            return list(map(attrgetter(self.fields[0]), records))
-        if self.values is _itself:
-            return list(chain.from_iterable(records))
-        return list(chain.from_iterable(map(self.values, records)))
 
     def build_named(self, values: Mapping[str, Any]) -> Any:
         """The record with these values; of fields that are absent, with their defaults. Raises
@@ -483,6 +498,11 @@ class RecordClass:
     @cached_property
     def _has_own_values(self) -> bool:
         return self._has_dict or bool(self._other_slots) or self._may_be_incomplete
+
+    @cached_property
+    def is_checked(self) -> bool:
+        """Whether a value of a record can be lost on the way; if not, `problem` is empty."""
+        return self._has_own_values or bool(self._nested)
 
     @cached_property
     def _nested(self) -> tuple[int, ...]:
@@ -609,13 +629,9 @@ class RecordClass:
         return f"{kind} has no value of its field {name!r}: set it in __post_init__"
 
 
-_known = lru_cache(1024)(RecordClass)
-
-
-def record_class(kind: Any) -> RecordClass:
-    """How records of a NamedTuple class or dataclass are taken apart and rebuilt. Raises
-    RecordMismatch as `record_fields` does."""
-    return _known(kind)
+# How records of a NamedTuple class or dataclass are taken apart and rebuilt. It raises
+# RecordMismatch as `record_fields` does.
+record_class: Callable[[Any], RecordClass] = lru_cache(1024)(RecordClass)
 
 
 def may_hold_checked(annotation: Any) -> bool:

@@ -1,9 +1,9 @@
 """Records what one task does, in the event log and for traces, and injects faults into it.
 
-Every task calls its `Instrument`, so the task code needs no branches for experiments and traces.
 There are a few calls for each batch, and none for each record. Without an experiment there is no
-event writer and no fault; with `trace_share=0` no trace recorder; without both each call returns at
-once. The events are described in event_log.py.
+event writer and no fault; with `trace_share=0` no trace recorder. Without both, `records` is false:
+calls return at once, and are not made where a batch passes. The events are described in
+event_log.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,10 +19,60 @@ import numpy as np
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import NO_FAULTS
-from sunshower.runtime.events.trace_recorder import TraceRecorder
+from sunshower.runtime.events.trace_recorder import TREES_AT_ONCE, TREES_PER_S, TraceRecorder
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import I64, U64, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Released
+
+# ---- trace choice --------------------------------------------------------------------------------
+# Chooses which trees of a spout task are traced: an even sample of all, and every replay.
+#
+# The chosen trees get a root that says so (see ids.py), so no other task has to decide. Each
+# stretch of 1/share trees has one chosen tree, not at the same place of each: a source may repeat
+# itself, and then equal places would always have the same kind of record.
+
+_GOLDEN = 0.618_033_988_749_895  # its multiples, modulo 1, are spread evenly
+
+
+class TraceChoice:
+    """Of one spout task; `share`: of its trees, above 0."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._chosen = 0  # stretches that had their tree
+        self._seen = 0  # trees emitted
+        self._next = 0  # the number of the next tree to choose
+        self._budget, self._budget_s = float(TREES_AT_ONCE), 0.0
+
+    def positions(self, count: int, attempts: Any, now: float) -> Sequence[int]:
+        """Which of `count` new trees are traced; `attempts`: of all of them, or of each."""
+        chosen: Sequence[int] = ()
+        if not isinstance(attempts, int) or attempts > 1:
+            again = np.asarray(attempts) > 1
+            chosen = range(count) if again.ndim == 0 else np.flatnonzero(again).tolist()
+        if self._next < self._seen + count:
+            chosen = sorted({*chosen, *self._sampled(count)})
+        self._seen += count
+        return self._within_budget(chosen, now) if chosen else chosen
+
+    def _sampled(self, count: int) -> list[int]:
+        positions = []
+        while self._next < self._seen + count:
+            positions.append(self._next - self._seen)
+            self._chosen += 1
+            first, end = (ceil(number / self._share) for number in (self._chosen, self._chosen + 1))
+            self._next = first + int(self._chosen * _GOLDEN % 1 * (end - first))
+        return positions
+
+    def _within_budget(self, chosen: Sequence[int], now: float) -> Sequence[int]:
+        gained = (now - self._budget_s) * TREES_PER_S
+        self._budget, self._budget_s = min(self._budget + gained, float(TREES_AT_ONCE)), now
+        chosen = chosen[: int(self._budget)]
+        self._budget -= len(chosen)
+        return chosen
+
+
+# ---- instrument ----------------------------------------------------------------------------------
 
 
 class AnchoredInput(Protocol):
@@ -46,7 +97,7 @@ class Instrument:
         self._task = task
         self._event_writer = event_writer
         self._trace_recorder = trace_recorder
-        self._is_idle = event_writer is None and trace_recorder is None
+        self.records = event_writer is not None or trace_recorder is not None
 
     # ---- spouts -----------------------------------------------------------------------------
 
@@ -95,12 +146,12 @@ class Instrument:
 
     def delivered(self, batch: Batch) -> None:
         """User code is called with a batch; it may be called again for what it did not take."""
-        if not (self._is_idle or batch.is_recorded):
+        if self.records and not batch.is_recorded:
             self._note_edges(What.DELIVERED, batch.roots, batch.edges)
 
     def settled(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """A batch is processed; `failures`: index of an input → why that one failed."""
-        if self._is_idle:
+        if not self.records:
             return
         if not failures:
             self._note_edges(What.ACKED, batch.roots, batch.edges)
@@ -114,7 +165,7 @@ class Instrument:
     def joined(self, batches: Sequence[Batch], joined: Batch) -> None:
         """Batches are processed as one. In shared ones, a tree that is in several of them acks its
         edges, and sends this task their XOR."""
-        if self._is_idle or not joined.shared:
+        if not self.records or not joined.shared:
             return
         for batch in batches:
             self.delivered(batch)
@@ -131,12 +182,12 @@ class Instrument:
 
     def refused(self, batch: Batch, cause: Cause) -> None:
         """A batch fails without a call of user code."""
-        if not self._is_idle:
+        if self.records:
             self._note_edges(What.REFUSED, batch.roots, batch.edges, cause)
 
     def inputs(self, held: Iterable[AnchoredInput], refused: Cause | None = None) -> None:
         """Inputs that a manual bolt settles one by one; `refused`: why they failed, if they did."""
-        if self._is_idle:
+        if not self.records:
             return
         pairs = (
             pair for anchored in held for pair in zip(anchored.roots, anchored.edges, strict=True)
@@ -151,7 +202,7 @@ class Instrument:
 
     def sent(self, batch: Batch, target: int) -> None:
         """A batch is sent to a task."""
-        if not self._is_idle:
+        if self.records:
             self._note_edges(What.SENT, batch.roots, batch.edges, target, batch)
 
     @property

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
@@ -25,23 +24,21 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed, user_errors
-from sunshower.runtime.events.health import TaskError
+from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
+from sunshower.runtime.tasks.bolts.slow_path import Process, SlowPath
 from sunshower.runtime.tasks.report_router import ReportRouter
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import Raised, context
-from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
+from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls, context
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
-from sunshower.runtime.value_copies import picture
-from sunshower.topologies.components import BatchBolt, Bolt, Context
+from sunshower.topologies.components import Context
 
 if TYPE_CHECKING:
     from sunshower.runtime.tasks.wiring import Wired
@@ -49,160 +46,6 @@ if TYPE_CHECKING:
 # One of this many slices goes round robin. (With 4, rows of the word count were 4 % slower.)
 _FAIR_SLICE = 8
 _CALLS_S = 0.002  # how often calls in progress go on, and for how long an idle worker waits for one
-
-
-# ---- mutation check ------------------------------------------------------------------------------
-# `check_mutation`: ends the topology, naming the bolt, if a bolt changes an input record.
-#
-# Within a worker, records are passed by reference: a list in a record, or a dataclass that is not
-# frozen, is one object for every bolt that receives it and for the spout that may replay it. So a
-# bolt must not change its input. With `check_mutation` off (the default) nothing detects it: other
-# tasks of the worker, and a replay, see the changed record; tasks in other workers see the
-# original.
-#
-# The check pickles every record before and after, several µs each: it is for tests. It does not
-# cover records that cannot be pickled, calls of an async function that go on after the slice, nor
-# a tuple that a manual bolt has kept from an earlier batch. Arrow tables are immutable.
-
-
-def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
-    """Like `bolt.process`; raises TopologyFailed, naming bolt and record, for a changed record."""
-    if batch.is_table:
-        return bolt.process(batch)
-    before = [_picture(record) for record in batch.records]
-    said = [f"{record!r:.200}" for record in batch.records]
-    rest = bolt.process(batch)
-    for record, earlier, was in zip(batch.records, before, said, strict=True):
-        if _picture(record) != earlier:
-            raise TopologyFailed(
-                f"{bolt.task.name} changed a record that it was handed, "
-                f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
-                "(check_mutation is on)"
-            )
-    return rest
-
-
-def _picture(record: Any) -> bytes | None:
-    try:
-        return picture(record)
-    except user_errors():  # of __reduce__ and __getstate__ of a class that is no record
-        return None
-
-
-# ---- bolt renewal --------------------------------------------------------------------------------
-
-# Replaces the object of a paused bolt if its own connection does not recover after an outage.
-#
-# A bolt that opened a connection in prepare() may hold a dead one when the dependency is available
-# again. Storm restarts the whole worker then. Here a new object is tried, beside the old one:
-#
-#     paused, third try and every second one after it ──▶ a new object is prepared, gets one input
-#         it fails    ──▶ the new object is closed; the old one continues
-#         it succeeds ──▶ the old object gets the next input
-#                             it succeeds ──▶ the old object stays, with its memory
-#                             it fails    ──▶ the old object is closed; the new one stays
-#
-# So a bolt that reconnects by itself loses nothing. The input that the new object processed is
-# replayed and charged no attempt. If the class has snapshot() and restore(), the new object starts
-# with the old one's snapshot.
-
-_FIRST_TRY = 3  # of a pause: shorter outages need no new object
-
-
-class _Phase(Enum):
-    NEW = "the new object has the next input"
-    OLD = "the new object has succeeded; the old one has the next input"
-
-
-@dataclass(slots=True)
-class _Trial:
-    other: Any  # the object that the task does not use now
-    phase: _Phase = _Phase.NEW
-
-
-class BoltRenewals:
-    """The trials of one worker's bolts. `call` runs user code, as UserCodeCalls does."""
-
-    def __init__(self, call: Callable[..., Any], context_of: Callable[[BoltTask], Context]) -> None:
-        self._call = call
-        self._context_of = context_of
-        self._trials: dict[int, _Trial] = {}  # bolt task → its trial
-
-    def begin(self, bolt: BoltTask) -> bool:
-        """Called before a slice of a paused bolt. Returns whether it may process an input now."""
-        care = bolt.supervision
-        if bolt.task.id in self._trials:
-            return True
-        due = care.tries >= _FIRST_TRY and (care.tries - _FIRST_TRY) % 2 == 0
-        if not due or not _has_prepare(bolt.bolt):
-            return True
-        old = bolt.bolt
-        try:
-            state = self._call(bolt.task, "snapshot", old.snapshot) if _keeps_state(old) else None
-            self._call(bolt.task, "prepare", partial(bolt.prepare, self._context_of(bolt)))
-            if _keeps_state(old):
-                self._call(bolt.task, "restore", partial(bolt.bolt.restore, state))
-        except Raised as raised:
-            bolt.adopt(old)
-            if care.wait is not None:
-                care.pause(care.kind_of(raised), raised.error)
-            return False
-        self._trials[bolt.task.id] = _Trial(old)
-        bolt.on_trial = True
-        return True
-
-    def end(self, bolt: BoltTask) -> None:
-        """Called after a slice of a bolt: evaluate the trial, if one is under way."""
-        trial = self._trials.get(bolt.task.id)
-        if trial is None or bolt.unfinished is not None:
-            return
-        bolt.on_trial = False
-        if trial.phase is _Phase.NEW and not bolt.last_failed:
-            self._swap(bolt, trial)
-            trial.phase = _Phase.OLD
-            return
-        del self._trials[bolt.task.id]
-        if bolt.last_failed:
-            self._swap(bolt, trial)
-        self._close(bolt, trial.other)
-        if trial.phase is _Phase.OLD and bolt.last_failed:
-            self._tell(bolt)
-
-    def is_on(self, bolt: BoltTask) -> bool:
-        """Whether a trial is under way; the bolt then processes one input at a time."""
-        return bolt.task.id in self._trials
-
-    def _swap(self, bolt: BoltTask, trial: _Trial) -> None:
-        current = bolt.bolt
-        bolt.adopt(trial.other)
-        trial.other = current
-
-    def _close(self, bolt: BoltTask, other: Any) -> None:
-        if hasattr(other, "cleanup"):
-            bolt.notify("cleanup", other.cleanup)
-
-    def _tell(self, bolt: BoltTask) -> None:
-        memory = (
-            "its snapshot was restored"
-            if _keeps_state(bolt.bolt)
-            else "what it held in memory is lost"
-        )
-        task = bolt.task
-        text = (
-            f"{task.name} was created again: the connections of the old object did "
-            f"not come back after an outage; {memory}"
-        )
-        bolt.supervision.note(Raised(TaskError(task.component, task.index, task.worker, text)))
-
-
-def _keeps_state(bolt: Any) -> bool:
-    snapshot = getattr(type(bolt), "snapshot", None)
-    return snapshot is not None and snapshot not in (Bolt.snapshot, BatchBolt.snapshot)
-
-
-def _has_prepare(bolt: Any) -> bool:
-    prepare = getattr(type(bolt), "prepare", None)
-    return prepare is not None and prepare not in (Bolt.prepare, BatchBolt.prepare)
 
 
 # ---- ticks ---------------------------------------------------------------------------------------
@@ -276,18 +119,17 @@ class TaskOpening:
     ) -> None:
         self.waiting = list(tasks)
         self.active = True  # whether spouts are activated once they are open
-        self.is_code_new = False  # whether the code may still be rolled back
         self._tickers = list[Ticker]()  # of open tasks that have a tick
+        self.tickers: Sequence[Ticker] = self._tickers  # those whose ticks are called
         self._plan = plan
         self._call = call
         self._clock = clock
         # Of tasks that are not open yet; the next rebalance moves it again.
         self.transfer_left = dict(transfer)
 
-    @property
-    def tickers(self) -> Sequence[Ticker]:
-        """Those of open tasks that have a tick."""
-        return () if self.is_code_new else self._tickers
+    def hold_ticks(self, is_code_new: bool) -> None:
+        """Call no ticks while the code may still be rolled back."""
+        self.tickers = () if is_code_new else self._tickers
 
     def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
         """Try a task again later, because its user code raised. A task that was in doubt for too
@@ -336,21 +178,121 @@ def _is_tried_again(task: BoltTask | SpoutTask) -> bool:
     return care.waits or (care.is_quarantined and isinstance(task, BoltTask))
 
 
+# ---- bolt run ------------------------------------------------------------------------------------
+
+
+class BoltRun:
+    """Runs one bolt, a slice at a time: the ordinary path; slow_path.py has the other one."""
+
+    def __init__(
+        self,
+        bolt: BoltTask,
+        wired: Wired,
+        call: UserCodeCalls,
+        clock: Clock,
+        context_of: Callable[[BoltTask], Context],
+        relay: ReportRouter,
+    ) -> None:
+        self.bolt = bolt
+        self.inbox = wired.inboxes[bolt.task.id]
+        self._failed_trees = wired.failed_trees
+        self.waits_since_s: float | None = None  # since when its inputs have waited
+        self._relay = relay
+        functions = (self.take, self.process, self.guard)
+        self.slow_path = SlowPath(bolt, wired.failed_trees, call, clock, context_of, *functions)
+        self._call = call
+        self._clock = clock
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it has an input to begin or to continue."""
+        return bool(self.inbox.entries) or self.bolt.rare.unfinished is not None
+
+    def run(self) -> bool:
+        """Run one slice of the bolt, if it is ready. Returns whether it was."""
+        bolt, care, output_streams = self.bolt, self.bolt.supervision, self.bolt.output_streams
+        if not self.inbox.entries and bolt.rare.unfinished is None:
+            return False
+        ordinary = bolt.is_ordinary
+        if not (ordinary or self.slow_path.may_run()):
+            return False
+        before = self._clock.now()
+        since_s = before if self.waits_since_s is None else self.waits_since_s
+        self.waits_since_s = since_s
+        full = output_streams.full and (
+            bolt.rare.unfinished is not None or not bolt.may_take(self.inbox)
+        )
+        output_streams.note_blocked(before, is_blocked=full)
+        if full or before < care.resumes_s:
+            return False
+        self._failed_trees.turn(before)
+        bolt.flush_s = 0.0
+        taken = self.take(bolt.inputs_max, self.process) if ordinary else self.slow_path.slice()
+        now = self._clock.now()
+        seconds, waited_s = max(0.0, now - before - bolt.flush_s), before - since_s
+        if ordinary and care.wait is None and bolt.rare.unfinished is None:
+            bolt.measure(taken, seconds, waited_s)
+        else:
+            self.slow_path.end_slice(taken, seconds, waited_s, now)
+        is_waiting = self.inbox.entries or bolt.rare.unfinished is not None
+        self.waits_since_s = now if is_waiting else None
+        if bolt.postponed:
+            _pass_on_postponed(bolt, self._relay)
+        return True
+
+    def take(self, limit: int, process: Callable[[Batch, int], list[Batch]]) -> int:
+        """Process the next inputs, up to `limit`, and return how many were taken.
+
+        Inputs of failed trees are dropped, as many as come first: a paused bolt tries one input at
+        a time, and would need a probe for each of them.
+        """
+        bolt, inbox = self.bolt, self.inbox
+        taken, now = 0, self._clock.now()
+        while True:
+            entries = bolt.next_inputs(inbox, limit)
+            sizes = [len(batch) for batch, _, _ in entries]
+            parts = [self._failed_trees.without_failed(batch) for batch, _, _ in entries]
+            living = parts[0]
+            if len(parts) > 1:
+                living = bolt.join([part for part in parts if len(part)] or parts[:1])
+            count = len(living)
+            left = process(living, limit) if count else []
+            for rest in left:
+                rest.is_recorded = True
+                _put_back(inbox, rest, entries, parts, sizes)
+            bolt.expired += sum(sizes) - count + sum(map(len, left))
+            credit = bolt.service.credit
+            for (batch, origin, seq), part_size in zip(entries, sizes, strict=True):
+                bolt.queue_latencies.add_one(now - batch.arrived_s, part_size)
+                origin.processed(part_size, seq, credit)
+            taken += sum(sizes)
+            if count or not inbox.entries:
+                return taken
+
+    def process(self, batch: Batch, limit: int, process: Process | None = None) -> list[Batch]:
+        """Process a batch. Returns the inputs not started, the last ones first. `process`: what to
+        call instead of `BoltTask.process`."""
+        bolt, left = self.bolt, list[Batch]()
+        if bolt.instrument.records:
+            bolt.instrument.delivered(batch)
+        if len(batch) > limit:
+            batch, *left = bolt.divide(batch, limit)
+        rest = self.guard(partial(process or bolt.process, batch), batch)
+        return left if rest is None else [*left, rest]
+
+    def guard(self, call: Callable[[], Batch | None], batch: Batch) -> Batch | None:
+        """Return the result of `call`, which runs user code for a batch; if that raises, no single
+        input caused it, and all of them fail."""
+        bolt = self.bolt
+        try:
+            return self._call(bolt.task, "the processing", call, batch.roots)
+        except Raised as raised:
+            bolt.supervision.note(raised)
+            bolt.refuse(batch, bolt.failure(raised.__cause__ or raised))
+            return None
+
+
 # ---- task scheduler ------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Work:
-    """The time that some inputs have cost a bolt so far, in one or several slices."""
-
-    inputs: int = 0
-    seconds: float = 0.0
-    waited_s: float = 0.0
-
-    def add(self, inputs: int, seconds: float, waited_s: float) -> None:
-        self.inputs += inputs
-        self.seconds += seconds
-        self.waited_s += waited_s
 
 
 class TaskScheduler:
@@ -368,23 +310,22 @@ class TaskScheduler:
         wake: Callable[[], None] | None,
     ) -> None:
         """`wake`: see Equipment."""
-        self._inboxes = wired.inboxes
-        self._failed_trees = wired.failed_trees
-        self._renewals = BoltRenewals(call, opening.context_of)
-        self._order = _order(wired)
-        names = [None if bolt is None else bolt.task.component for bolt in self._order]
-        self._places = {  # component → its tasks' range in the order
-            name: (names.index(name), names.index(name) + names.count(name)) for name in names
+        bolts = _order(wired)
+        equipment = (wired, call, clock, opening.context_of, relay)
+        runs = [BoltRun(bolt, *equipment) for bolt in bolts]
+        self._order: list[BoltRun | None] = [*runs, None]  # None: all spouts
+        names = [bolt.task.component for bolt in bolts]
+        self._siblings = {  # component of several tasks here → their range in the order
+            name: (names.index(name), names.index(name) + names.count(name))
+            for name in names
+            if names.count(name) > 1
         }
         self._slices = 0  # since the last round-robin slice
         self._turn = 0  # the position to start from in the round
         self._calls_next_s = 0.0  # when calls in progress go on, however much else there is to do
-        self._work: dict[int, _Work] = {}  # bolt task → the cost of its unfinished input
-        self._waits_since: dict[int, float] = {}  # bolt task → since when its inputs have waited
         self._spouts = list(wired.spouts.values())
         for spout in self._spouts:
             spout.rest.share_worker(len(self._spouts))
-        self._config = config
         self._call = call
         self._clock = clock
         self._manual = [bolt for bolt in wired.bolts.values() if isinstance(bolt, ManualBoltTask)]
@@ -396,6 +337,7 @@ class TaskScheduler:
             source.collector.wake = wake
         for bolt in wired.bolts.values():
             bolt.clock = clock
+            bolt.rare = bolt.rare._replace(checks_mutation=config.check_mutation)
         for inbox in wired.inboxes.values():
             inbox.clock = clock
         self._opening = opening
@@ -403,23 +345,29 @@ class TaskScheduler:
         self._relay = relay
         self._peers_are_known = False  # whether all other workers have said hello once
 
+    def watch(self, bolt: BoltTask, seconds: float) -> None:
+        """See SlowPath.watch."""
+        next(run for run in self._order if run is not None and run.bolt is bolt).slow_path.watch(
+            seconds
+        )
+
     def tick(self, now: float) -> None:
         """Call the ticks that are due."""
         for ticker in self._opening.tickers:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
                 self._call(task.task, "tick", partial(task.notify, "tick", task.tick))
-                self._pass_on_postponed(task)
+                _pass_on_postponed(task, self._relay)
 
     def run_one(self, now: float) -> bool:
         """Run the next ready task: one bolt, or each spout that may emit; carry out calls of other
         threads; and let calls go on that are in progress. Returns whether any work was done."""
-        settled = self._settle_calls(now)
+        settled = bool(self._manual or self._manual_sources) and self._settle_calls(now)
         worked = self._run_ready(now) or settled
-        calling = [bolt for bolt in self._order if bolt is not None and bolt.in_progress]
+        calling = [run for run in self._order if run is not None and run.bolt.rare.in_progress]
         if calling and (not worked or now >= self._calls_next_s):
-            for bolt in calling:
-                self._end_calls(bolt, 0.0 if worked else _CALLS_S / len(calling))
+            for run in calling:
+                run.slow_path.end_calls(0.0 if worked else _CALLS_S / len(calling))
             self._calls_next_s = self._clock.now() + _CALLS_S
         return worked or bool(calling)
 
@@ -430,7 +378,7 @@ class TaskScheduler:
             if bolt.collector.calls and bolt.settles_at_s() <= now:
                 settle = partial(bolt.notify, "the calls of its threads", bolt.settle_calls)
                 self._call(bolt.task, "the calls of its threads", settle)
-                self._pass_on_postponed(bolt)
+                _pass_on_postponed(bolt, self._relay)
                 if bolt.supervision.begin_pause(now) != -inf:
                     bolt.supervision.check_doubt(now)
                 worked = True
@@ -446,34 +394,33 @@ class TaskScheduler:
             self._turn = (self._turn + 1) % len(order)
             order = [*order[self._turn :], *order[: self._turn]]
         last = []
-        for bolt in order:
-            if bolt is None:
+        for run in order:
+            if run is None:
                 if self._run_spouts(now):
                     return True
-            elif self._slices and self._waits_for_more(bolt, now):
-                last.append(bolt)
-            elif self._run_bolt(bolt):
-                self._rotate_siblings(bolt)
+            elif self._slices and self._waits_for_more(run, now):
+                last.append(run)
+            elif run.run():
+                if run.bolt.task.component in self._siblings:
+                    self._rotate_siblings(run)
                 return True
-        return any(map(self._run_bolt, last))
+        return any(run.run() for run in last)
 
-    def _waits_for_more(self, bolt: BoltTask, now: float) -> bool:
+    def _waits_for_more(self, run: BoltRun, now: float) -> bool:
         """Whether a bolt had better get more inputs before its next slice."""
-        inbox = self._inboxes[bolt.task.id]
-        if bolt.at_once:
-            return bolt.in_progress is None and len(inbox) < bolt.at_once
-        if not bolt.patience_s or not inbox.entries:
+        bolt, intake = run.bolt, run.bolt.intake
+        if intake.at_once:
+            return bolt.rare.in_progress is None and len(run.inbox) < intake.at_once
+        if not intake.joins_shared or not run.inbox.entries:
             return False
-        return now - self._waits_since.setdefault(bolt.task.id, now) < bolt.patience_s
+        if run.waits_since_s is None:
+            run.waits_since_s = now
+        return now - run.waits_since_s < bolt.service.patience_s
 
-    def _rotate_siblings(self, bolt: BoltTask) -> None:
+    def _rotate_siblings(self, run: BoltRun) -> None:
         """Move the task behind the other tasks of its component."""
-        order, start, end = self._order, *self._places[bolt.task.component]
-        if end - start > 1:
-            order[start:end] = [
-                *(sibling for sibling in order[start:end] if sibling is not bolt),
-                bolt,
-            ]
+        order, start, end = self._order, *self._siblings[run.bolt.task.component]
+        order[start:end] = [*(other for other in order[start:end] if other is not run), run]
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether it may emit: it is active, receivers have credit, all peers have said hello."""
@@ -487,149 +434,19 @@ class TaskScheduler:
     def next_probe_s(self) -> float:
         """When the next paused bolt with inputs, or with calls of other threads, tries one of them;
         ∞ if there is none."""
-        bolts = (b for b in self._order if b is not None and b.supervision.wait is not None)
-        paused = (b for b in bolts if not b.supervision.waits and self._has_work(b))
+        runs = (run for run in self._order if run is not None)
+        paused = (run for run in runs if run.bolt.supervision.wait is not None)
+        ready = (
+            run.bolt
+            for run in paused
+            if run.has_work and not (run.bolt.supervision.waits or run.bolt.output_streams.full)
+        )
         return min(
-            *(b.supervision.resumes_s for b in paused if not b.output_streams.full),
+            *(bolt.supervision.resumes_s for bolt in ready),
             *(bolt.settles_at_s() for bolt in self._manual),
             inf,
             inf,
         )
-
-    def _has_work(self, bolt: BoltTask) -> bool:
-        return bool(self._inboxes[bolt.task.id].entries) or bolt.unfinished is not None
-
-    def _run_bolt(self, bolt: BoltTask) -> bool:
-        """Run one slice of a bolt, if it is ready. Returns whether it was."""
-        care = bolt.supervision
-        if not self._has_work(bolt) or care.waits:
-            return False
-        if bolt.in_progress and not (bolt.may_overlap and bolt.inputs_max > 0):
-            return False
-        before = self._clock.now()
-        taken, bolt.flush_s = 0, 0.0
-        since_s = self._waits_since.setdefault(bolt.task.id, before)
-        inbox = self._inboxes[bolt.task.id]
-        full = bolt.output_streams.full and (
-            bolt.unfinished is not None or not bolt.may_take(inbox)
-        )
-        bolt.output_streams.note_blocked(before, is_blocked=full)
-        if full or before < care.resumes_s:
-            return False
-        self._failed_trees.turn(before)
-        if bolt.unfinished is not None:
-            taken = self._go_on(bolt)
-        elif care.wait is None or self._renewals.begin(bolt):
-            taken = self._take(bolt)
-            if not bolt.in_progress:
-                self._renewals.end(bolt)
-        now = self._clock.now()
-        work = self._work.setdefault(bolt.task.id, _Work())
-        work.add(taken, max(0.0, now - before - bolt.flush_s), before - since_s)
-        if care.begin_pause(now) != -inf:
-            care.check_doubt(now)
-            del self._work[bolt.task.id]
-        elif bolt.unfinished is None:
-            if not bolt.in_progress:
-                bolt.measure(work.inputs, work.seconds, work.waited_s)
-            del self._work[bolt.task.id]
-        if self._has_work(bolt):
-            self._waits_since[bolt.task.id] = now
-        else:
-            del self._waits_since[bolt.task.id]
-        self._pass_on_postponed(bolt)
-        return True
-
-    def _take(self, bolt: BoltTask) -> int:
-        """Process the next inputs, and return how many were taken.
-
-        Inputs of failed trees are dropped, as many as come first: a paused bolt tries one input at
-        a time, and would need a probe for each of them.
-        """
-        inbox = self._inboxes[bolt.task.id]
-        limit = 1 if self._renewals.is_on(bolt) else self._call.limit(bolt)
-        taken, now = 0, self._clock.now()
-        while True:
-            entries = self._next_entries(bolt, inbox, limit)
-            sizes = [len(batch) for batch, _, _ in entries]
-            parts = [self._failed_trees.without_failed(batch) for batch, _, _ in entries]
-            living = bolt.join([part for part in parts if len(part)] or parts[:1])
-            left = self._process(bolt, living, limit) if len(living) else []
-            for rest in left:
-                rest.is_recorded = True
-                _put_back(inbox, rest, entries, parts, sizes)
-            bolt.expired += sum(sizes) - len(living) + sum(map(len, left))
-            for (batch, origin, seq), size in zip(entries, sizes, strict=True):
-                bolt.queue_latencies.add_one(now - batch.arrived_s, size)
-                origin.processed(size, seq, bolt.service.credit)
-            taken += sum(sizes)
-            if len(living) or not inbox.entries:
-                return taken
-
-    def _next_entries(self, bolt: BoltTask, inbox: Inbox, limit: int) -> list[Entry]:
-        if bolt.joins:
-            return inbox.take_several(limit)
-        if bolt.joins_shared and bolt.note is None and inbox.entries[0][0].shared:
-            most = min(bolt.service.window, bolt.shared_max(limit))
-            return inbox.take_several(most, shared=True)
-        return inbox.take_small(limit, one_source=bolt.tells_source)
-
-    def _end_calls(self, bolt: BoltTask, wait_s: float) -> None:
-        """Let the calls of a bolt go on for `wait_s`, or until one has ended, and settle the inputs
-        whose calls have."""
-        calls, care, count = bolt.in_progress, bolt.supervision, 0
-        assert calls is not None
-        ended = self._call(
-            bolt.task, "the calls in progress", lambda: [*calls.ended(wait_s)], calls.roots
-        )
-        for batch, outcomes in ended:
-            self._guard(bolt, partial(bolt.end_calls, batch, outcomes), batch)
-            count += len(batch)
-        now = self._clock.now()
-        if count:
-            bolt.measure(count, calls.seconds(now))
-        if not calls:
-            self._renewals.end(bolt)
-            if care.begin_pause(now) != -inf:
-                care.check_doubt(now)
-
-    def _go_on(self, bolt: BoltTask) -> int:
-        """Send the next piece of the unfinished input, or drop the input if its tree has failed.
-        Returns 0: the input was counted before."""
-        batch = bolt.unfinished
-        assert batch is not None
-        if not len(self._failed_trees.without_failed(batch)):
-            bolt.expired += 1
-            bolt.drop_unfinished()
-        else:
-            self._guard(bolt, bolt.go_on, batch)
-        return 0
-
-    def _process(self, bolt: BoltTask, batch: Batch, limit: int) -> list[Batch]:
-        """Process a batch; a shared one is cut. Returns the inputs not started,
-        the last ones first."""
-        if bolt.supervision.is_quarantined:
-            bolt.supervision.check_opening()
-            bolt.refuse(batch, bolt.supervision.failure)
-            return []
-        bolt.instrument.delivered(batch)
-        left: list[Batch | None] = []
-        if batch.shared and len(batch) > (most := bolt.shared_max(limit)):
-            batch, rest = bolt.divide(batch, most)
-            left.append(rest)
-        process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
-        left.append(self._guard(bolt, partial(process, batch), batch))
-        return [rest for rest in left if rest is not None]
-
-    def _guard(
-        self, bolt: BoltTask, call: Callable[[], Batch | None], batch: Batch
-    ) -> Batch | None:
-        try:
-            return self._call(bolt.task, "the processing", call, batch.roots)
-        except Raised as raised:  # no single input caused it: all of them fail
-            bolt.supervision.note(raised)
-            bolt.refuse(batch, bolt.failure(raised.__cause__ or raised))
-            return None
 
     def _run_spouts(self, now: float) -> bool:
         worked = False
@@ -661,23 +478,26 @@ class TaskScheduler:
         if emitted:
             spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
-            spout.rest.end()
+            if spout.rest.until_s:
+                spout.rest.end()
         else:
             spout.rest.begin(now)
         return emitted > 0
 
-    def _pass_on_postponed(self, bolt: Any) -> None:
-        if roots := getattr(bolt, "postponed", None):
-            self._relay.postpone(np.array(roots, np.uint64))
-            bolt.postponed = []
+
+def _pass_on_postponed(task: Any, relay: ReportRouter) -> None:
+    """Give trees more time, as the bolt has requested."""
+    if roots := getattr(task, "postponed", None):
+        relay.postpone(np.array(roots, np.uint64))
+        task.postponed = []
 
 
-def _order(wired: Wired) -> list[BoltTask | None]:
-    """Readers of dead letters, then the other bolts, downstream first; None: all spouts."""
+def _order(wired: Wired) -> list[BoltTask]:
+    """Readers of dead letters, then the other bolts, downstream first."""
     readers = wired.letter_readers
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
-    return [*letters, *others, None]
+    return [*letters, *others]
 
 
 def _put_back(
@@ -710,5 +530,6 @@ def _put_back(
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:
     emitted = spout.emit(now, limit)
-    spout.instrument.faults.slow_down(emitted)
+    if spout.instrument.faults is not NO_FAULTS:
+        spout.instrument.faults.slow_down(emitted)
     return emitted

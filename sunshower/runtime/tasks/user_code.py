@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed, user_errors
@@ -13,12 +14,15 @@ from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.profiles import frame_of
+from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.secret import without_secrets
 from sunshower.texts import message_of
 from sunshower.topologies.components import Context
 
 if TYPE_CHECKING:
     from sunshower.runtime.events.instrument import Instrument
+    from sunshower.runtime.tasks.flight_recorder import Recorder
 
 T = TypeVar("T")
 
@@ -61,6 +65,71 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
         raise
     except user_errors() as error:
         raise as_raised(task, what, error) from error
+
+
+# ---- calls of user code --------------------------------------------------------------------------
+# Guarded, and noted in the flight recorder.
+#
+# A batch is noted as a whole. If the worker's previous process died in the code of a task, that
+# task notes each record for a while (2 µs each), so that the next crash report names one record
+# instead of the whole batch.
+
+
+class UserCodeCalls:
+    """Runs every call from a worker into user code."""
+
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._watched: int | None = None
+        self._watched_until_s = 0.0
+        self._frames: dict[int, Callable[..., Any]] = {}  # of tasks, for profiles
+
+    def __call__(self, task: Task, what: str, call: Callable[[], T], roots: U64 = NO_IDS) -> T:
+        """Return the result of `call`; `roots`: of the records passed to it. Raises as guard."""
+        self._recorder.begin(task.id, roots, self._clock.now())
+        if (frame := self._frames.get(task.id)) is None:
+            frame = self._frames[task.id] = frame_of(task.component, task.index)
+        try:
+            result: T = frame(guard, task, what, call)
+        except Exception:
+            self._recorder.end()
+            raise
+        self._recorder.end()
+        return result
+
+    @property
+    def crash_reports(self) -> str | None:
+        """Why the next process of this worker finds no crash report; None: it finds one."""
+        return self._recorder.unwritable
+
+    def rebuild(self, read: Callable[[], T]) -> T:
+        """Return the result of `read`, which notes the records it rebuilds, because their
+        constructors are user code."""
+        try:
+            result = read()
+        except Exception:
+            self._recorder.end()
+            raise
+        self._recorder.end()
+        return result
+
+    def watch(self, task: int, until_s: float) -> Callable[[U64], None]:
+        """Until that time each record of the task is noted as it is rebuilt. Returns a function
+        that notes the records which the task executes."""
+        self._watched, self._watched_until_s = task, until_s
+        return partial(self.note, task)
+
+    def is_watched(self, task: int) -> bool:
+        """Whether each record of this task is noted."""
+        return task == self._watched and self._clock.now() < self._watched_until_s
+
+    def note(self, task: int, roots: U64) -> None:
+        """Note that a task executes or rebuilds records of these trees from now on."""
+        self._recorder.begin(task, roots, self._clock.now())
+
+
+# ---- failures ------------------------------------------------------------------------------------
 
 
 def failure_of(

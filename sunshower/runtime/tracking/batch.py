@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
-from sunshower.records import Schema, is_table
-from sunshower.runtime.tracking.edges import fold
-from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
+from sunshower.records import Schema
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, fold
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,6 +94,16 @@ class Batch:
     def anchors(self) -> Anchors | None:
         """The trees of the records, or None when all are untracked."""
         return Anchors(self.roots, self.offsets) if len(self.roots) else None
+
+    def anchor(self, ids: Sequence[Mapping[int, int]]) -> None:
+        """Give each record its anchors, as root → edge."""
+        counts = [len(of_record) for of_record in ids]
+        if any(counts):
+            self.roots = np.array([*chain.from_iterable(ids)], np.uint64)
+            edges = chain.from_iterable(of_record.values() for of_record in ids)
+            self.edges = np.array([*edges], np.uint64)
+            if set(counts) != {1}:
+                self.offsets = np.cumsum([0, *counts])
 
     def blamed(self, failure: Failure) -> Failure:
         """The failure of this batch: not charged if several trees share it."""
@@ -183,13 +192,13 @@ class Batch:
 
     @property
     def is_table(self) -> bool:
-        """Whether `records` is an Arrow table."""
-        return is_table(self.records)
+        """Whether `records` is an Arrow table; as `sunshower.records.is_table`."""
+        return not isinstance(self.records, Sequence)
 
     def rows(self, schema: Schema, *, keep_table: bool = False) -> Sequence[Any]:
         """Return the records as rows, or a table as it is."""
         rows: Sequence[Any] = self.records
-        return schema.rows_of_table(rows) if self.is_table and not keep_table else rows
+        return rows if keep_table or not self.is_table else schema.rows_of_table(rows)
 
     def table(self, schema: Schema) -> pa.Table:
         """Return the records as an Arrow table with the schema's fields as columns."""
@@ -205,7 +214,10 @@ class Batch:
         return first, rest
 
     def spread(self) -> Batch:
-        """The same records, of which each has all anchors of this shared batch, and own edges."""
+        """The same records, each with anchors of its own: of a shared batch all of its trees, and
+        edges of its own."""
+        if not self.shared:
+            return self
         count, trees = len(self), len(self.roots)
         edges = np.array([_mixed(self.edges, index) for index in range(count)])
         edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges

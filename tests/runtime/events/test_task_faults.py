@@ -200,7 +200,8 @@ def test_record_is_noted_for_the_flight_recorder_before_its_fault() -> None:
     run = start(Rows(), healthy(Automatic), slow("bolt", 1.0))
     (bolt, _) = run.worker._wired.bolts.values()
     noted: list[tuple[float, int]] = []
-    bolt.note = lambda roots: noted.append((run.clock.now(), int(roots[0])))
+    note = lambda roots: noted.append((run.clock.now(), int(roots[0])))  # noqa: E731
+    bolt.rare = bolt.rare._replace(note=note)
     run.run()
     assert [root for _, root in noted] == [row.root for row in run.rows(What.EMITTED)]
     assert [at_s for at_s, _ in noted] == [float(second) for second in range(COUNT)]

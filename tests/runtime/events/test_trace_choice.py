@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.events.trace_recorder import TREES_AT_ONCE, TraceChoice
+from sunshower.runtime.events.instrument import TraceChoice
+from sunshower.runtime.events.trace_recorder import TREES_AT_ONCE
 
 sizes = st.lists(st.integers(0, 50), max_size=30)
 

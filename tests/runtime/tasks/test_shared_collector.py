@@ -32,6 +32,7 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import AlreadySettled, BadEmit, ProtocolError, Unavailable
 from sunshower.runtime.tasks import shared_collector
+from sunshower.runtime.tasks.bolts.rare import Rare, Trial
 from sunshower.runtime.tasks.user_code import context
 from tests.runtime.rig import ROOT, Number, Rig, Word, balance, records_of, sink
 
@@ -335,11 +336,11 @@ def test_calls_during_a_trial_of_a_new_object_are_not_taken_for_its_own() -> Non
     first = here.run("a")
     old = here.manual.bolt
     here.manual.prepare(context(here.plan, here.task("bolt")))
-    here.manual.on_trial = True
+    here.manual.rare = Rare(trial=Trial.NEW)
     elsewhere(lambda: old.out.ack(old.held[0]))
     here.run("b", first=1)
     assert not here.reports().fails, "the old object's ack waits until the trial is over"
-    here.manual.on_trial = False
+    here.manual.rare = Rare()
     here.manual.adopt(old)
     here.manual.settle_calls()
     balance(here.reports().acks, first)
@@ -570,7 +571,7 @@ def test_finish_of_another_thread_follows_its_emits() -> None:
     elsewhere(work)
     assert not here.source.done
     here.source.emit(0.0, 10)
-    assert here.source.exhausted
+    assert here.source.source.exhausted
     assert records_of(here.sent("chosen")) == [Word("a")]
     here.source.complete(here.source.pending.all_roots(), 0.0)
     assert here.source.done

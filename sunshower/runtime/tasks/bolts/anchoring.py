@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sunshower.errors import BadEmit
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Channel
@@ -158,9 +156,7 @@ class AnchoredSender:
         self, output_stream: OutputStream, channel: Channel, sendings: Sequence[_Sending]
     ) -> None:
         edges = iter(self._output_streams.draw_edges(sum(len(s.anchors) for s in sendings)))
-        roots: list[int] = []
-        carried: list[int] = []
-        offsets = [0]
+        ids_of_each: list[dict[int, int]] = []
         for sending in sendings:
             ids: defaultdict[int, int] = defaultdict(int)
             for anchor in sending.anchors:
@@ -169,14 +165,9 @@ class AnchoredSender:
                     anchor.made ^= edge
                 for root in anchor.roots:
                     ids[root] ^= edge
-            roots += ids.keys()
-            carried += ids.values()
-            offsets.append(len(roots))
+            ids_of_each.append(ids)
         records = [sending.record for sending in sendings]
         alone = self._output_streams.alone
         batch = Batch(output_stream.index, channel.source, records, alone=alone)
-        if roots:
-            batch.roots, batch.edges = np.array(roots, np.uint64), np.array(carried, np.uint64)
-            if offsets != list(range(len(sendings) + 1)):
-                batch.offsets = np.array(offsets, np.int64)
+        batch.anchor(ids_of_each)
         self._output_streams.send_batch(channel, batch)

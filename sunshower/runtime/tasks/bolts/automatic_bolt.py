@@ -14,24 +14,26 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit, user_errors
+from sunshower.errors import BadEmit, is_user_error, user_errors
 from sunshower.failures import Failure
+from sunshower.record_loops import each, expand
 from sunshower.records import prepare_tables
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, CallsInProgress, noting
+from sunshower.runtime.events.injected_faults import TaskFaults
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
+from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import segment_xor
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, segment_xor
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
-_second: Any = {}.get  # returns its second argument if the first is None; runs in C
 
 
 # ---- async bolt ----------------------------------------------------------------------------------
@@ -89,15 +90,6 @@ class AsyncBolt:
 # ---- automatic bolt ------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Unfinished:
-    """An input whose generator continues when there is credit."""
-
-    input: Batch
-    rest: Iterator[Any]
-    made: U64 | None  # XOR of the edges made so far, shape (1,); None: untracked
-
-
 class AutomaticBoltTask(BoltTask):
     """Calls a function of a record, or `Bolt.process`, for each input."""
 
@@ -105,8 +97,9 @@ class AutomaticBoltTask(BoltTask):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._unfinished: _Unfinished | None = None
         self._calls: AsyncCalls | None = None  # of an async function
+        self._is_sink = self.output_streams.none and not self._has_operators
+        self._keyed: KeyedBolt | None = None  # the bolt, if it is one
 
     def _new(self) -> Any:
         bolt = super()._new()
@@ -116,35 +109,30 @@ class AutomaticBoltTask(BoltTask):
         super().adopt(bolt)
         if isinstance(bolt, AsyncBolt):
             self._use_calls(bolt)
-        self._yields = is_generator(self._call)
+        self._yields = is_generator(self.call)
         self._schema = self.output_streams.default_schema
         self._stream = DEFAULT
-        if self.is_keyed:
-            bolt.schema, bolt.check = self._schema, self._check_one
+        self._keyed = bolt if isinstance(bolt, KeyedBolt) else None
+        if self._keyed is not None:
+            self._keyed.schema, self._keyed.check = self._schema, self._check_one
 
     def _use_calls(self, bolt: Any) -> None:
         """Call the async functions of an AsyncBolt or OperatorBolt, if it has any."""
         if bolt.calls is not None:
-            self._calls, self.at_once = bolt.calls, bolt.concurrency
-            self.service.at_once = self.at_once
-            self.joins = True
-            self.in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
-
-    @property
-    def unfinished(self) -> Batch | None:
-        return None if self._unfinished is None else self._unfinished.input
+            self._calls, self.service.at_once = bolt.calls, bolt.concurrency
+            self.intake = replace(self.intake, joins=True, at_once=bolt.concurrency)
+            in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
+            self.rare = self.rare._replace(in_progress=in_progress)
 
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
-        records = batch.rows(schema, keep_table=self.takes_tables)
-        if self.is_keyed:
-            self.bolt.announce(self._streams[batch.stream], records)
-        call = self.instrument.faults.around(self._call, batch, schema)
-        if self.note is not None:
-            call = noting(self.note, call, batch)
+        records = batch.rows(schema, keep_table=self.intake.tables)
+        if self._keyed is not None:
+            self._keyed.announce(self._streams[batch.stream], records)
+        call = self.call
         self._begin_batch(batch)
-        if self.in_progress is not None:
-            self.in_progress.begin(call, batch, records, self.clock)
+        if self.rare.in_progress is not None:
+            self.rare.in_progress.begin(call, batch, records, self.clock)
             return None
         if self._calls is not None:
             produced = self._run_together(self._calls, call, records)
@@ -164,18 +152,15 @@ class AutomaticBoltTask(BoltTask):
         self._finish(batch, self._outputs_of(outcomes, batch.records), len(batch))
 
     @property
-    def _is_sink(self) -> bool:
-        return self.output_streams.none
-
-    @property
     def _piece_max(self) -> int:
         """How many outputs to make before they are sent."""
         return min(self.output_streams.allowance, PIECE_MAX)
 
     def go_on(self) -> None:
         """Send the next piece of the unfinished input."""
-        assert self._unfinished is not None
-        current, self._unfinished = self._unfinished, None
+        current = self.rare.unfinished
+        assert current is not None
+        self.rare = self.rare._replace(unfinished=None)
         self._begin_batch(current.input)
         piece, most = BatchOutputs(), self._piece_max
         try:
@@ -187,10 +172,6 @@ class AutomaticBoltTask(BoltTask):
             piece.rest = current.rest
         piece.ends.append(len(piece.outputs))
         self._finish(current.input, piece, 1, current.made)
-
-    def drop_unfinished(self) -> None:
-        """Drop the unfinished input, because its tree has failed."""
-        self._unfinished = None
 
     def tick(self) -> None:
         outputs = self._made_by_tick()
@@ -213,25 +194,28 @@ class AutomaticBoltTask(BoltTask):
         if begun < len(batch):
             batch, not_begun = batch.split(begun)
         outputs, failures = made.outputs, made.failures
-        kinds = self._check_outputs(made, batch.records)
-        flushed = self._flush(batch, failures)
+        kinds = self._check_outputs(made, batch.records) if outputs else ()
+        flushed = self._flush(batch, failures) if self._flushes else failures
         if len(flushed) == len(batch):
             outputs = []
-        xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
+        xors: U64 | None = np.zeros(len(batch), np.uint64)
+        if outputs or self._has_operators:
+            xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
         if before is not None and xors is not None:
             xors ^= before
         last = len(batch) - 1
         if made.rest is not None and last not in flushed:
-            self._unfinished = _Unfinished(batch.only(last), made.rest, _last(xors))
+            unfinished = Unfinished(batch.only(last), made.rest, _last(xors))
+            self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
         if len(batch):
-            self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
         return not_begun
 
-    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return self.output_streams.fits(DEFAULT, outputs, kinds)
+    def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
+        schema = self._schema
+        return schema is not None and schema.fits(outputs, kinds, widths_fit=widths_fit)
 
     def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
         """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
@@ -241,9 +225,9 @@ class AutomaticBoltTask(BoltTask):
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
         self._check_outputs(made, batch.records)
-        if failures and (self.is_keyed or self._has_operators):
+        if failures and (self._keyed is not None or self._has_operators):
             self.bolt.discard()
-        else:
+        elif self._flushes:
             failures = self._flush(batch, failures)
         made_edges = batch.nothing_made()
         if not failures:
@@ -254,7 +238,6 @@ class AutomaticBoltTask(BoltTask):
                 failures[0] = no_way(self.task, refused.errors[0])
             except user_errors() as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
-        self._end_batch(len(batch))
         self.settle(batch, made_edges, failures)
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
@@ -269,49 +252,38 @@ class AutomaticBoltTask(BoltTask):
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
-        if self._flushes:
-            try:
-                self._call_flush()
-            except user_errors() as error:
-                return self._judge_all(error, batch)
+        try:
+            self._call_flush()
+        except user_errors() as error:
+            return self._judge_all(error, batch)
         return failures
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
         """Call a function that returns an iterable for each record, as a generator function does,
-        until `most` outputs are made.
-
-        The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
-        record would cost 90 ns.
-        """
-        batch_outputs = BatchOutputs()
-        outputs, starts = batch_outputs.outputs, list[int]()
-        waiting = iter(records)
-        # list.extend() updates the list's length as it goes, so that length is where the outputs of
-        # the next record begin. `_second` advances `begin` before it advances the call.
-        begin = map(starts.append, map(len, repeat(outputs)))
-        begun = map(_second, begin, map(call, waiting))
+        until `most` outputs are made."""
+        batch_outputs, rows_in = BatchOutputs(), as_list(records)
+        outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
+        kind, width = (object, 0) if schema is None else (schema.type, len(schema.fields))
+        batch_outputs.fit = True
         while True:
-            produced = chain.from_iterable(begun)
-            try:
-                outputs.extend(islice(produced, most - len(outputs)))
-                if len(outputs) < most and len(starts) <= len(records):
-                    raise RuntimeError(_STOPPED)  # of iter(what the call returned)
-            except user_errors() as error:
-                index = len(starts) - 1
-                batch_outputs.failures[index] = self._judge(index, error, records)
-                del outputs[starts[index] :]
-                if self.errors.stops:
-                    break
-                continue
-            if len(outputs) >= most and len(starts) <= len(records):
-                deque(waiting, maxlen=0)  # so that `produced` ends with the last started record
-                batch_outputs.rest = produced
-            break
-        del starts[len(records) :]  # `begin` also ran once after the last record
-        batch_outputs.ends = [*starts[1:], len(outputs)] if starts else []
-        return batch_outputs
+            fit, batch_outputs.rest, error = expand(call, rows_in, most, kind, width, outputs, ends)
+            batch_outputs.fit &= fit
+            if error is None:
+                return batch_outputs
+            index = len(ends)
+            batch_outputs.failures[index] = self._judge_raised(index, error, records)
+            ends.append(len(outputs))
+            if self.errors.stops or index + 1 == len(records):
+                return batch_outputs
+
+    def _judge_raised(self, index: int, error: BaseException, records: Sequence[Any]) -> Failure:
+        """The failure of the input at `index`, whose call has raised. Raises what no user code is
+        judged for, such as an interrupt."""
+        if not is_user_error(error):
+            raise error
+        return self._judge(index, _not_the_end(error), records)
 
     def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
@@ -373,25 +345,40 @@ class AutomaticBoltTask(BoltTask):
         """Call a bolt without output streams: no list of ends is kept, which saves a fifth of the
         time. Returns the number of records taken, and the failures by index."""
         failures: dict[int, Failure] = {}
-        for index, record in enumerate(records):
-            try:
-                if produced := call(record):
-                    if not self._yields:
-                        check_returned(produced, None)
-                    for output in produced:
-                        self._check_one(output)
-            except user_errors() as error:
-                failures[index] = self._judge(index, _not_the_end(error), records)
+        rows_in, index = as_list(records), 0
+        while True:
+            index, produced, error = each(call, rows_in, index)
+            if index == len(rows_in):
+                return index, failures
+            if error is None:
+                error = self._refused_by_sink(produced)
+            if error is not None:
+                failures[index] = self._judge_raised(index, error, records)
                 if self.errors.stops:
                     return index + 1, failures
-        return len(records), failures
+            index += 1
+
+    def _refused_by_sink(self, produced: Any) -> BaseException | None:
+        """Why a bolt without output streams cannot return or yield this."""
+        try:
+            if produced:
+                if not self._yields:
+                    check_returned(produced, None)
+                for output in produced:
+                    self._check_one(output)
+        except BaseException as error:
+            return error
+        return None
 
     def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
         """Fail the inputs that yielded a record which does not fit, and drop all their outputs.
         Returns the types of the outputs."""
         outputs = made.outputs
-        kinds = set(map(type, outputs))
-        if not outputs or self._fit(outputs, kinds):
+        if made.fit and self._schema is not None:
+            kinds = {self._schema.type}
+        else:
+            kinds = set(map(type, outputs))
+        if not outputs or self._fit(outputs, kinds, made.fit):
             return kinds
         start, fitting, ends = 0, list[Any](), list[int]()
         for index, stop in enumerate(made.ends):
@@ -438,6 +425,11 @@ class AutomaticBoltTask(BoltTask):
         return None if edges is None else segment_xor(edges, ends)
 
 
+def as_list(records: Sequence[Any]) -> list[Any]:
+    """The records as a list, which `record_loops` reads."""
+    return records if type(records) is list else list(records)
+
+
 def _not_the_end(error: BaseException) -> BaseException:
     """The error, or for a StopIteration what says that it ends nothing."""
     if not isinstance(error, StopIteration):
@@ -457,7 +449,7 @@ def _last(xors: U64 | None) -> U64 | None:
 class BatchBoltTask(BoltTask):
     """Calls `process(table)`; `parents` gives the input row of each output row."""
 
-    joins = True
+    intake = Intake(joins=True)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -477,8 +469,7 @@ class BatchBoltTask(BoltTask):
         self._begin_batch(batch)
         try:
             schema = self._streams[batch.stream].spec.schema
-            self.instrument.faults.strike(batch, schema)
-            derived = self._call(batch.table(schema))
+            derived = self.call(batch.table(schema))
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self._call_flush()
@@ -486,11 +477,18 @@ class BatchBoltTask(BoltTask):
             failures = self._judge_all(error, batch)
             self.settle(batch, batch.nothing_made(), failures)
             return
-        self._end_batch(len(batch))
         self._rows_in += len(batch)
         self._rows_out += 0 if derived is None else len(derived.rows)
         failures = {}
         self.settle(batch, self._send(derived, parents, batch, failures), failures)
+
+    def disturbed(self, faults: TaskFaults, batch: Batch) -> Callable[..., Any]:
+        def call(table: pa.Table) -> Any:
+            faults.strike(batch, self._streams[batch.stream].spec.schema)
+            return undisturbed(table)
+
+        undisturbed = self.call
+        return call
 
     def tick(self) -> None:
         rows: pa.Table | None = self.bolt.tick()

@@ -1,14 +1,13 @@
 """The common part of all bolt tasks, from prepare() to the ack or fail report of each input.
 
-A report needs only the XOR of the edges that an input made; see edges.py.
+A report needs only the XOR of the edges that an input made; see ids.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from math import inf
 from typing import Any
 
@@ -17,7 +16,8 @@ import numpy as np
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import SunshowerError, TopologyFailed, user_errors, user_errors_suppressed
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.events.health import TaskError, WaitKind
+from sunshower.runtime.events.health import Standing, TaskError, WaitKind
+from sunshower.runtime.events.injected_faults import NO_FAULTS, TaskFaults
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import (
     Counts,
@@ -28,102 +28,22 @@ from sunshower.runtime.events.metrics import (
     TaskStats,
 )
 from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tasks.bolts.rare import ORDINARY, Trial
 from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import failure_of, guard, no_way
-from sunshower.runtime.tracking.batch import Anchors, Batch, can_join, join
-from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.tracking.batch import Anchors, Batch, join
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.channels import Inbox, ServiceTime
+from sunshower.runtime.transport.channels import Entry, Inbox, ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
-from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
+from sunshower.topologies.async_calls import Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS, LateRecords, sum_of
 
-Note = Callable[[U64], None]
 _WHOLE = 250  # slices: five seconds
 _JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
-
-
-# ---- calls in progress ---------------------------------------------------------------------------
-# The calls of an unordered async function, which continue between the slices of a task.
-#
-#     begin(call, batch, records) ──▶ an event loop that runs a little in each slice
-#                                        └──▶ ended(wait_s): the inputs whose calls have ended
-#
-# A shared batch succeeds or fails as a whole, so it ends with the last of its calls.
-
-
-@dataclass(slots=True, eq=False)
-class _Input:
-    """A record, or a shared batch, and its calls."""
-
-    batch: Batch
-    tasks: list[BegunCall]
-
-    @property
-    def has_ended(self) -> bool:
-        return all(task.done() for task in self.tasks)
-
-
-class CallsInProgress:
-    """Those of one task."""
-
-    def __init__(self, calls: AsyncCalls) -> None:
-        self._calls = calls
-        self._inputs: list[_Input] = []
-        self._since_s = 0.0  # since when calls are in progress without one that has ended
-
-    def __len__(self) -> int:
-        """How many records are in progress."""
-        return sum(len(waiting.batch) for waiting in self._inputs)
-
-    @property
-    def roots(self) -> U64:
-        """Those of the records in progress."""
-        return np.concatenate([NO_IDS, *(waiting.batch.roots for waiting in self._inputs)])
-
-    def begin(
-        self,
-        call: Callable[[Any], Awaitable[Any]],
-        batch: Batch,
-        records: Sequence[Any],
-        clock: Clock,
-    ) -> None:
-        """Begin the calls for the records of a batch."""
-        if not self._inputs:
-            self._since_s = clock.now()
-        batch = replace(batch, records=list(records))
-        for part in batch.inputs():
-            tasks = [self._calls.begin(call, record) for record in part.records]
-            self._inputs.append(_Input(part, tasks))
-
-    def ended(self, wait_s: float) -> Iterator[tuple[Batch, list[Outcome]]]:
-        """Let the calls go on until one of them has ended, at most for `wait_s`. Yields inputs
-        whose calls have ended, joined if they can be, and the outcomes of their records."""
-        waited = [task for waiting in self._inputs for task in waiting.tasks if not task.done()]
-        self._calls.wait_for_one(waited, wait_s)
-        ended = [waiting for waiting in self._inputs if waiting.has_ended]
-        if not ended:
-            return
-        self._inputs = [waiting for waiting in self._inputs if not waiting.has_ended]
-        while ended:
-            first = ended[0].batch
-            some = [ended[0], *(waiting for waiting in ended[1:] if can_join(first, waiting.batch))]
-            ended = [waiting for waiting in ended if waiting not in some]
-            outcomes = [task.result() for waiting in some for task in waiting.tasks]
-            yield join([waiting.batch for waiting in some]), outcomes
-
-    def seconds(self, now: float) -> float:
-        """For how long calls have been in progress since this was asked before."""
-        since_s, self._since_s = self._since_s, now
-        return max(0.0, now - since_s)
-
-    def cancel(self) -> None:
-        """Give all calls up: their records are emitted again."""
-        inputs, self._inputs = self._inputs, []
-        self._calls.cancel([task for waiting in inputs for task in waiting.tasks])
 
 
 # ---- state count ---------------------------------------------------------------------------------
@@ -183,6 +103,7 @@ class InputErrors:
         self._in_a_row = 0  # outage failures since the last success
         self._different: list[Any] = []  # distinct records that failed with other errors
         self._follows_outage = False  # other errors have followed an outage, and no success
+        self.is_clear = False  # an input has succeeded, and none has failed since then
         self.stops = False  # stop the batch: its remaining inputs wait until the pause ends
 
     def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
@@ -192,6 +113,7 @@ class InputErrors:
         """
         if isinstance(error, TopologyFailed):
             raise error
+        self.is_clear = False
         care = self._supervision
         if failure.cause is Cause.UNAVAILABLE:
             self._in_a_row += 1
@@ -222,6 +144,7 @@ class InputErrors:
         self._supervision.succeed()
         self._in_a_row, self._follows_outage = 0, False
         self._different.clear()
+        self.is_clear = True
 
     def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
         self.stops = True
@@ -275,34 +198,28 @@ class ExecutedInputs:
 # ---- bolt task -----------------------------------------------------------------------------------
 
 
-def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
-    """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
-    indices = count()
-
-    def noted(record: Any) -> Any:
-        note(batch.roots_of(next(indices)))
-        return call(record)
-
-    return noted
-
-
 def _record_at(records: Any, index: int) -> Any:
     """The record at `index`, used to compare records; for a table, the whole table."""
     return records[index] if isinstance(records, Sequence) else records
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How a bolt takes its inputs, as it is declared."""
+
+    joins: bool = False  # whether batches of several senders may be processed as one
+    joins_shared: bool = False  # whether shared ones may, which then succeed or fail together
+    one_source: bool = False  # whether the bolt's code can read which task has sent an input
+    tables: bool = False  # whether a table of inputs stays one
+    at_once: int = 0  # how many calls of an async function run at a time; 0: it has none
+
+
 class BoltTask(Supervised):
     """The base of all bolt tasks; subclasses differ in how they process a batch."""
 
-    is_keyed = False  # whether the bolt is a KeyedBolt
-    keeps_state = False  # whether a replayed input finds what it has changed
-    joins = False  # whether batches of several senders may be processed as one
-    tells_source = False  # whether the bolt's code can read which task has sent an input
-    takes_tables = False  # whether a table of inputs stays one
-    joins_shared = False  # whether shared ones may, which then succeed or fail together
-    patience_s = 0.0  # how long other tasks come first, so that several batches can be joined
-    at_once = 0  # how many calls of an async function run at a time; 0: it has none
-    in_progress: CallsInProgress | None = None  # those without order; None: it has none
+    intake = Intake()  # how its inputs are joined
+    rare = ORDINARY  # what it does besides, or is tried with
+    postponed: Sequence[int] = ()  # roots whose timeout is to be reset
 
     def __init__(
         self,
@@ -316,7 +233,7 @@ class BoltTask(Supervised):
     ) -> None:
         super().__init__(supervision, instrument)
         self.bolt: Any = None  # None until it is prepared
-        self._call: Callable[[Any], Any] = self._not_prepared
+        self.call: Callable[..., Any] = self._not_prepared  # user code, for one input
         self._make = make
         self.output_streams = output_streams
         self.service = service
@@ -332,10 +249,8 @@ class BoltTask(Supervised):
         self.flush_s = 0.0  # duration of flush() in this slice
         self._state_count = StateCount()
         self._late_earlier = LateRecords()  # of former objects of the bolt
-        self.on_trial = False  # trial object (task_scheduler.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
         self._first = 0  # index in this batch of the first record that is processed now
-        self.note: Note | None = None  # called with the roots of each record before its execution
 
     def prepare(self, context: Context) -> None:
         """Create the bolt and prepare it, before the first batch. Raises Raised if user code does;
@@ -355,8 +270,7 @@ class BoltTask(Supervised):
         if bolt is not self.bolt:
             self._late_earlier = self._late_records
         self.bolt = bolt
-        self._call = getattr(bolt, "process", bolt)
-        self.keeps_state = getattr(bolt, "keeps_state", False)
+        self.call = getattr(bolt, "process", bolt)
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
 
     @property
@@ -369,8 +283,7 @@ class BoltTask(Supervised):
 
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         """The state to move in a rebalance; `stays`: the task remains in this process."""
-        if self.in_progress:
-            self.in_progress.cancel()
+        self._cancel_calls()
         if stays:
             return TaskTransfer(instance=self.bolt)
         return TaskTransfer(state=self.bolt.snapshot() if hasattr(self.bolt, "snapshot") else None)
@@ -385,20 +298,34 @@ class BoltTask(Supervised):
         if hasattr(self.bolt, "restore"):
             guard(self.task, "restore", partial(self.bolt.restore, transfer.state))
 
+    def _cancel_calls(self) -> None:
+        if self.rare.in_progress:
+            self.rare.in_progress.cancel()
+
     def shared_max(self, limit: int) -> int:
         """How many inputs of a shared batch to process at once, if others are cut to `limit`. What
         a bolt with a state has processed of it counts again if the rest fails, so its parts are
         as long as is safe."""
-        return _WHOLE * limit if self.keeps_state else limit
+        return _WHOLE * limit if getattr(self.bolt, "keeps_state", False) else limit
 
-    def divide(self, batch: Batch, count: int) -> tuple[Batch, Batch]:
-        """Split a shared batch; in the event log, it is passed on to this task in two parts."""
+    def next_inputs(self, inbox: Inbox, limit: int) -> list[Entry]:
+        """Take the inputs that are processed as one, up to `limit`."""
+        if self.intake.joins:
+            return inbox.take_several(limit)
+        return inbox.take_small(limit, one_source=self.intake.one_source)
+
+    def divide(self, batch: Batch, limit: int) -> list[Batch]:
+        """Split a batch that is longer than `limit`, as only shared ones are, if it is longer than
+        `shared_max`; in the event log, it is passed on to this task in two parts."""
+        count = self.shared_max(limit)
+        if len(batch) <= count:
+            return [batch]
         self.instrument.settled(batch, {})
         first, rest = batch.split(count)
         for part in (first, rest):
             self.instrument.sent(part, self.task.id)
             self.instrument.delivered(replace(part, is_recorded=False))
-        return first, rest
+        return [first, rest]
 
     def join(self, batches: Sequence[Batch]) -> Batch:
         """Join batches, and note in the event log what `Instrument.joined` says."""
@@ -412,20 +339,29 @@ class BoltTask(Supervised):
         raise NotImplementedError
 
     @property
-    def unfinished(self) -> Batch | None:
-        """The input whose generator continues when there is credit; see `go_on`."""
-        return None
+    def is_ordinary(self) -> bool:
+        """Whether the next slice needs nothing of slow_path.py."""
+        care = self.supervision
+        return (
+            self.rare == ORDINARY
+            and care.wait is None
+            and care.standing is Standing.RUNNING
+            and self.instrument.faults is NO_FAULTS
+        )
 
     @property
-    def may_overlap(self) -> bool:
-        """Whether inputs may be taken while calls are in progress: neither during a pause, when one
-        input is tried at a time, nor while the record that ends the process is looked for."""
-        return self.supervision.wait is None and not self.on_trial and self.note is None
+    def unfinished(self) -> Batch | None:
+        """The input whose generator continues when there is credit; see `go_on`."""
+        return None if self.rare.unfinished is None else self.rare.unfinished.input
 
     @property
     def is_busy(self) -> bool:
         """Whether it has taken inputs that it has not settled yet, and continues with them."""
-        return self.unfinished is not None or bool(self.in_progress)
+        return self.rare.unfinished is not None or bool(self.rare.in_progress)
+
+    def disturbed(self, faults: TaskFaults, batch: Batch) -> Callable[..., Any]:
+        """`call` for the inputs of a batch, with injected faults."""
+        return faults.around(self.call, batch, self._streams[batch.stream].spec.schema)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         """Settle inputs whose calls, which were in progress, have ended."""
@@ -433,16 +369,13 @@ class BoltTask(Supervised):
     def go_on(self) -> None:
         """Continue with the unfinished input."""
 
-    def drop_unfinished(self) -> None:
-        """Drop the unfinished input, because its tree has failed."""
-
     @property
     def inputs_max(self) -> int:
         """How many inputs to take at once: one slice of work, at least as many as may be called at
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
-        most = self.at_once or self.service.slice_records
-        return 1 if paused else most - len(self.in_progress or ())
+        most = self.intake.at_once or self.service.slice_records
+        return 1 if paused else most - len(self.rare.in_progress or ())
 
     def may_take(self, inbox: Inbox) -> bool:
         """Whether it may process the next batch of its inbox although receivers have no credit."""
@@ -462,8 +395,7 @@ class BoltTask(Supervised):
         self._reports.fail(batch.roots, batch.blamed(failure))
 
     def close(self) -> TaskError | None:
-        if self.in_progress:
-            self.in_progress.cancel()
+        self._cancel_calls()
         return self.notify("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
@@ -524,7 +456,7 @@ class BoltTask(Supervised):
 
     @property
     def _tried(self) -> Failure:
-        """The failure of an input that a trial object has processed; see task_scheduler.py."""
+        """The failure of an input that a trial object has processed; see slow_path.py."""
         reason = "a new object of the bolt has tried it after an outage"
         place = (self.task.component, self.task.index, reason)
         return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
@@ -544,7 +476,8 @@ class BoltTask(Supervised):
 
     def _end_batch(self, inputs: int) -> None:
         """End a batch with `inputs` started inputs; if the last one did not fail, it succeeded."""
-        if inputs > self._next_failure:
+        is_known = self.errors.is_clear and self.supervision.wait is None
+        if inputs > self._next_failure and not is_known:
             self.errors.succeed()
 
     def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
@@ -619,18 +552,21 @@ class BoltTask(Supervised):
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it; of a
         shared batch, whose inputs succeed or fail together, that of all of them."""
-        if self.on_trial:
-            failures = dict.fromkeys(range(len(batch)), self._tried) | failures
+        inputs = len(batch)
+        self._end_batch(inputs)
+        if self.rare.trial is Trial.NEW:
+            failures = dict.fromkeys(range(inputs), self._tried) | failures
         if failures:
             failures = batch.as_they_fail(failures)
-        self._executed.add(batch.stream, len(batch))
-        self._acked += len(batch) - len(failures)
+        self._executed.add(batch.stream, inputs)
+        self._acked += inputs - len(failures)
         self._failed += len(failures)
         if made is None or not len(batch.roots):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
-        self.instrument.settled(batch, failures)
+        if self.instrument.records:
+            self.instrument.settled(batch, failures)
         for roots, failure in batch.failed(failures) if failures else ():
             if len(roots):
                 self._reports.fail(roots, failure)

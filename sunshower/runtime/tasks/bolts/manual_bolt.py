@@ -21,7 +21,9 @@ from sunshower.errors import AlreadySettled, BadEmit, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
-from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
+from sunshower.runtime.tasks.bolts.rare import Trial
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import no_way
@@ -172,7 +174,7 @@ _AS_CALLED = {
 class ManualBoltTask(BoltTask):
     """Calls `execute` for each input; its emits, acks and fails take effect after the batch."""
 
-    tells_source = True
+    intake = Intake(one_source=True)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -182,7 +184,7 @@ class ManualBoltTask(BoltTask):
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
         self._was_replaced = False  # whether there are inputs of another object of the bolt
-        self.postponed: list[int] = []  # roots whose timeout is to be reset
+        self.postponed: list[int] = []
 
     def process(self, batch: Batch) -> Batch | None:
         self.collector.enter()
@@ -193,28 +195,25 @@ class ManualBoltTask(BoltTask):
 
     def _execute_all(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
-        if batch.shared:  # in the event log: passed on to this task with other edges
-            self.instrument.settled(batch, {})
-            batch = batch.spread()
+        received, batch = batch, batch.spread()
+        if batch is not received:  # in the event log: passed on to this task with other edges
+            self.instrument.settled(received, {})
             self.instrument.sent(batch, self.task.id)
             self.instrument.delivered(replace(batch, is_recorded=False))
         ids = batch.ids_of_each()
-        execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
         most = self.output_streams.allowance
         begun, rest = len(batch), None
         records = batch.rows(origin.spec.schema)
-        if self.is_keyed:
+        if isinstance(self.bolt, KeyedBolt):
             self.bolt.announce(origin, records)
         self._begin_batch(batch)
         for index, record in enumerate(records):
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, *next(ids))
             tuple.shared, tuple.bolt = batch.in_common, self.bolt
-            if self.note is not None:
-                self.note(batch.roots_of(index))
             self._emits_left = self._emits_max
             try:
-                execute(tuple, self.collector)
+                self.call(tuple, self.collector)
             except user_errors() as error:
                 self.catch_up()
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
@@ -232,6 +231,7 @@ class ManualBoltTask(BoltTask):
     def adopt(self, bolt: Any) -> None:
         self._was_replaced |= self.bolt is not None and self.bolt is not bolt
         super().adopt(bolt)
+        self.call = bolt.execute
 
     def tick(self) -> None:
         """Call the bolt's tick; what it requested before it raised is still carried out."""
@@ -252,7 +252,7 @@ class ManualBoltTask(BoltTask):
     def catch_up(self) -> None:
         """Add the waiting calls of other threads to those of this thread; not while another object
         of the bolt is tried, because they are not of that object."""
-        if self.on_trial:
+        if self.rare.trial is Trial.NEW:
             return
         for call, arguments in self.collector.take():
             call(self, *arguments)
@@ -292,7 +292,7 @@ class ManualBoltTask(BoltTask):
                 else:
                     failure = self._judge_records(error, [t.record for t in self._settled])
                 self._fail_batch(failure)
-        if self.on_trial or self._was_replaced:
+        if self.rare.trial is Trial.NEW or self._was_replaced:
             self._fail_tried()
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
@@ -327,7 +327,8 @@ class ManualBoltTask(BoltTask):
     def _fail_tried(self) -> None:
         """Fail inputs that another object of the bolt has acked, or this one on trial: what it
         holds in memory is lost."""
-        tried = [t for t in self._settled if self.on_trial or t.bolt is not self.bolt]
+        is_new = self.rare.trial is Trial.NEW
+        tried = [t for t in self._settled if is_new or t.bolt is not self.bolt]
         self._failures += [(tuple, self._tried) for tuple in tried]
         self._settled = [tuple for tuple in self._settled if tuple not in tried]
 

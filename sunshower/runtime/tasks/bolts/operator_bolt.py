@@ -13,6 +13,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from sunshower.runtime.tasks.bolts.return_values import BatchOutputs
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
-from sunshower.runtime.transport.channels import Inbox
+from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.steps import check_rows
@@ -86,20 +87,29 @@ class OperatorBoltTask(AutomaticBoltTask):
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
         self._use_calls(bolt)
-        self._call, self._schema = bolt.expand, bolt.schema
+        self.call, self._schema = bolt.expand, bolt.schema
         self._yields = True  # as a generator function does, `expand` returns what can be iterated
-        self.joins_shared = bolt.writes
         if bolt.stream is not None:
             self._stream = bolt.stream
-        self.takes_tables = bolt.takes_tables
-        # A table of one row costs as much as one of a thousand.
-        self.joins |= bolt.takes_tables and not bolt.keeps_state
+        self.intake = replace(
+            self.intake,
+            # A table of one row costs as much as one of a thousand.
+            joins=self.intake.joins or (bolt.takes_tables and not bolt.keeps_state),
+            joins_shared=bolt.writes,
+            tables=bolt.takes_tables,
+        )
+
+    def next_inputs(self, inbox: Inbox, limit: int) -> list[Entry]:
+        joins_shared = self.intake.joins_shared and not self.intake.joins
+        if joins_shared and self.rare.note is None and inbox.entries[0][0].shared:
+            return inbox.take_several(min(self.service.window, self.shared_max(limit)), shared=True)
+        return super().next_inputs(inbox, limit)
 
     @property
     def inputs_max(self) -> int:
         """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
         they are called at the same time: fewer would take as long; or stay in windows."""
-        if self.bolt is None or self.at_once or self.bolt.reads_watermarks:
+        if self.bolt is None or self.intake.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
         slice_records = super().inputs_max
         if self.bolt.makes_fewer and slice_records >= _MANY_INPUTS:
@@ -113,15 +123,6 @@ class OperatorBoltTask(AutomaticBoltTask):
             return None
         time, spouts = reached
         return EventTime(time, spouts=spouts)
-
-    @property
-    def patience_s(self) -> float:  # type: ignore[override]
-        """Totals are written once for all batches that are joined."""
-        return self.service.patience_s if self.joins_shared else 0.0
-
-    @property
-    def _is_sink(self) -> bool:
-        return False
 
     @property
     def _piece_max(self) -> int:
@@ -173,8 +174,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
-    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
+    def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
+        return self._advances or super()._fit(outputs, kinds, widths_fit)
 
     def _check_one(self, output: Any) -> None:
         check_rows([output], self.bolt.schema, self.bolt.maker)
@@ -197,8 +198,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         try:
             if not self._advances:
                 self._rows_in += len(batch)
-            if self.note is not None and anchors is not None:
-                self.note(anchors.roots)
+            if self.rare.note is not None and anchors is not None:
+                self.rare.note(anchors.roots)
             for stream, records in self._by_stream(outputs).items():
                 if not self._advances:
                     self._rows_out += len(records)
