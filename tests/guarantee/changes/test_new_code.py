@@ -52,8 +52,6 @@ def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
         run.wait(draw.uniform(0.1, 1.0))
         lines = run.upgrade(next_program(state, draw, opens=True).graph())
         assert lines[0].startswith("upper is new: ")
-        assert any(line.startswith("continue with the new code: ") for line in lines)
-        assert any(line.startswith("state ") and " is kept" in line for line in lines)
         assert "upper" in run.plan.graph.components
         assert [*run._env.plans] == [1]
         assert run.wait(600), run._describe()
