@@ -155,6 +155,11 @@ def _write(folder: Path, head: LocalHead) -> None:
     (folder / "head.json").write_text(json.dumps(asdict(head)), encoding="utf-8")
 
 
+def is_announced() -> bool:
+    """Whether a Ray of this machine has left its address for `auto`; it may have ended since."""
+    return _address_file().exists()
+
+
 def _address_file() -> Path:
     """Where Ray looks for the address `auto`."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108

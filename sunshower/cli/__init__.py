@@ -55,6 +55,7 @@ _COMMANDS = {
     "ray": _Command("local.ray_head", "ray"),
     "kafka": _Command("kafka", "kafka"),
     "dead": _Command("dead.command", "dead"),
+    "state": _Command("states", "state"),
 }
 
 

@@ -24,6 +24,7 @@ from typing import (
     overload,
 )
 
+from sunshower.arguments import check_names
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
 from sunshower.records import Schema
@@ -39,6 +40,7 @@ from sunshower.topologies.operators.joins.keyed_tables import (
     joined_streams,
     keyed_table,
 )
+from sunshower.topologies.operators.keyed.distinct import DistinctSettings, first_and_later
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -376,6 +378,20 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         """Group records with equal values of `fields`."""
         schemas.check_fields(self.schema, fields, self._where("group_by"))
         return GroupedRecords(self, fields)
+
+    def distinct(
+        self, on: str | Sequence[str], **settings: Unpack[DistinctSettings]
+    ) -> Stream[R_co]:
+        """The first record of each value of the fields `on`; `ttl_s` after it, the next one is new
+        again. A record leaves with the next watermark, and is stored until then, so a failure
+        behind this operator loses none. Settings: DistinctSettings."""
+        fields = (on,) if isinstance(on, str) else tuple(on)
+        where = self._where(f"distinct({', '.join(map(str, fields))})")
+        check_names(settings, DistinctSettings.__annotations__, where, TopologyError)
+        function, on_timer = first_and_later(self.schema, settings.get("ttl_s"), where)
+        others: Any = {name: value for name, value in settings.items() if name != "ttl_s"}
+        columns = self.schema.fields if self.schema.type is tuple else self.schema.type
+        return self.group_by(*fields).process(function, on_timer=on_timer, fields=columns, **others)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self, ()

@@ -80,7 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *("topologies", "state", "runtime", "trident", "actors", "simulation"),
         *("experiments", "experiments/runner", "experiments/demo"),
-        *("kafka", "spark_integration", "dev"),
+        *("kafka", "spark_integration", "connectors", "dev"),
     },
     # what `import sunshower` offers; no other module imports it
     "__init__": {"topologies", "runtime", "actors"},

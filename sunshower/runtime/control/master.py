@@ -38,6 +38,7 @@ from sunshower.runtime.control.plan_changes import (
     AS_THEY_ARE,
     changes,
     leaving,
+    preview,
     upgraded,
     with_counts,
 )
@@ -323,7 +324,7 @@ class Master:
         plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
         self.nodes.check(plan)
         if dry_run:
-            return 0, changes(self.plan, plan)
+            return 0, preview(self.plan, plan)
         self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
         change = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
         return change, changes(self.plan, plan)

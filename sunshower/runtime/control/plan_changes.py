@@ -252,6 +252,26 @@ def changes(before: Plan, after: Plan) -> list[str]:
     return lines
 
 
+def preview(before: Plan, after: Plan) -> list[str]:
+    """What an upgrade would change, and what it would keep, a line each, for users."""
+    old, new = before.graph.components, after.graph.components
+    lines = changes(before, after)
+    if both := [name for name in new if name in old]:
+        lines.append(f"continue with the new code: {', '.join(both)}")
+    for name, component in new.items():
+        had = states_of(old[name]) if name in old else {}
+        for state in states_of(component):
+            was, now = _tasks(before, name), _tasks(after, name)
+            if state not in had:
+                how = "is new: it begins with what its store has under this name"
+            elif was != now:
+                how = f"is kept, and moves from {was} to {now} when these open it"
+            else:
+                how = "is kept"
+            lines.append(f"state {state!r} of {name} {how}")
+    return lines
+
+
 def _tasks(plan: Plan, name: str) -> str:
     count = len(plan.tasks_of(name))
     return f"{count} task{'s'[: count != 1]}"

@@ -49,7 +49,7 @@ class BatchCommand(NamedTuple):
     skip: bool  # the rows are dead letters, and the batch is empty for all other components
     why: Any = None  # with `skip`: the last failure, see transactional_log.py
     current: int = 0  # the lowest txid that was not committed when this was emitted
-    # of `$batch`: spout → [metadata of the batch, `ended` as in SourceTime], plain values; or the
+    # of `$batch`: spout → [metadata of the batch, `ended`, `begun_s` as in SourceTime]; or the
     # text of an error, with which it fails
     sources: Any = None
 
@@ -73,6 +73,7 @@ class SourceTime(NamedTuple):
     idle: bool  # a partition is idle
     ended: bool  # the source has no rows after this batch
     newest: Time = inf  # the highest time of any partition; inf: it is not known
+    begun_s: float = 0.0  # Unix time: when the batch has begun, for all attempts if it is known
 
     def merged(self, other: SourceTime) -> SourceTime:
         """That of all partitions of both."""
@@ -82,6 +83,7 @@ class SourceTime(NamedTuple):
             self.idle or other.idle,
             self.ended and other.ended,
             highest([self.newest, other.newest]),
+            max(self.begun_s, other.begun_s),
         )
 
 

@@ -69,8 +69,9 @@ _ENDED = "$ended"
 
 class BatchSource:
     """The coordinator of a spout, and the log of the metadata that it has decided. They are stored
-    before they are sent; with windows of time downstream together with whether the source has rows
-    after the batch: {"$ended": true, "metadata": …}. In Storm it is a bolt of its own:
+    before they are sent; with windows of time, or states that expire, downstream together with
+    whether the source has rows after the batch, and when it has begun:
+    {"$ended": true, "begun": 1.7e9, "metadata": …}. In Storm it is a bolt of its own:
     org.apache.storm.trident.spout.TridentSpoutCoordinator."""
 
     def __init__(
@@ -78,28 +79,32 @@ class BatchSource:
     ) -> None:
         """`path`: see `coordinator_path`. `ends_windows`: windows of time are downstream, which the
         end of the source may end. Raises Unavailable during an outage of store or source."""
+        self._clock = context.clock
         self._spout, self._ends_windows = spout, ends_windows
         self._log = TransactionalLog(tree, meta_path(path))
         self._coordinator: Coordinator = spout.coordinator(tree, path, context)
         self.is_ready, self.close = self._coordinator.is_ready, self._coordinator.close
 
     def begin(self, txid: int, current: int) -> list[Any]:
-        """[the metadata of a batch, whether the source has no rows after it]. The latter is decided
-        once for a transactional batch: all attempts end the same windows. The batches before
-        `current` are committed. Raises FailedBatch if the batch before it has no metadata, from
-        which its own are made."""
+        """[the metadata of a batch, whether the source has no rows after it, when it has begun].
+        The latter two are decided once for a transactional batch: all attempts end the same
+        windows, and states expire alike. An opaque batch has those of its last attempt. The batches
+        before `current` are committed. Raises FailedBatch if the batch before it has no metadata,
+        from which its own are made."""
         log, known = self._log, txid in self._log
         if txid > current and txid - 1 not in log:
             raise FailedBatch(f"the batch before batch {txid} has not begun")
-        previous, _ = _parts(log.previous(txid))
-        stored, ended = _parts(log.get(txid))
+        previous, _, before_s = _parts(log.previous(txid))
+        stored, ended, begun_s = _parts(log.get(txid))
         metadata = self._coordinator.initialize(txid, previous, stored)
         if self._ends_windows:
             if not (known and self._spout.kind is SpoutKind.TRANSACTIONAL):
                 has_ended = getattr(self._coordinator, "has_ended", None)
                 is_last = self._coordinator.is_last
                 ended = has_ended(metadata, current) if has_ended else is_last(metadata)
-            metadata = {_ENDED: ended, "metadata": metadata}
+                begun_s = 0.0
+            begun_s = begun_s or max(before_s, self._clock.wall())
+            metadata = {_ENDED: ended, "begun": begun_s, "metadata": metadata}
         log.override(txid, metadata)
         return [*_parts(log.get(txid))]
 
@@ -119,12 +124,12 @@ class BatchSource:
         return not self._ends_windows or _parts(self._log.get(txid))[1]
 
 
-def _parts(stored: Any) -> tuple[Any, bool]:
-    """The metadata of a batch as stored, and whether it is known that the source has no rows after
-    it."""
+def _parts(stored: Any) -> tuple[Any, bool, float]:
+    """The metadata of a batch as stored, whether it is known that the source has no rows after it,
+    and when it has begun; 0: that is not known."""
     if isinstance(stored, dict) and _ENDED in stored:
-        return stored["metadata"], stored[_ENDED]
-    return stored, False
+        return stored["metadata"], stored[_ENDED], stored.get("begun", 0.0)
+    return stored, False, 0.0
 
 
 # ---- timing --------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,8 +25,13 @@ from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.keyed.distinct import first_in_batches
 from sunshower.topologies.operators.keyed.key_states import StateOfKey
-from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
+from sunshower.topologies.operators.keyed.process_settings import (
+    ProcessSettings,
+    keyed_process,
+    time_of_states,
+)
 from sunshower.topologies.operators.port import Operator, Passing
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import PAIRS, RecordOperators
@@ -66,12 +70,13 @@ from sunshower.topologies.operators.updates import (
     updated_operators,
 )
 from sunshower.topologies.operators.windows.declaring import behind_window, check_time
+from sunshower.topologies.operators.windows.event_times import Ahead, TimeField, Unit
 from sunshower.topologies.operators.windows.window_kinds import Window, type_of_end
 from sunshower.topologies.outputs import Columns, Row, check_id
 from sunshower.topologies.signatures import Many, name_of
 from sunshower.topologies.streams import Stream
+from sunshower.trident.declaration.guarantee import check_kinds, check_sharing
 from sunshower.trident.declaration.stage_builder import BatchStage, TaskSettings, is_uneven
-from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.persisting import (
     LATE,
     ON_TIME,
@@ -100,69 +105,6 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S", bound=StateOfKey)
 T = TypeVar("T")
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
-
-
-# ---- guarantee -----------------------------------------------------------------------------------
-# Which pairs of spout and state kinds are exactly once; others raise, or warn if accepted.
-#
-#                     state: non-transactional   transactional   opaque
-# spout: transactional       no                  yes             yes
-#        opaque              no                  no              yes
-#        non-transactional   no                  no              no
-#
-# Storm: docs/Trident-state.md (it leaves the check to the reader).
-
-
-def why_not(spout: SpoutKind, state: StateKind) -> str:
-    """Why a pair of kinds is not exactly once; empty if it is."""
-    match spout, state:
-        case SpoutKind.NON_TRANSACTIONAL, _:
-            return "a batch that is repeated has other rows, some of them never again"
-        case _, StateKind.NON_TRANSACTIONAL:
-            return "the state does not know that it has had a batch: it counts twice"
-        case SpoutKind.OPAQUE, StateKind.TRANSACTIONAL:
-            return (
-                "a batch may be repeated with other rows, and the state keeps those of the first "
-                "attempt: some would count twice, others never"
-            )
-    return ""
-
-
-def check_kinds(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
-    """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
-    names the state and the stream; users accept with `not_exactly_once=True`."""
-    if not (reason := why_not(spout, state)):
-        return
-    kinds = " or ".join(kind.value for kind in StateKind if not why_not(spout, kind))
-    _refuse(
-        f"{where}: from a spout of kind {spout.value} into a state of kind {state.value}, rows do "
-        f"not count exactly once: {reason}",
-        f"Take a state of kind {kinds}" if kinds else "Take a spout that can emit a batch again",
-        accept,
-    )
-
-
-def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> None:
-    """The same check for a transactional state whose tasks may get other rows in each attempt;
-    `varies`: because the rows themselves were made of those that had come to one task."""
-    problem = (
-        "after a shuffle or a merge, what is made of several rows of a task (partition_aggregate, "
-        "top, an operator of your own) differs from attempt to attempt"
-        if varies
-        else "after a shuffle or a merge which task gets which rows differs from attempt to attempt"
-    )
-    _refuse(
-        f"{where}: into a state of kind transactional, rows do not count exactly once: {problem}, "
-        "and what a task has written stays",
-        "Say before who gets which by partition_by or global_, take a state of kind opaque",
-        accept,
-    )
-
-
-def _refuse(problem: str, way_out: str, accept: bool) -> None:
-    if not accept:
-        raise TopologyError(f"{problem}. {way_out}, or accept it by not_exactly_once=True")
-    warnings.warn(problem, stacklevel=4)
 
 
 # ---- group ---------------------------------------------------------------------------------------
@@ -249,10 +191,18 @@ class BatchProcessSettings(TaskSettings, total=False):
     - `state`: where states are, of kind opaque; it must be given
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
       function
+    - `ttl_s`: a state that was not written for so many seconds is absent, and is removed: by
+      `event_time`, in whose unit it is for numbers, or by the clock, as it was when the batch began
+    - `event_time`, `zone`, `ahead`, `unit`: as of a window; for `ttl_s`
     """
 
     state: Required[StateFactory]
     name: str
+    ttl_s: float
+    event_time: str
+    zone: str
+    ahead: Ahead
+    unit: Unit
 
 
 def processed(
@@ -269,12 +219,14 @@ def processed(
         if setting not in BatchProcessSettings.__annotations__:
             raise TopologyError(
                 f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
-                "have neither timers nor states of several ages or versions; leave it out"
+                "have neither timers nor states of several versions; leave it out"
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     refuse_updates(stream.lineage, where, "process", INSTEAD_IN_BATCHES)
     given = settings.get("name")
     id = code_name(function) if given is None else given
+    ttl_s = settings.get("ttl_s")
+    time = time_of_states(stream.schema, settings, where)
     calls = keyed_process(
         function,
         None,
@@ -282,7 +234,7 @@ def processed(
         reads=stream.schema,
         by=by,
         fields=fields,
-        settings={},
+        settings={} if ttl_s is None else {"ttl_s": ttl_s},
         where=where,
     )
     state: Any = settings.get("state")
@@ -296,7 +248,10 @@ def processed(
     tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
     rows = stream.send_groups(by, tasks)
     out = calls.schema if calls.schema.fields else Schema(("nothing",))
-    made = rows.then(ProcessByKey(slot, calls), out)
+    sources = () if ttl_s is None else _sources_of(stream, time, where)
+    ids = [source.root for source in sources]
+    made = rows.then(ProcessByKey(slot, calls, ids, time), out)
+    _need_times(sources, time)
     made.varies = True  # with the order in which rows of several tasks come
     return WrittenState(made, slot, by, calls.store.read)
 
@@ -551,7 +506,7 @@ class Aggregations(Generic[R_co]):
         more = {"window": type_of_end(window, stream.schema)}
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         check_one_task(by, tasks.get("parallelism", 1), where)
-        sources = [] if window.by_count else _sources_of(stream, window, where)
+        sources = [] if window.by_count else _sources_of(stream, window.time, where)
         kind: Any = getattr(state, "kind", None)
         join = partial(moved_windows, width=len(by), window=window, kind=kind)
         slot = new_state(
@@ -560,10 +515,7 @@ class Aggregations(Generic[R_co]):
         ids = [source.root for source in sources]
         operator = Windows(slot, window, stream.schema, by, given, out, ids)
         pairs = stream.send_groups(by, tasks).then(operator, PAIRS)
-        for source in sources:
-            source.ends_windows = True
-            if window.field is not None:
-                source.time = source.time or window.time
+        _need_times(sources, window.time)
         rows = WindowBatches[Any](pairs.then(steps.TakeBranch(ON_TIME), out))
         rows.pairs, rows.written = pairs, WrittenState(pairs, slot, by)
         return rows
@@ -878,6 +830,17 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
         self._check_fields("group_by", fields)
         return GroupedBatches(self, fields)
 
+    def distinct(
+        self, on: str | Sequence[str], **settings: Unpack[BatchProcessSettings]
+    ) -> BatchStream[R_co]:
+        """The first row of each value of the fields `on`; `ttl_s` after it, the next one is new
+        again. Rows leave in the commit phase. Settings: BatchProcessSettings; the state must be
+        given, and its name is "distinct"."""
+        fields = (on,) if isinstance(on, str) else tuple(on)
+        given: Any = {"name": "distinct", **settings}
+        columns = self.schema.fields if self.schema.type is tuple else self.schema.type
+        return self.group_by(*fields).process(first_in_batches, fields=columns, **given)
+
     def partition_persist(
         self,
         state: StateFactory,
@@ -949,20 +912,28 @@ class WindowBatches(BatchStream[R_co]):
         return BatchStream(*sources)
 
 
-def _sources_of(stream: BatchStream[Any], window: Window, where: str) -> list[BatchStage]:
-    """The stages of the spouts whose rows reach a window of time. Raises TopologyError if one of
-    them does not know their event time, and for a window of event time behind another one."""
+def _sources_of(stream: BatchStream[Any], time: TimeField | None, where: str) -> list[BatchStage]:
+    """The stages of the spouts whose rows reach a window of time, or states that expire. Raises
+    TopologyError if one of them does not know their event time, and for event times behind a
+    window."""
     found: dict[BatchStage, None] = {}
     for rows in (one for source in stream.sources for one in source.derivation()):
         stage, operator = rows.stage, rows.operator
-        if window.field is not None and isinstance(operator, Windows):
+        if time is not None and isinstance(operator, Windows):
             raise behind_window(where, f"window {operator.slot.name!r}")
         if rows is stage.spout_rows:
             found[stage] = None
-            if window.time is not None:
+            if time is not None:
                 told = f"spout {stage.root!r}"
-                check_time(window.time, stage.time, told, rows.schema, stage.spout, where)
+                check_time(time, stage.time, told, rows.schema, stage.spout, where)
     return [*found]
+
+
+def _need_times(sources: Iterable[BatchStage], time: TimeField | None) -> None:
+    """Let spouts send the times of their batches, and of their rows if `time` is given."""
+    for source in sources:
+        source.ends_windows = True
+        source.time = source.time or time
 
 
 def _parts_of_updates(

@@ -52,6 +52,7 @@ from sunshower.topologies.operators.windows.aggregated_windows import (
 from sunshower.topologies.operators.windows.event_times import (
     Panes,
     Time,
+    TimeField,
     TimeReader,
     as_float,
     highest,
@@ -168,31 +169,76 @@ class PersistPartition(Persist):
         return made if self.out is not None else ()
 
 
-class ProcessByKey(Persist):
+class TimedRows(list[Any]):
+    """The rows of a batch, and the time by which states expire: that of the batch."""
+
+    time: float = -inf
+
+
+class ProcessByKey(Persist, Timed):
     """Calls a function with each row of a batch and the state of its key.
 
-    An opaque state gives a batch that is repeated the values from before the batch.
+    An opaque state gives a batch that is repeated the values from before the batch. States expire
+    by the event time of the row, or the watermark when the batch began if that is later; or by the
+    clock, as it was when the batch began.
     """
 
-    def __init__(self, slot: BatchSlot, process: KeyedProcess) -> None:
+    def __init__(
+        self,
+        slot: BatchSlot,
+        process: KeyedProcess,
+        sources: Collection[str] = (),
+        event_time: TimeField | None = None,
+    ) -> None:
+        """`sources`: the spouts whose rows these are, if states expire; `event_time`: by which;
+        None: by the clock."""
         super().__init__(slot)
-        self.calls = process
+        self.calls, self.sources, self.event_time = process, tuple(sources), event_time
         process.store.slot = slot
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         self.calls.prepare(context)
+        self._reader = self.event_time and self.event_time.reader(self.calls.reads)
+        self._removed: tuple[int, tuple[Any, ...]] = (0, ())  # a txid, and what has expired in it
+        if self.sources:
+            self.calls.store.expire_in_batches()
+
+    def start(self, attempt: Attempt) -> TimedRows:
+        return TimedRows()
+
+    def note_times(self, batch: TimedRows, times: Mapping[str, SourceTime]) -> None:
+        known = [times.get(source) for source in self.sources]
+        if self.event_time is not None:
+            batch.time = as_float(_watermark(known, before=True))
+        else:
+            begun = [one.begun_s for one in known if one is not None and one.begun_s]
+            batch.time = max(begun, default=-inf)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        calls, store = self.calls, self.calls.store
+        calls, store, made = self.calls, self.calls.store, list[Any]()
+        reader, txid = self._reader, attempt.txid
         try:
             calls.announce(batch)
-            made = [one for row in batch for one in calls.expand(row)]
+            if self.sources:
+                calls.set_time(batch.time)
+            for row in batch:
+                if reader is not None:
+                    calls.set_time(max(batch.time, as_float(reader.time(row))))
+                made += calls.expand(row)
+            if self.sources:
+                calls.set_time(batch.time)
+                again = self._removed[1] if self._removed[0] == txid else ()
+                self._removed = txid, store.expired_in_batch(again)
             changed = store.changed
         finally:
             store.forget()
         state.multi_put([*changed], [*changed.values()])
         return made
+
+    def figures(self) -> Mapping[str, float]:
+        """Those of the function, and how many states have expired."""
+        return self.calls.figures()
 
     def cleanup(self) -> None:
         try:
@@ -690,12 +736,13 @@ def _group_of(row: Sequence[Any], width: int) -> Any:
     return group[0] if width == 1 else group
 
 
-def _watermark(sources: Sequence[SourceTime | None]) -> Time:
-    """The event time that all sources have reached; -inf: it is not known."""
+def _watermark(sources: Sequence[SourceTime | None], *, before: bool = False) -> Time:
+    """The event time that all sources have reached; -inf: it is not known. `before`: when the order
+    for the batch was given."""
     known = [source for source in sources if source is not None]
     if len(known) < len(sources):
         return -inf
     running = [source for source in known if not source.ended] or known
-    is_idle = any(source.idle for source in running)
+    is_idle = before or any(source.idle for source in running)
     time = lowest(source.earlier if is_idle else source.reached for source in running)
     return -inf if time == inf else time

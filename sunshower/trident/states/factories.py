@@ -38,7 +38,7 @@ from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.zookeeper_client import ZooKeeperAccess
-from sunshower.topologies.operators.keyed.key_states import as_seen, numbers_of
+from sunshower.topologies.operators.keyed.key_states import as_seen, content_of, numbers_of
 from sunshower.topologies.operators.keyed.keyed_store import as_read
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_slot import unstamped
@@ -62,6 +62,7 @@ from sunshower.trident.states.stored_map import (
     StateOwner,
     Stored,
     StoredMap,
+    check_import,
     found_by,
     is_moved,
     order_of,
@@ -120,7 +121,7 @@ class PartMark(NamedTuple):
     @property
     def is_filling(self) -> bool:
         """Whether values are still missing."""
-        return is_moved(self.word) and "next" not in self.word
+        return is_moved(self.word) and not {"next", "importing"} & self.word.keys()
 
     @property
     def is_clearing(self) -> bool:
@@ -133,6 +134,16 @@ class PartMark(NamedTuple):
         return self.word.get("cleared") == "all"
 
     @property
+    def importing(self) -> str:
+        """The file that is being imported into the part; empty: none is."""
+        return str(self.word["importing"][0]) if "importing" in self.word else ""
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that has written last."""
+        return Attempt(*(int(self.word.get(name) or 0) for name in Attempt._fields))
+
+    @property
     def spread(self) -> Spread:
         return Spread(self.word.get("spread", Spread.BY_KEY))
 
@@ -140,8 +151,17 @@ class PartMark(NamedTuple):
 class Parts:
     """Clients of the parts of one state. Every call may raise StoreUnreachable."""
 
-    def __init__(self, client: Callable[[Home], Backing], state: str, where: str) -> None:
+    def __init__(
+        self,
+        client: Callable[[Home], Backing],
+        state: str,
+        where: str,
+        *,
+        importing: Sequence[Any] | None = (),
+    ) -> None:
+        """`importing`: the file that this process imports; None: marks of any import are read."""
         self._client, self.state, self._where = client, state, where
+        self._importing = importing
         self._opened: dict[int, Backing] = {}
         self._stack = ExitStack()
 
@@ -160,7 +180,7 @@ class Parts:
 
     def mark(self, number: int) -> PartMark | None:
         """The mark of a part; None: it was never written. Raises StateMismatch for a value that is
-        no mark."""
+        no mark, and StoreUnreachable for a part into which a file is being imported."""
         try:
             mark = self.backing(number).mark()
             word = None if mark is None else json.loads(mark.word)
@@ -170,6 +190,7 @@ class Parts:
             return None
         if not isinstance(word, dict):
             raise self._corrupt(number, mark.word)
+        check_import(word, self._importing, f"state {self.state!r} in {self._where}")
         return PartMark(mark, word)
 
     def chain(self) -> list[Assignment]:
@@ -199,6 +220,54 @@ class Parts:
                 yield from _unseen(found, seen, spread) if seen and not is_copied else found
             else:
                 return
+
+    def items(
+        self,
+        numbers: Sequence[int],
+        read: Callable[[Any], Any] | None = None,
+        *,
+        written_after: float | None = None,
+    ) -> Iterator[tuple[Key, Any]]:
+        """All keys of records that have a value, with the value. `numbers`: the parts that there
+        are. `read`: makes a value of a stored one, of a state with the classes of its values; None:
+        without them, see KeptState.items. `written_after`: leaves out values of this time, and
+        those before."""
+        mark = self.mark(numbers[0])
+        kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
+        has_classes = read is not None
+        if read is None:
+            abouts = (self.backing(number).get([text_of_key(ABOUT)]) for number in numbers)
+            read = as_read if any(about != [None] for about in abouts) else _same
+        heads: dict[Key, Any] = {}
+        rows: dict[Key, Any] = {}  # of lists and maps
+        for key, text in self.entries() if self.mark(0) else self._entries(numbers):
+            value = unpacked(kind, values_of([text]))[0].value
+            if value is None:
+                continue
+            found = key_of(key)
+            at, head = unstamped(value)
+            if at is not None and written_after is not None and at <= written_after:
+                continue
+            if numbers_of(head):
+                heads[found] = head
+            elif not is_own(found):
+                yield found, read(value)
+            elif type(found) is tuple and found[0] in (ROW, ENTRY):
+                rows[found] = read(value)
+        if has_classes:
+            for found, head in heads.items():
+                yield found, content_of(found, head, _same, rows.get)
+            return
+        by_key: dict[Key, dict[Any, Any]] = {}  # (ROW or ENTRY, key) → row
+        for row, value in rows.items():
+            by_key.setdefault(row[:2], {})[row[2]] = value  # type: ignore[index]
+        for found, head in heads.items():
+            of_key = (by_key.get((kind_of_row, found), {}) for kind_of_row in (ROW, ENTRY))
+            yield found, as_seen(head, *of_key)
+
+    def _entries(self, numbers: Sequence[int]) -> Iterator[Entry]:
+        for number in numbers:
+            yield from self.backing(number).items()
 
     def _read(
         self, chain: Sequence[Assignment], place: int, task: int, spread: Spread
@@ -230,6 +299,10 @@ class Parts:
             f"{str(found)[:100]!r}. Somebody else has written there; give the state another name, "
             "under which it begins empty"
         )
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def groups_of(entries: Sequence[Entry], spread: Spread) -> list[tuple[Key] | None]:
@@ -387,18 +460,18 @@ class Move:
             stale = dict.fromkeys(key for key, _ in self.parts.backing(number).items())
             content = {**stale, **content}  # another program has begun
             total = _sum(content)
-        chunks = list(_chunks(content))
+        pieces = list(chunks(content))
         while not is_ready(found := self.parts.mark(number), place):
             done = 0
             if found is not None and found.word.get("content") == total:
                 done = int(found.word["filled"])
             mark = ready
-            if done + 1 < len(chunks):
+            if done + 1 < len(pieces):
                 about = {"version": versions.STATE_MOVED, "content": total, "filled": done + 1}
                 mark = Mark(json.dumps({**json.loads(ready.word), **about}), Journal().text())
             with suppress(WrongVersion):
                 seen = found.mark.word if found else None
-                self.parts.backing(number).put(chunks[done], mark, seen)
+                self.parts.backing(number).put(pieces[done], mark, seen)
 
     def _content(self, chain: Sequence[Assignment], place: int, task: int) -> tuple[Changes, Mark]:
         """The entries of a task, from the parts of the assignment before, which are frozen; and the
@@ -523,10 +596,10 @@ class Move:
         if found is None or found.is_cleared:
             return
         gone: Changes = dict.fromkeys(key for key, _ in backing.items())
-        chunks = list(_chunks(gone))
+        pieces = list(chunks(gone))
         seen, begun = found.mark.word, int(found.word.get("cleared", 0))
-        for count, chunk in enumerate(chunks, start=1):
-            cleared = "all" if count == len(chunks) else begun + count
+        for count, chunk in enumerate(pieces, start=1):
+            cleared = "all" if count == len(pieces) else begun + count
             mark = Mark(json.dumps({**found.word, "cleared": cleared}), Journal().text())
             backing.put(chunk, mark, seen)
             seen = mark.word
@@ -561,7 +634,7 @@ def _sum(content: Changes) -> int:
     return found
 
 
-def _chunks(content: Changes) -> Iterator[Changes]:
+def chunks(content: Changes) -> Iterator[Changes]:
     """The same in pieces for one write each, always the same ones."""
     some, size = Changes(), 0
     for key, text in sorted(content.items()):
@@ -638,34 +711,7 @@ class KeptState(ABC):
         if name is None or not numbers:
             return
         with Parts(self.open, name, self.where) as parts:
-            yield from _items(parts, numbers)
-
-
-def _items(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[Key, Any]]:
-    mark = parts.mark(numbers[0])
-    kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
-    is_keyed = any(parts.backing(one).get([text_of_key(ABOUT)]) != [None] for one in numbers)
-    entries = parts.entries() if parts.mark(0) else _entries(parts, numbers)
-    heads: dict[Key, Any] = {}
-    rows: dict[Key, dict[Any, Any]] = {}  # (ROW or ENTRY, key) → row
-    for key, text in entries:
-        value = unpacked(kind, values_of([text]))[0].value
-        if value is None:
-            continue
-        found = key_of(key)
-        if numbers_of(head := unstamped(value)[1]):
-            heads[found] = head
-        elif not is_own(found):
-            yield found, as_read(value) if is_keyed else value
-        elif type(found) is tuple and found[0] in (ROW, ENTRY):
-            rows.setdefault(found[:2], {})[found[2]] = as_read(value)
-    for found, head in heads.items():
-        yield found, as_seen(head, rows.get((ROW, found), {}), rows.get((ENTRY, found), {}))
-
-
-def _entries(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[str, str]]:
-    for number in numbers:
-        yield from parts.backing(number).items()
+            yield from parts.items(numbers)
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,7 @@ class StateOwner:
     place: Place
     kind: StateKind
     where: str  # the file or the server
+    importing: Sequence[Any] = ()  # the file that this process imports: its name and checksum
 
     def __str__(self) -> str:
         return f"state {self.place.state!r} in {self.where}, task {self.place.index}"
@@ -213,7 +214,7 @@ class StateOwner:
         """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it,
         and StoreUnreachable if another number of tasks has the values now."""
         found, attempt = self.read(mark)
-        if is_moved(found):
+        if is_moved(found) and "importing" not in found:
             self._moved_away(found)
         return attempt
 
@@ -229,6 +230,7 @@ class StateOwner:
         way_out = "use the release that wrote it, or give the state another name"
         version = versions.STATE_MOVED if is_moved(found) else versions.STATE
         versions.check(str(self), found.get("version", 1), version, way_out)
+        check_import(found, self.importing, str(self))
         for what, ours in self._identity().items():
             if found.get(what) != ours:
                 if what == "batches":
@@ -311,6 +313,18 @@ def is_moved(word: dict[str, Any]) -> bool:
     return word.get("version") == versions.STATE_MOVED
 
 
+def check_import(word: Mapping[str, Any], importing: Sequence[Any] | None, where: str) -> None:
+    """Raise StoreUnreachable for a mark that says that another file than `importing` is being
+    imported: some values may be there, and others not. None: it may be any."""
+    found = word.get("importing")
+    if found is not None and importing is not None and [*found] != [*importing]:
+        raise StoreUnreachable(
+            f"{where}: the file {found[0]!r} is being imported, or its import was interrupted. "
+            "Until it is complete, nobody reads or writes the state: repeat `sunshower state "
+            "import` with that file"
+        )
+
+
 def _texts(found: Sequence[Any]) -> tuple[str, ...]:
     return tuple(text_of_key(key_of(json.dumps(key))) for key in found)
 
@@ -368,7 +382,8 @@ def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
     if {*map(type, found)} != {list} or {*map(len, found)} != {_LENGTH[kind]}:
         raise ValueError(f"it is no {kind.value} value")
     txids = [one[0] for one in found]
-    if {*map(type, txids)} != {int} or min(txids) < 1:
+    least = 0 if kind is StateKind.TRANSACTIONAL else 1  # 0: imported before the first batch
+    if {*map(type, txids)} != {int} or min(txids) < least:
         raise ValueError(f"it is no {kind.value} value")
     if kind is StateKind.TRANSACTIONAL:
         found = [(txid, value, None) for txid, value in found]

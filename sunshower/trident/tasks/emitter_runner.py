@@ -182,7 +182,7 @@ class EmitterRunner:
         sent = order.sources[self._source.id]
         if isinstance(sent, str):
             raise BatchError(sent)
-        metadata, has_ended = sent
+        metadata, has_ended, begun_s = sent
         put_aside: list[Any] = []
         wall_s = self._context.clock.wall()
         size = self._size
@@ -216,7 +216,7 @@ class EmitterRunner:
         if not self._source.ends_windows:
             return None
         total = SourceTime(inf, inf, False, False) if self.times is None else self.times.total
-        return total._replace(ended=has_ended)
+        return total._replace(ended=has_ended, begun_s=begun_s)
 
     def _watch(self, path: str, context: Context) -> ReachedTimes | None:
         """Let the emitter note event times, if windows use them."""

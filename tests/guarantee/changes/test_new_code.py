@@ -119,5 +119,7 @@ def test_a_dry_run_changes_nothing() -> None:
         run = cluster.submit(program(state, Sink()).graph())
         lines = run.upgrade(next_program(state, draw, opens=True).graph(), dry_run=True)
         assert lines[0].startswith("upper is new: ")
+        assert any(line.startswith("continue with the new code: ") for line in lines)
+        assert any(line.startswith("state ") and " is kept" in line for line in lines)
         assert "upper" not in run.plan.graph.components
         assert run.snapshot().state is State.ACTIVE

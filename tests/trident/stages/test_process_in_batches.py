@@ -152,7 +152,7 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
     [
         ({}, TopologyError, r"None(Type)? is not a state"),
         ({"on_timer": with_timer}, TopologyError, "on_timer= is for ordinary streams"),
-        ({"ttl_s": 60}, TopologyError, "ttl_s= is for ordinary streams"),
+        ({"version": 2}, TopologyError, "version= is for ordinary streams"),
         ({"state": MemoryState(StateKind.TRANSACTIONAL)}, TopologyError, "take one of kind opaque"),
         (
             {"state": MemoryState(StateKind.NON_TRANSACTIONAL)},

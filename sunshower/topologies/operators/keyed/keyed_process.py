@@ -8,7 +8,7 @@ Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -66,6 +66,15 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self._announced: Sequence[Any] = ()
         self._now = 0.0  # when this batch began
         self.timers = TIMERS
+
+    def figures(self) -> Mapping[str, float]:
+        """How many states were removed because they were too old, if they may be."""
+        own = super().figures()
+        return {**own, "expired": self.store.expired} if self.store.keeps_ages else own
+
+    def set_time(self, time: float) -> None:
+        """Set the time of the calls that follow, by which states expire, in batches."""
+        self._now = self.store.time = time
 
     @property
     def functions(self) -> tuple[Any, ...]:
@@ -246,7 +255,9 @@ class KeyedProcess(FunctionOperator, RowOperator):
         return made
 
     def _read(self) -> None:
-        rows, self._now = self._announced, self._context.clock.now()
+        rows = self._announced
+        if self.store.time is None:
+            self._now = self._context.clock.now()
         self.make_ready()
         try:
             self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, takewhile
+from math import inf
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -73,6 +74,9 @@ _TICK_MAX_S = 60.0
 # ---- ages ----------------------------------------------------------------------------------------
 
 _AT_ONCE = 10_000  # keys that one commit removes
+# Times before this one were written by a release that counted from the start of the machine, so
+# nobody knows when that was.
+_UNIX_S = 1e9
 
 
 class Ages:
@@ -80,11 +84,12 @@ class Ages:
 
     def __init__(self, ttl_s: float) -> None:
         self.ttl_s = ttl_s
+        self.least = _UNIX_S  # of a time that is known
         self._written: OrderedDict[Key, float] = OrderedDict()
 
     def is_over(self, at: float, now: float) -> bool:
         """Whether a value that was written `at` is too old."""
-        return at + self.ttl_s <= now
+        return at >= self.least and at + self.ttl_s <= now
 
     def expired(self, now: float) -> list[Key]:
         """Keys whose values are too old; some of them, if there are many."""
@@ -93,20 +98,17 @@ class Ages:
 
     def note(self, stored: Iterable[tuple[Key, Any]], now: float) -> None:
         """Note what was just stored; a value without a time counts from `now`."""
-        for key, at in sorted(_times(stored, now), key=lambda one: one[1]):
+        times = list[tuple[Key, float]]()
+        for key, value in stored:
+            at, plain = unstamped(value)
             self._written.pop(key, None)
-            if at >= 0:
-                self._written[key] = at
+            if plain is not None:
+                times.append((key, now if at is None or at < self.least else at))
+        self._written.update(sorted(times, key=lambda one: one[1]))
 
     def clear(self) -> None:
         """Forget all keys."""
         self._written.clear()
-
-
-def _times(pairs: Iterable[tuple[Key, Any]], now: float) -> Iterator[tuple[Key, float]]:
-    for key, stored in pairs:
-        at, plain = unstamped(stored)
-        yield key, -1.0 if plain is None else now if at is None else at
 
 
 # ---- keyed store ---------------------------------------------------------------------------------
@@ -142,6 +144,10 @@ class KeyedStore:
         for a value that is not a state factory, and RecordMismatch for two classes of one name."""
         self.name, self._where = name, where
         self.has_rows = False  # whether keys have lists or maps, see key_states
+        self.ttl_s = ttl_s
+        self.time: float | None = None  # in batches: by which values expire; None: the clock
+        self.expired = 0  # how many keys were removed because they were too old
+        self.value_type: Any = Any  # the annotation of a key's value
         self._values = StoredValues(classes, where)
         self.slot = StateSlot(
             None if factory is None else _of_values_alone(factory),
@@ -170,7 +176,7 @@ class KeyedStore:
         self.close()
         self.slot.open(context)
         try:
-            self._read_ages()
+            self.read_ages()
         except BaseException:
             self.close()
             raise
@@ -219,7 +225,12 @@ class KeyedStore:
         if self._lent:
             self._take_back(key)
         if self._ages is not None and plain is not None and not is_own(key):
-            plain = stamped(plain, self._clock.now())
+            at = self._now_s
+            if self.time is not None:  # rows of batches need not be in the order of their times
+                batch = self._batch
+                before, _ = unstamped(batch.written.get(key, batch.found.get(key)))
+                at = at if before is None else max(at, before)
+            plain = stamped(plain, at) if at > -inf else plain
         self._batch.written[key] = plain
 
     def convert(self, value: Any) -> Any:
@@ -336,11 +347,8 @@ class KeyedStore:
         self._settle()
         written, ages = self._batch.written, self._ages
         if ages is not None:
-            expired = [key for key in ages.expired(self._clock.now()) if key not in written]
-            for key in expired if self.has_rows else ():
-                head, _ = self.head(key)
-                written |= dict.fromkeys(rows_of(key, head, self.fetch, self.get))
-            written |= dict.fromkeys(expired)
+            expired = [key for key in ages.expired(self._now_s) if key not in written]
+            self._expire(expired)
         if written:
             try:
                 self.slot.write(written)
@@ -354,6 +362,49 @@ class KeyedStore:
             self._batch.keep(self._batch.found | written)
         self._commit_lent()
         self._batch.discard()
+
+    def _expire(self, keys: Sequence[Key]) -> None:
+        """Remove keys that are too old, with their rows."""
+        for key in keys if self.has_rows else ():
+            head, _ = self.head(key)
+            self._batch.written |= dict.fromkeys(rows_of(key, head, self.fetch, self.get))
+        self._batch.written |= dict.fromkeys(keys)
+        self.expired += len(keys)
+
+    # ---- exactly-once batches --------------------------------------------------------------------
+
+    def expire_in_batches(self) -> None:
+        """Let values expire by `time`, which the caller sets: event times may be any numbers."""
+        if self._ages is not None:
+            self.time = self._ages.least = -inf
+            self.read_ages()
+
+    def expired_in_batch(self, again: Iterable[Key]) -> tuple[Key, ...]:
+        """Remove the keys that are too old at `time`. An earlier attempt of the batch may have
+        removed keys, `again`, that are there again now. Returns what is removed."""
+        if (ages := self._ages) is None:
+            return ()
+        written = self._batch.written
+        keys = dict.fromkeys([*again, *ages.expired(self._now_s)]).keys() - written.keys()
+        self._fetch(keys)
+        found = {key: self._batch.found[key] for key in sorted(keys, key=repr)}
+        # What an attempt has written may have been undone: the state says when a key was written.
+        ages.note(found.items(), self._now_s)
+        for key, stored in found.items():
+            if stored is not None and unstamped(stored)[0] is None:  # it was there before `ttl_s`
+                self._put(key, stored)
+        old = tuple(
+            key for key in found if found[key] is not None and self._fresh(found[key]) is None
+        )
+        self._expire(old)
+        ages.note(written.items(), self._now_s)
+        return old
+
+    # ---- what is stored --------------------------------------------------------------------------
+
+    @property
+    def _now_s(self) -> float:
+        return self._clock.wall() if self.time is None else self.time
 
     def discard(self) -> None:
         """Forget what was put and removed since the last commit."""
@@ -381,7 +432,7 @@ class KeyedStore:
 
     def read(self, stored: Any) -> Any:
         """The value that is stored so. Raises StateMismatch as `get` does."""
-        return self._values.value(stored)
+        return self._values.value(unstamped(stored)[1])
 
     def head(self, key: Any) -> tuple[Any, bool]:
         """What is stored under a key, and whether it is too old."""
@@ -488,7 +539,7 @@ class KeyedStore:
         """Continue with what `snapshot` returned. Called after `open`."""
         if (memory := self.slot.memory) is not None and state is not None:
             memory.values, self._lent = dict(state), {}
-            self._read_ages()
+            self.read_ages()
 
     def close(self) -> None:
         """Close connections; what was not committed is forgotten."""
@@ -510,16 +561,17 @@ class KeyedStore:
         at, plain = unstamped(stored)
         if self._ages is None or at is None:
             return plain
-        return None if self._ages.is_over(at, self._clock.now()) else plain
+        return None if self._ages.is_over(at, self._now_s) else plain
 
-    def _read_ages(self) -> None:
+    def read_ages(self) -> None:
+        """Read when each key was written, from the open state."""
         if self._ages is not None:
             self._ages.clear()
             self._note_ages(self.slot.state.items())
 
     def _note_ages(self, stored: Iterable[tuple[Key, Any]]) -> None:
         assert self._ages is not None
-        self._ages.note((one for one in stored if not is_own(one[0])), self._clock.now())
+        self._ages.note((one for one in stored if not is_own(one[0])), self._now_s)
 
 
 def as_read(stored: Any) -> Any:

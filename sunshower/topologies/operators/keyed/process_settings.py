@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
@@ -168,8 +168,11 @@ def keyed_process(
 
 def _handed(kind: type[AnyKeyState], annotation: Any, operator: KeyedProcess) -> KeyedProcess:
     """The operator, which hands states of this kind to its functions."""
-    operator.may_be_long = any(map(may_be_long, get_args(annotation) or (Any,)))
-    if kind is not KeyState:
+    kept = get_args(annotation) or (Any,)
+    operator.may_be_long = any(map(may_be_long, kept))
+    if kind is KeyState:
+        operator.store.value_type = kept[0]
+    else:
         operator.kind, operator.store.has_rows = kind, True
     return operator
 
@@ -195,7 +198,9 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
         )
     if is_state:
         _, kept = get_args(annotation) or (Any, Any)
-        return _store(settings, id, _classes_in(kept, where), where)
+        store = _store(settings, id, _classes_in(kept, where), where)
+        store.value_type = kept
+        return store
     if settings:
         raise TopologyError(
             f"{where}: {min(settings)} is for a Bolt whose class declares a state, with types that "
@@ -203,6 +208,24 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
             '.group_by("user").process(function, state=…)'
         )
     return None
+
+
+def time_of_states(schema: Schema, settings: Mapping[str, Any], where: str) -> TimeField | None:
+    """The event time by which states of batches expire; None: they do not, or by the clock. Raises
+    TopologyError for settings that do not belong together."""
+    names = [name for name in ("event_time", "zone", "ahead", "unit") if name in settings]
+    if names and "ttl_s" not in settings:
+        raise TopologyError(f"{where}: {names[0]}= is for ttl_s=; give that, or leave it out")
+    if names and "event_time" not in settings:
+        raise TopologyError(f"{where}: {names[0]}= is for event_time=; give that, or leave it out")
+    if not names:
+        return None
+    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
+    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
+    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
+    field = settings["event_time"]
+    schema.check_field(field, where)
+    return TimeField(field, zone_named(settings.get("zone"), where), ahead, unit)
 
 
 def _store(

@@ -1,0 +1,539 @@
+"""States of a program from outside: which there are, what they have, and imports into them.
+
+    states_of_program(graph)             those that the program declares, and others in its stores
+    state.items() · state.get(key)       the values, as functions of the program see them
+    StateImport(state, …).add(key, value)  … .write()
+
+An import has one order, and each step is a compare-and-set of the mark of a part:
+
+    fence     each part gets a mark that names the import: nobody else reads or writes it now
+    migrate   values of an earlier version become those of this one
+    import    the keys of the file get their values
+    ready     each part gets its usual mark, when all parts have all values
+
+A process that dies between leaves marks that only the same import takes away, by doing all of it
+again. Values expire when the program runs: the time of an imported value is that of its import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sunshower import versions
+from sunshower.clock import SystemClock
+from sunshower.errors import ConfigError, StateMismatch, WrongVersion, user_errors
+from sunshower.field_types import is_record
+from sunshower.json_values import key_of as key_of_text
+from sunshower.json_values import text_of, text_of_key, values_of
+from sunshower.records import key_of
+from sunshower.runtime.transport.routing import task_index
+from sunshower.state.backing import Backing, Mark
+from sunshower.topologies.components import Context
+from sunshower.topologies.graph import Component, Graph
+from sunshower.topologies.operators.aggregators import CombinerAggregator
+from sunshower.topologies.operators.keyed.key_states import (
+    KeyList,
+    KeyMap,
+    KeyRows,
+    content_of,
+    numbers_of,
+)
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, as_read
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_slot import StateSlot, unstamped
+from sunshower.topologies.operators.states import (
+    ABOUT,
+    ENTRY,
+    ROW,
+    Key,
+    Moving,
+    Place,
+    Spread,
+    StateKind,
+    check_key,
+)
+from sunshower.topologies.operators.totals import (
+    CombinedTotals,
+    PersistCombined,
+    PersistReduced,
+    ReducedTotals,
+)
+from sunshower.trident.stages.persisting import (
+    BatchSlot,
+    PersistPartition,
+    ProcessByKey,
+    QueryState,
+    Windows,
+)
+from sunshower.trident.states.factories import (
+    Changes,
+    KeptState,
+    PartMark,
+    Parts,
+    chunks,
+)
+from sunshower.trident.states.stored_map import (
+    Journal,
+    StateOwner,
+    StoredMap,
+    describe_attempt,
+    order_of,
+    packed,
+    unpacked,
+)
+
+_TOTALS = (CombinedTotals, PersistCombined, ReducedTotals, PersistReduced)  # as they are stored
+
+
+# ---- states of a program -------------------------------------------------------------------------
+
+
+class Summary(NamedTuple):
+    """What `sunshower state list` says of a state."""
+
+    tasks: int  # 0: it has never been written
+    keys: int
+    version: int | None  # of its values; None: it has no versions
+    last_write: str  # empty: there was none
+    importing: str  # the file that is being imported; empty: none
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """A state in a store, with what the program says of it. Methods that read it raise
+    StoreUnreachable, and StateMismatch for what somebody else has written."""
+
+    name: str
+    factory: KeptState
+    component: str = ""  # empty: no component of the program has it
+    tasks: int = 1  # of the component
+    operator: Any = None
+    slot: StateSlot | None = None
+    store: KeyedStore | None = None  # of keyed states
+
+    @property
+    def holder(self) -> str:
+        """What has it: totals, process, bolt, window, join, table or updater."""
+        if self.operator is None:
+            return "bolt" if self.store is not None else "–"
+        if isinstance(self.operator, KeyedProcess | ProcessByKey):
+            return "process"
+        if isinstance(self.operator, _TOTALS):
+            return "totals"
+        if isinstance(self.operator, PersistPartition):
+            return "updater"
+        if isinstance(self.operator, Windows):
+            return "window"
+        return getattr(self.operator, "word", type(self.operator).__name__.lower())
+
+    @property
+    def why_read_only(self) -> str:
+        """Why no file can be imported into it; empty if one can."""
+        if not self.component:
+            return "no component of the program has it, so nobody knows what its values are"
+        is_process = self.store is not None and (
+            self.operator is None or isinstance(self.operator, KeyedProcess | ProcessByKey)
+        )
+        if is_process or type(self.operator) in _TOTALS:
+            return ""
+        if isinstance(self.operator, PersistPartition):
+            one_task = "its keys are chosen by a function, so nobody knows which task has which"
+            return "" if self.tasks == 1 else one_task
+        return f"it is that of a {self.holder}, whose values belong together in its own way"
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        """All keys of records and their values, over all tasks, in no order. Each part is read as
+        of its last commit. Values that are too old are left out."""
+        if numbers := self._numbers():
+            with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
+                read = None if self.store is None else self._read
+                yield from parts.items(numbers, read, written_after=self._expired_at())
+
+    def get(self, key: Key) -> Any:
+        """The value of a key; None if there is none."""
+        with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
+            for number in reversed(self._numbers()):
+                mark = parts.mark(number)
+                part = _PartReader(parts, number, mark)
+                (found,) = part.values([key])
+                if found is None:
+                    continue
+                head = unstamped(found)[1]
+                if not numbers_of(head):
+                    is_keyed = self.store is not None or part.values([ABOUT]) != [None]
+                    return self._read(found) if is_keyed else found
+                return self._whole(part, key, head)
+        return None
+
+    def _whole(self, part: _PartReader, key: Key, head: Any) -> Any:
+        """The list or the dictionary of a key."""
+        rows: dict[Key, Any] = {}
+
+        def fetch(keys: Sequence[Key]) -> None:
+            rows.update(zip(keys, map(self._read, part.values(keys)), strict=True))
+
+        return content_of(key, head, fetch, lambda row: rows[row])
+
+    @property
+    def record(self) -> type[Any] | None:
+        """The record type that all values have, as declared; None: they may be something else."""
+        kind = None if self.store is None else self.store.value_type
+        return kind if isinstance(kind, type) and is_record(kind) else None
+
+    def text(self, value: Any) -> str:
+        """A value as JSON, which an import reads. Raises Unserialisable."""
+        return text_of(value if self.store is None else self.store.convert(value))
+
+    def summary(self) -> Summary:
+        """What there is. It reads all keys."""
+        numbers = self._numbers()
+        if not numbers:
+            return Summary(0, 0, None, "", "")
+        with Parts(self.factory.open, self.name, self.factory.where, importing=None) as parts:
+            marks = [mark for number in numbers if (mark := parts.mark(number)) is not None]
+            chain = parts.chain()
+            version = None
+            for number, mark in zip(numbers, map(parts.mark, numbers), strict=True):
+                match _PartReader(parts, number, mark).values([ABOUT]):
+                    case [{"version": int() as found}]:
+                        version = max(version or 0, found)
+        importing = next((mark.word["importing"][0] for mark in marks if mark.importing), "")
+        last = max(marks, key=lambda mark: order_of(mark.attempt))
+        tasks = chain[-1].tasks if chain else int(last.word["parallelism"])
+        keys = 0 if importing else sum(1 for _ in self.items())
+        return Summary(tasks, keys, version, _told(last), importing)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise StateMismatch for what cannot be read."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError) as error:
+            raise StateMismatch(
+                f"state {self.name!r} in {self.factory.where}: a value cannot be read: {error}. "
+                "Somebody else has written there"
+            ) from error
+
+    def _numbers(self) -> list[int]:
+        return [home.task for home in self.factory.homes() if home.state == self.name]
+
+    def _read(self, stored: Any) -> Any:
+        """A stored value of a keyed state, as its functions see it."""
+        if self.store is None:
+            return as_read(stored)
+        return self.store.read(stored)
+
+    def _expired_at(self) -> float | None:
+        """Values that were written by then are too old; None: they do not expire by the clock."""
+        if self.store is None or self.store.ttl_s is None or isinstance(self.slot, BatchSlot):
+            return None
+        return SystemClock().wall() - self.store.ttl_s
+
+
+def states_of_program(graph: Graph) -> list[StoredState]:
+    """The stored states of a program in the order of its components, and then other states in its
+    stores. Raises StoreUnreachable."""
+    found = [state for component in graph.components.values() for state in _states(component)]
+    stores = {state.factory.where: state.factory for state in found}
+    known = {(state.factory.where, state.name) for state in found}
+    for where, factory in stores.items():
+        names = dict.fromkeys(home.state for home in factory.homes())
+        found += [StoredState(name, factory) for name in names if (where, name) not in known]
+    return found
+
+
+def _states(component: Component) -> Iterator[StoredState]:
+    seen: set[int] = set()
+    candidates = [] if component.store is None else [(None, component.store.slot, component.store)]
+    for operator in getattr(component.implementation, "operators", ()):
+        slot, store = getattr(operator, "slot", None), getattr(operator, "store", None)
+        if isinstance(operator, ProcessByKey):
+            store = operator.calls.store
+        candidates.append((operator, store.slot if slot is None and store else slot, store))
+    for operator, slot, store in candidates:
+        factory = getattr(slot, "factory", None)
+        if (
+            isinstance(factory, KeptState)
+            and id(slot) not in seen
+            and not isinstance(operator, QueryState)
+        ):
+            seen.add(id(slot))
+            name = factory.name or slot.name
+            yield StoredState(
+                name, factory, component.id, component.parallelism, operator, slot, store
+            )
+
+
+class _PartReader:
+    """Reads values of a part."""
+
+    def __init__(self, parts: Parts, number: int, mark: PartMark | None) -> None:
+        self._backing = parts.backing(number)
+        self._kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
+
+    def values(self, keys: Sequence[Key]) -> list[Any]:
+        """The stored values of keys; None where there is none."""
+        texts = self._backing.get([*map(text_of_key, keys)])
+        return [
+            None if text is None else unpacked(self._kind, values_of([text]))[0].value
+            for text in texts
+        ]
+
+
+def _told(mark: PartMark) -> str:
+    """What has written last: a batch, or a write of an ordinary stream, which have only numbers."""
+    if "imported" in mark.word:
+        return "import"
+    return f"{'batch' if mark.word.get('batches') else 'write'} {mark.attempt.txid}"
+
+
+# ---- import --------------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A part into which is imported, as it was found."""
+
+    number: int
+    seen: str | None  # the word of its mark
+    ready: Mark  # when all is imported
+    changes: Changes
+    undone: Mark | None  # as it was; None: an import has begun before, and there is no way back
+
+
+class StateImport:
+    """Values that are to be written to a state, all or nothing. `add` checks and converts them,
+    and `write` writes them."""
+
+    def __init__(self, topology: str, state: StoredState, file: str, checksum: int) -> None:
+        """`file`, `checksum`: identify the import, which may be repeated after an interruption.
+        Raises ConfigError for a state that is only read."""
+        if why := state.why_read_only:
+            raise ConfigError(f"state {state.name!r} can only be read: {why}")
+        self._topology, self._state, self._file = topology, state, (file, checksum)
+        self._keys: dict[Key, None] = {}
+        self._values: dict[Key, Any] = {}  # as they are stored; None: removed
+        self._memory: KeyedStore | None = None  # converts values of keyed states
+        if (store := state.store) is not None:
+            # In batches, a value gets the time of the next batch, as one from before `ttl_s`.
+            ttl_s = None if isinstance(state.slot, BatchSlot) else store.ttl_s
+            where = f"state {state.name!r}"
+            self._memory = KeyedStore(None, store.name, where, store.classes, ttl_s=ttl_s)
+            self._memory.open(Context(topology, state.component, 0, 0, 1))
+
+    def read(self, plain: Any) -> Any:
+        """The value of what JSON had of it. Raises StateMismatch if a class is not known."""
+        return plain if self._memory is None else self._memory.read(plain)
+
+    def add(self, key: Any, value: Any) -> None:
+        """Give a key a value; None: remove it. Raises ConfigError for a key that is there already,
+        or a value that the state cannot have, BadEmit for a key that cannot be one, and
+        Unserialisable."""
+        key = key_of(key)
+        check_key(key)
+        key = key_of_text(text_of_key(key))
+        if key in self._keys:
+            raise ConfigError(f"the key {key!r} is there twice")
+        if value is None:
+            self._values[key] = None
+        elif self._memory is None:
+            self._check_total(value)
+            self._values[key] = text_of(value)
+        else:
+            self._put(self._memory, key, value)
+        self._keys[key] = None
+
+    def write(self) -> tuple[int, int]:
+        """Write it all; returns how many keys have values now, and how many were removed. Raises
+        ConfigError if a program writes the state meanwhile, or has to run first, StateMismatch for
+        a state of another program, and StoreUnreachable: then it has to be repeated."""
+        state = self._state
+        numbers = [home.task for home in state.factory.homes() if home.state == state.name]
+        factory, where = state.factory, state.factory.where
+        with Parts(factory.open, state.name, where, importing=self._file) as parts:
+            parts_found = self._found(parts, numbers)
+            self._fence(parts, parts_found)
+            for part in parts_found:
+                backing = parts.backing(part.number)
+                for step, changes in enumerate(chunks(part.changes), start=1):
+                    _put(backing, changes, self._unready(part.ready, step))
+            for part in parts_found:
+                _put(parts.backing(part.number), {}, part.ready)
+        removed = sum(self._values.get(key, 0) is None for key in self._keys)
+        return len(self._keys) - removed, removed
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def _check_total(self, value: Any) -> None:
+        combiner = getattr(self._state.operator, "combiner", None)
+        if not isinstance(combiner, CombinerAggregator):
+            return
+        try:
+            combiner.combine(combiner.zero(), value)
+            combiner.result(value)
+        except user_errors() as error:
+            kind = type(combiner).__name__.lower()
+            raise ConfigError(
+                f"{value!r:.100} is not a value of its aggregator ({kind})"
+            ) from error
+
+    def _put(self, memory: KeyedStore, key: Key, value: Any) -> None:
+        store, kind = self._state.store, getattr(self._process, "kind", None)
+        assert store is not None
+        if kind is KeyList or kind is KeyMap:
+            if not isinstance(value, list if kind is KeyList else dict):
+                word = "a list" if kind is KeyList else "an object"
+                raise ConfigError(f"{value!r:.100} is not {word}, as a {kind.__name__} has it")
+            rows = kind(value, rows=KeyRows(memory, key))
+            if len(rows):
+                rows.keep()
+            else:
+                self._values[key] = None
+            return
+        record = self._state.record
+        if record is not None and type(value) is not record:
+            raise ConfigError(f"{value!r:.100} is not a {record.__name__}, as the state has")
+        memory.put(key, value)
+
+    @property
+    def _process(self) -> KeyedProcess | None:
+        operator = self._state.operator
+        return operator.calls if isinstance(operator, ProcessByKey) else operator
+
+    # ---- parts -----------------------------------------------------------------------------------
+
+    def _found(self, parts: Parts, numbers: Sequence[int]) -> list[_Part]:
+        """The parts of the tasks that have the state, or that will have it."""
+        if chain := parts.chain():
+            first, tasks = chain[-1]
+        else:
+            known = parts.mark(numbers[0]) if numbers else None
+            first, tasks = 0, int(known.word["parallelism"]) if known else self._state.tasks
+        written = self._by_task(tasks)
+        return [
+            self._part(parts, first + index, index, tasks, written[index]) for index in range(tasks)
+        ]
+
+    def _by_task(self, tasks: int) -> list[dict[Key, Any]]:
+        """What each task is to have, as it is stored."""
+        values = dict(self._values)
+        if self._memory is not None:
+            values |= {key: text_of(plain) for key, plain in self._memory.changed.items()}
+        found: list[dict[Key, Any]] = [{} for _ in range(tasks)]
+        for key, text in values.items():
+            of_row = type(key) is tuple and key[:1] and key[0] in (ROW, ENTRY)
+            group = key[1] if of_row else key  # type: ignore[index]
+            found[task_index(group, tasks) if tasks > 1 else 0][key] = text
+        return found
+
+    def _part(
+        self, parts: Parts, number: int, index: int, tasks: int, written: Mapping[Key, Any]
+    ) -> _Part:
+        state, slot, mark = self._state, self._state.slot, parts.mark(number)
+        assert slot is not None
+        if mark is not None and mark.is_filling:
+            raise ConfigError(
+                f"state {state.name!r} is moving to {tasks} tasks: start the program, which "
+                "completes that, kill it, and import then"
+            )
+        place, factory = self._place(slot, index, tasks), state.factory
+        owner = StateOwner(place, factory.kind, factory.where, self._file)
+        stored = StoredMap(parts.backing(number), owner)  # its backing is that of `parts`
+        last = stored.last_attempt
+        if isinstance(slot, BatchSlot):
+            self._check_committed(slot, index, last)
+        changes = self._changes(stored, owner.kind, last.txid if last else 0, written)
+        journal = owner.journal(mark.mark) if mark is not None else Journal()
+        changes = dict.fromkeys(journal.removed) | changes
+        ready = owner.mark(self._attempt(slot, last), Journal())
+        ready = _with(ready, imported=f"{SystemClock().wall():.6f}")
+        seen = None if mark is None else mark.mark
+        undone = None if mark is None or mark.importing else seen
+        return _Part(number, seen and seen.word, ready, changes, undone)
+
+    def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
+        if isinstance(slot, BatchSlot):
+            batches = slot.counted.incarnation() if slot.counted is not None else ""
+            return Place(self._topology, slot.name, index, tasks, batches)
+        moving = Moving(Spread.BY_KEY, lambda _: {})
+        return Place(self._topology, slot.name, index, tasks, moving=moving)
+
+    def _attempt(self, slot: StateSlot, last: Attempt | None) -> Attempt:
+        if isinstance(slot, BatchSlot):  # the numbers of batches go on
+            return last or Attempt(0, 0, 0)
+        return Attempt(last.txid if last else 1, 0, last.epoch + 1 if last else 1)
+
+    def _check_committed(self, slot: BatchSlot, index: int, last: Attempt | None) -> None:
+        """Raise StateMismatch for a state that is behind its note, and ConfigError if its last
+        batch may be repeated, which would find what is imported."""
+        if slot.counted is None or not slot.exactly_once:
+            return
+        name = self._state.name
+        with closing(slot.counted.last_write(name, index)) as noted:
+            noted.check(last, f"state {name!r}, task {index}")
+        if last is not None and last.txid >= slot.counted.current():
+            raise ConfigError(
+                f"state {name!r}: {describe_attempt(last)} is written and not committed, so it "
+                "will be repeated: start the program, which completes it, kill it, and import then"
+            )
+
+    def _changes(
+        self, stored: StoredMap, kind: StateKind, txid: int, written: Mapping[Key, Any]
+    ) -> Changes:
+        """What becomes different in a part: values of an earlier version, and what is imported."""
+        values: dict[Key, Any] = {}
+        slot, store = self._state.slot, self._state.store
+        if slot is not None and slot.version is not None:
+            (about,) = stored.multi_get([ABOUT])
+            migrated = slot.version.migrated(about, stored.items)
+            values = {key: None if v is None else text_of(v) for key, v in migrated.items()}
+            values[ABOUT] = text_of(slot.version.about)
+        if store is not None and store.has_rows:
+            for key in (key for key, _ in stored.items()):
+                is_row = type(key) is tuple and key[:1] and key[0] in (ROW, ENTRY)
+                if is_row and key[1] in written:  # type: ignore[index]
+                    values[key] = None
+        values |= written
+        txid = txid or int(kind is StateKind.OPAQUE)  # which has no batch 0; `before` is equal
+        return {
+            text_of_key(key): None if text is None else packed(kind, txid, text, text)
+            for key, text in values.items()
+        }
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    def _fence(self, parts: Parts, found: Sequence[_Part]) -> None:
+        """Keep all others out of all parts, or of none."""
+        done: list[_Part] = []
+        try:
+            for part in found:
+                fence = self._unready(part.ready, 0)
+                parts.backing(part.number).put({}, fence, part.seen)
+                done.append(part)
+        except WrongVersion as error:
+            for part in done:
+                back = part.undone or part.ready  # one that was never written is empty
+                with suppress(WrongVersion):
+                    parts.backing(part.number).put({}, back, self._unready(part.ready, 0).word)
+            raise ConfigError(
+                f"state {self._state.name!r} was written while it was to be imported: a program "
+                "runs on it. Kill it, as with `sunshower kill NAME`, and import then; nothing has "
+                "changed"
+            ) from error
+
+    def _unready(self, ready: Mark, step: int) -> Mark:
+        return _with(ready, version=versions.STATE_MOVED, importing=self._file, step=step)
+
+
+def _with(mark: Mark, **facts: Any) -> Mark:
+    return Mark(json.dumps({**json.loads(mark.word), **facts}), mark.journal)
+
+
+def _put(backing: Backing, changes: Changes, mark: Mark) -> None:
+    """Write under the mark of the import; nobody else writes then."""
+    found = backing.mark()
+    backing.put(changes, mark, found and found.word)

@@ -1,0 +1,173 @@
+"""States of batches that expire: a batch decides as in its first attempt, whatever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import KeyState, Topology
+from sunshower.errors import TopologyError
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.state import MemoryState, SqliteState
+from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
+from tests.seeds import seeds
+from tests.trident.rigs.one_process import stub_stream
+from tests.trident.rigs.programs import SETTINGS, kill_three, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*rows do not count exactly once")
+TTL = 40
+
+
+class Click(NamedTuple):
+    id: str
+    at: int
+
+
+CLICKS = [Click("abcdefgh"[n * n * 7 % 8], n * 3 + n * 5 % 11) for n in range(240)]
+BATCH = 6
+
+
+def first(click: Click, state: KeyState[int]) -> Iterator[Click]:
+    if state.value is None:
+        state.value = 1
+        yield click
+
+
+def expected_first() -> list[Click]:
+    """The clicks whose ids are new, or come again after TTL."""
+    written: dict[str, float] = {}
+    found, earlier = [], -inf
+    for begin in range(0, len(CLICKS), BATCH):
+        rows = CLICKS[begin : begin + BATCH]
+        for row in rows:
+            now = max(row.at, earlier)
+            if row.id not in written or written[row.id] + TTL <= now:
+                written[row.id] = now
+                found.append(row)
+        earlier = max([earlier, *(row.at for row in rows)])
+    return found
+
+
+def declare(topology: Topology, ids: Any, counts: Any, **given: Any) -> Any:
+    spout = FixedBatchSpout(CLICKS, BATCH, type=Click)
+    clicks = batches(topology, "clicks", spout, store=given.pop("store", InMemory()), **given)
+    made = clicks.group_by("id").process(first, state=ids, ttl_s=TTL, event_time="at")
+    # It keeps what a first attempt has decided: another decision would be seen here.
+    made.group_by("id", "at").aggregate(count(), state=counts, name="counts", not_exactly_once=True)
+    return made
+
+
+def test_a_key_that_comes_after_its_time_is_new() -> None:
+    topology, ids, counts = Topology("clicks"), MemoryState(), MemoryState(name="counts")
+    declare(topology, ids, counts)
+    run(topology)
+    assert dict(counts.items()) == {tuple(click): 1 for click in expected_first()}
+    assert len(expected_first()) < len(CLICKS)
+
+
+@seeds(40)
+def test_a_repeated_batch_decides_as_the_first_attempt_did(seed: int) -> None:
+    layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
+    topology = Topology("clicks", **SETTINGS)
+    kind = (StateKind.TRANSACTIONAL, StateKind.OPAQUE)[seed % 2]
+    ids, counts = MemoryState(), MemoryState(kind, name="counts")
+    declare(topology, ids, counts, interval_s=0.2)
+    sim = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
+    kill_three(sim, seed, lambda number: 0.4 + 0.13 * (number % 7))
+    assert sim.wait(600.0)
+    assert sim.snapshot().restarts
+    assert dict(counts.items()) == {tuple(click): 1 for click in expected_first()}
+
+
+def test_states_that_are_too_old_are_removed_and_counted() -> None:
+    rows = [Click(f"k{n}", n) for n in range(200)]
+    topology, ids = Topology("clicks"), MemoryState()
+    spout = FixedBatchSpout(rows, 10, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory())
+    clicks.group_by("id").process(first, state=ids, ttl_s=TTL, event_time="at", parallelism=2)
+    sim = SimCluster(1, check=True).submit(topology.graph())
+    assert sim.wait(600.0)
+    left = {key for key, _ in ids.items()}
+    assert {f"k{n}" for n in range(160, 200)} <= left
+    assert len(left) <= TTL + 3 * 10
+    assert sim.snapshot().figures("first")["expired"] == 200 - len(left)
+
+
+def test_by_the_clock_a_repeated_batch_has_the_time_of_its_first_attempt() -> None:
+    """In a simulator, where the clock goes on while workers die."""
+    topology, ids = Topology("clicks", **SETTINGS), MemoryState()
+    counts = MemoryState(StateKind.TRANSACTIONAL, name="counts")
+    spout = FixedBatchSpout([Click("a", n) for n in range(60)], 1, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory(), interval_s=0.2)
+    made = clicks.group_by("id").process(first, state=ids, ttl_s=1.0)
+    made.group_by("at").aggregate(count(), state=counts, name="counts", not_exactly_once=True)
+    sim = SimCluster(7, check=True).submit(topology.graph(), Layout.ISOLATE)
+    kill_three(sim, 7, lambda number: 0.4 + 0.13 * (number % 7))
+    assert sim.wait(600.0)
+    found = dict(counts.items())
+    assert set(found.values()) == {1}
+    assert 4 <= len(found) <= 30
+    assert 0 in found
+
+
+def test_a_later_run_knows_when_states_were_written(tmp_path: Path) -> None:
+    store = InSqlite(tmp_path / "batches.db")
+    for name in ("one", "two"):
+        topology = Topology("clicks")
+        ids = SqliteState(tmp_path / "ids.db")
+        declare(topology, ids, SqliteState(tmp_path / f"{name}.db"), store=store)
+        run(topology)
+    assert dict(SqliteState(tmp_path / "one.db").items()) == {
+        tuple(click): 1 for click in expected_first()
+    }
+
+
+def test_values_from_before_the_state_expired_begin_with_the_next_batch(tmp_path: Path) -> None:
+    ids = SqliteState(tmp_path / "ids.db")
+    store = InSqlite(tmp_path / "batches.db")
+    for part, settings in enumerate[Any](({}, {"ttl_s": TTL, "event_time": "at"})):
+        topology = Topology("clicks")
+        rows = [Click(f"k{n}", n) for n in range(100 * (part + 1))]
+        clicks = batches(topology, "clicks", FixedBatchSpout(rows, 10, type=Click), store=store)
+        clicks.group_by("id").process(first, state=ids, **settings)
+        run(topology)
+    left = {key for key, _ in ids.items()}
+    assert {f"k{n}" for n in range(20)}.isdisjoint(left)
+    assert "k199" in left
+
+
+@pytest.mark.parametrize("ttl_s", [None, TTL])
+def test_distinct_rows_are_those_of_such_a_function(ttl_s: int | None) -> None:
+    topology, ids, counts = Topology("clicks"), MemoryState(), MemoryState(name="counts")
+    spout = FixedBatchSpout(CLICKS, BATCH, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory())
+    expiring: Any = {} if ttl_s is None else {"ttl_s": ttl_s, "event_time": "at"}
+    made = clicks.distinct("id", state=ids, **expiring)
+    made.group_by("id", "at").aggregate(count(), state=counts, name="counts")
+    run(topology)
+    if ttl_s is not None:
+        assert dict(counts.items()) == {tuple(click): 1 for click in expected_first()}
+    else:
+        firsts = {click.id: click for click in reversed(CLICKS)}
+        assert dict(counts.items()) == {tuple(click): 1 for click in firsts.values()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"event_time": "at"}, "event_time= is for ttl_s="),
+        ({"ttl_s": 1, "zone": "UTC"}, "zone= is for event_time="),
+        ({"ttl_s": 0}, "ttl_s"),
+        ({"ttl_s": 1, "event_time": "when"}, "when"),
+        ({"version": 2}, "version= is for ordinary streams"),
+    ],
+)
+def test_wrong_declarations(settings: Any, says: str) -> None:
+    _, clicks = stub_stream(Click)
+    with pytest.raises(TopologyError, match=says):
+        clicks.group_by("id").process(first, state=MemoryState(), **settings)

@@ -1,0 +1,396 @@
+"""States from outside: what an export writes an import reads, and all of it or nothing is there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import KeyList, KeyMap, KeyState, MemoryState, Records, SqliteState, Topology, count
+from sunshower.clock import SystemClock
+from sunshower.connectors.state_files import content_of, read_into
+from sunshower.errors import ConfigError, StoreUnreachable
+from sunshower.state.sqlite import SqliteBacking
+from sunshower.topologies.components import Context
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import StateKind
+from sunshower.trident import FixedBatchSpout, batches
+from sunshower.trident.declaration.stage_builder import InMemory
+from sunshower.trident.stages.persisting import BatchSlot
+from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.stored_states import StateImport, StoredState, states_of_program
+from tests.runtime.field_values import Access, Color, Level, Line, Point, Unit, exactly
+from tests.runtime.field_values import values as field_values
+from tests.trident.rigs.every_store import state_in, stores
+from tests.trident.states.test_texts import keys as plain_keys
+from tests.trident.states.test_texts import values as plain_values
+
+
+class Word(NamedTuple):
+    word: str
+    number: int = 0
+
+
+class Visit(NamedTuple):
+    count: int
+    color: Color = Color.RED
+
+
+def any_value(
+    row: Word, state: KeyState[Any | Color | Level | Unit | Access | Point | Line]
+) -> None: ...
+def listed(row: Word, state: KeyList[Any]) -> None: ...
+def mapped(row: Word, state: KeyMap[Any, Any]) -> None: ...
+def visited(row: Word, state: KeyState[Visit]) -> None: ...
+
+
+def words() -> Iterator[Word]:
+    yield Word("a")
+
+
+def program(process: Any, factory: KeptState, **given: Any) -> Graph:
+    """An ordinary program with one keyed state."""
+    topology = Topology("seen")
+    rows = topology.spout("words", Records(words)).group_by("word")
+    rows.process(process, state=factory, name="state", **given)
+    return topology.graph()
+
+
+def totals(factory: KeptState, tasks: int = 2) -> Graph:
+    """An ordinary program with totals."""
+    topology = Topology("seen")
+    rows = topology.spout("words", Records(words)).group_by("word")
+    rows.aggregate(count(), state=factory, name="state", parallelism=tasks)
+    return topology.graph()
+
+
+def only(graph: Graph) -> StoredState:
+    """The one state of a program that it declares."""
+    (state,) = [state for state in states_of_program(graph) if state.component]
+    return state
+
+
+def imported(
+    graph: Graph, entries: dict[Any, Any] | bytes, name: str = "f.jsonl", checksum: int = 1
+) -> StoredState:
+    """The state of a program after an import."""
+    state = only(graph)
+    target = StateImport(graph.id, state, name, checksum)
+    if isinstance(entries, bytes):
+        read_into(target, state, Path(name), entries)
+    else:
+        for key, value in entries.items():
+            target.add(key, value)
+    target.write()
+    return state
+
+
+def fresh(folder: Path) -> SqliteState:
+    return SqliteState(folder / "states.db", name=f"s{uuid.uuid4().hex}")
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def check_round_trip(graphs: Callable[[], Graph], entries: dict[Any, Any]) -> None:
+    """What an export has is what was imported, and an import of that is the same again."""
+    first = imported(graphs(), entries)
+    found = dict(first.items())
+    for parquet in (False, True):
+        content = content_of(first, [*found.items()], parquet=parquet)
+        name = "f.parquet" if parquet else "f.jsonl"
+        second = imported(graphs(), content, name)
+        assert exactly(dict(second.items())) == exactly(found)
+    for key, value in found.items():
+        assert exactly(first.get(key)) == exactly(value)
+
+
+@given(st.dictionaries(plain_keys, field_values.filter(lambda one: one is not None), max_size=3))
+def test_an_export_of_values_of_all_types_can_be_imported(entries: dict[Any, Any]) -> None:
+    check_round_trip(lambda: program(any_value, MemoryState(), parallelism=2), entries)
+
+
+@given(st.dictionaries(plain_keys, st.lists(plain_values, max_size=4), max_size=3))
+def test_an_export_of_lists_can_be_imported(entries: dict[Any, Any]) -> None:
+    check_round_trip(lambda: program(listed, MemoryState()), entries)
+
+
+@given(
+    st.dictionaries(plain_keys, st.dictionaries(plain_keys, plain_values, max_size=4), max_size=3)
+)
+def test_an_export_of_maps_can_be_imported(entries: dict[Any, Any]) -> None:
+    check_round_trip(lambda: program(mapped, MemoryState()), entries)
+
+
+def test_records_of_one_declared_type_have_a_column_for_each_field(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    state = imported(program(visited, fresh(tmp_path)), {"a": Visit(3), "b": Visit(4, Color.RED)})
+    data = content_of(state, [*state.items()], parquet=True)
+    # The values of this Enum are not of one type, so its column cannot be.
+    assert parquet.read_table(pa.BufferReader(data)).column_names == ["key", "value_json"]
+    plain = imported(program(_counted, fresh(tmp_path)), {"a": Word("x", 3)})
+    data = content_of(plain, [*plain.items()], parquet=True)
+    assert parquet.read_table(pa.BufferReader(data)).column_names == ["key", "word", "number"]
+
+
+def _counted(row: Word, state: KeyState[Word]) -> None: ...
+
+
+def test_a_table_with_columns_of_a_record_is_imported(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"key": ["a", "b"], "word": ["x", "y"]}), sink)
+    state = imported(program(_counted, fresh(tmp_path)), bytes(sink.getvalue()), "f.parquet")
+    assert dict(state.items()) == {"a": Word("x", 0), "b": Word("y", 0)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ('{"key":"a","value":{"word":"x"}}\n{"key":"b","value":{"word":7}}', "line 2.*word"),
+        ('{"key":"a","value":{"word":"x","numbr":1}}', "line 1: 'numbr' is not a field"),
+        ('{"key":"a","value":7}', "line 1: 7 is not a Word"),
+        ('{"key":"a"}', 'line 1: it is not an object with "key" and "value"'),
+        ("{", "line 1"),
+        ('{"key":"a","value":{"<Other>":{"x":1}}}', "line 1.*no annotation"),
+        ('{"key":"a","value":{"word":"x"}}\n\n{"key":"a","value":null}', "line 3.*twice"),
+    ],
+)
+def test_a_wrong_line_is_named_and_nothing_is_imported(
+    tmp_path: Path, lines: str, says: str
+) -> None:
+    graph = program(_counted, fresh(tmp_path))
+    with pytest.raises(ConfigError, match=rf"f\.jsonl, {says}"):
+        imported(graph, lines.encode())
+    assert only(graph).summary().tasks == 0
+
+
+def test_a_value_that_an_aggregator_cannot_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"line 1: 'x' is not a value of its aggregator"):
+        imported(totals(fresh(tmp_path)), b'{"key":"a","value":"x"}')
+
+
+def test_a_null_removes_a_key_and_other_keys_stay(tmp_path: Path) -> None:
+    factory = fresh(tmp_path)
+    imported(totals(factory), {"a": 1, "b": 2, "c": 3})
+    state = imported(totals(factory), b'{"key":"b","value":null}\n{"key":"c","value":4}')
+    assert dict(state.items()) == {"a": 1, "c": 4}
+
+
+# ---- stores --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", stores("sqlite"))
+def test_each_store_is_listed_read_and_imported_into(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    factory = state_in(request, store, tmp_path)
+    state = imported(totals(factory), {"a": 1, ("b", 2): 3})
+    assert dict(state.items()) == {"a": 1, ("b", 2): 3}
+    assert (state.get("a"), state.get("x")) == (1, None)
+    summary = state.summary()
+    assert (summary.tasks, summary.keys, summary.last_write) == (2, 2, "import")
+    assert factory.name in {other.name for other in states_of_program(totals(replace(factory)))}
+
+
+# ---- interruptions -------------------------------------------------------------------------------
+
+
+class _Ended(BaseException):
+    """The process has ended."""
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("process", [visited, listed])
+def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: Any, is_written: bool
+) -> None:
+    old, new = ([1, 2], [3]) if process is listed else (Visit(1), Visit(2))
+    put, calls = SqliteBacking.put, 0
+
+    def counted_put(self: SqliteBacking, *arguments: Any) -> None:
+        nonlocal calls
+        calls -= 1
+        if calls == 0 and not is_written:
+            raise _Ended
+        put(self, *arguments)
+        if calls == 0:
+            raise _Ended
+
+    for number in range(1, 100):
+        factory = fresh(tmp_path)
+        graph = program(process, factory, parallelism=2)
+        imported(graph, dict.fromkeys("abcd", old))
+        calls = number
+        monkeypatch.setattr(SqliteBacking, "put", counted_put)
+        try:
+            imported(graph, dict.fromkeys("abcx", new), "second.jsonl", 2)
+            break
+        except _Ended:
+            monkeypatch.undo()
+        before, after = dict.fromkeys("abcd", old), {**dict.fromkeys("abcx", new), "d": old}
+        try:
+            found = dict(only(graph).items())
+        except StoreUnreachable:
+            found = after
+            with pytest.raises(StoreUnreachable, match=r"second\.jsonl"):
+                imported(graph, {"a": old}, "third.jsonl", 3)
+        assert found in (before, after)
+        imported(graph, dict.fromkeys("abcx", new), "second.jsonl", 2)
+        assert dict(only(graph).items()) == after
+    else:
+        pytest.fail("it never ends")
+    assert number > 6
+
+
+# ---- order ---------------------------------------------------------------------------------------
+
+
+def _slot_of(graph: Graph) -> Any:
+    """The keyed store of a program."""
+    return only(graph).store
+
+
+def _context() -> Context:
+    return Context("seen", "state", 0, 0, 1)
+
+
+def test_fence_migration_import_and_expiry_have_one_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old process writes until the fence. From then on nobody reads or writes, until all has
+    been migrated and imported. Afterwards values expire, those of the file by the time of the
+    import."""
+    wall_s = 2e9
+    monkeypatch.setattr(SystemClock, "wall", lambda _: wall_s)
+    factory = fresh(tmp_path)
+    before = _slot_of(program(visited, factory, ttl_s=100))
+    before.open(_context())
+    before.put("old", Visit(1))
+    before.put("changed", Visit(1))
+    before.commit()
+    wall_s += 60
+    graph = program(
+        visited, factory, ttl_s=100, version=2, migrate=lambda _, value: Visit(value["count"] + 10)
+    )
+    put, seen = SqliteBacking.put, list[str]()
+
+    def watched_put(self: SqliteBacking, changes: Any, mark: Any, expected: Any) -> None:
+        put(self, changes, mark, expected)
+        monkeypatch.setattr(SqliteBacking, "put", put)
+        if "importing" in json.loads(mark.word):
+            if not seen:
+                before.put("late", Visit(1))
+                with pytest.raises(StoreUnreachable):
+                    before.commit()
+            seen.append("fenced")
+            for other in (before, _slot_of(graph)):
+                with pytest.raises(StoreUnreachable, match="is being imported"):
+                    other.open(_context())
+            with pytest.raises(StoreUnreachable, match="is being imported"):
+                dict(only(graph).items())
+        monkeypatch.setattr(SqliteBacking, "put", watched_put)
+
+    monkeypatch.setattr(SqliteBacking, "put", watched_put)
+    imported(graph, {"changed": Visit(5), "new": Visit(6)})
+    monkeypatch.setattr(SqliteBacking, "put", put)
+    assert len(seen) >= 2
+    after = _slot_of(graph)
+    after.open(_context())
+    assert dict(after.items()) == {"old": Visit(11), "changed": Visit(5), "new": Visit(6)}
+    wall_s += 50
+    assert dict(after.items()) == {"changed": Visit(5), "new": Visit(6)}
+    after.commit()
+    wall_s += 60
+    assert dict(after.items()) == {}
+
+
+def test_a_program_that_writes_meanwhile_is_noticed_and_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory = fresh(tmp_path)
+    graph = program(visited, factory)
+    running = _slot_of(graph)
+    running.open(_context())
+    put = SqliteBacking.put
+
+    def put_after_another(self: SqliteBacking, *arguments: Any) -> None:
+        monkeypatch.setattr(SqliteBacking, "put", put)
+        running.put("a", Visit(1))
+        running.commit()
+        put(self, *arguments)
+
+    monkeypatch.setattr(SqliteBacking, "put", put_after_another)
+    with pytest.raises(ConfigError, match=r"a program runs on it\. Kill it"):
+        imported(graph, {"a": Visit(7)})
+    running.put("b", Visit(2))
+    running.commit()
+    assert dict(only(graph).items()) == {"a": Visit(1), "b": Visit(2)}
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def _in_batches(factory: KeptState, store: InMemory) -> Graph:
+    topology = Topology("seen")
+    rows = batches(topology, "words", FixedBatchSpout([Word("a")], 1, type=Word), store=store)
+    rows.group_by("word").aggregate(count(), state=factory, name="state")
+    return topology.graph()
+
+
+@pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
+@pytest.mark.parametrize("batches_before", [0, 2])
+def test_the_batch_after_an_import_counts_on_and_once(
+    tmp_path: Path, kind: StateKind, batches_before: int
+) -> None:
+    store, factory = InMemory(), replace(fresh(tmp_path), kind=kind)
+    graph = _in_batches(factory, store)
+    slot: Any = only(graph).slot
+    assert isinstance(slot, BatchSlot)
+
+    def add(txid: int, attempt: int) -> None:
+        slot.close()
+        slot.open(Context("seen", "state", 0, 0, 1))
+        id = Attempt(txid, attempt, 1)
+        slot.begin_commit(id)
+        slot.state.multi_update(["a", "b"], [lambda old: (old or 0) + 1] * 2)
+        slot.commit(id)
+
+    def commit(txid: int) -> None:
+        from sunshower.trident.coordination.transactional_log import StoredProgress
+
+        tree = store()
+        StoredProgress(tree, "/transactional", ["words"], "seen").committed(txid)
+
+    for txid in range(1, batches_before + 1):
+        add(txid, 0)
+        commit(txid)
+    imported(graph, {"a": 100, "b": None})
+    add(batches_before + 1, 0)
+    add(batches_before + 1, 1)
+    assert dict(only(graph).items()) == {"a": 101, "b": 1}
+    with pytest.raises(ConfigError, match="written and not committed"):
+        imported(graph, {"a": 1})
+
+
+def test_windows_are_only_read(tmp_path: Path) -> None:
+    from sunshower.trident import tumbling
+
+    topology = Topology("seen")
+    rows = batches(topology, "words", FixedBatchSpout([Word("a")], 1, type=Word))
+    rows.window(tumbling(count=2), count(), state=fresh(tmp_path))
+    graph = topology.graph()
+    with pytest.raises(ConfigError, match="can only be read: it is that of a window"):
+        StateImport(graph.id, only(graph), "f", 1)
