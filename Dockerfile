@@ -3,9 +3,9 @@
 # Build it in the folder of the repository, for each release:
 #
 #     docker build -t sunshower:0.1.0 .
-FROM python:3.11-slim AS build
+FROM python:3.11 AS build
 
-COPY pyproject.toml constraints.txt README.md LICENSE /src/
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE /src/
 COPY sunshower /src/sunshower
 RUN PIP_CONSTRAINT=/src/constraints.txt pip wheel --no-cache-dir --no-deps -w /wheels /src
 

@@ -100,14 +100,15 @@ simulate: .venv/.core  ## inject faults in the simulator, SEEDS=1000, and look f
 	@$(BIN)/sunshower simulate examples/simulated_relay.py --seeds $(or $(SEEDS),1000) $(ARGS)
 
 clean:  ## remove .venv and every cache
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf sunshower/*.so .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Removed .venv and the caches."
 
 # A stamp file marks a step as done, for this pyproject.toml and these constraints.
-.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+.venv/.core: pyproject.toml constraints.txt hatch_build.py sunshower/_record_loops.c | .venv/bin/python
 	@echo "Installing the core into .venv (about 150 MB to fetch, once): Ray, numpy, msgpack, Arrow, typer, rich …"
 	@$(PIP) -e .
+	@$(BIN)/python -c 'from sunshower.record_loops import compiled; print("The core is compiled." if compiled else "The core is not compiled, because there is no C compiler or no Python.h: all works, more slowly.")'
 	@touch $@
 
 .venv/.dev: .venv/.core

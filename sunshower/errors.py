@@ -387,6 +387,13 @@ def user_errors() -> tuple[type[BaseException], ...]:
     return (Exception,) if _Signals.has_raised else (BaseException,)
 
 
+def is_user_error(error: BaseException) -> bool:
+    """Whether `user_errors` would catch an exception, which is raised by user code."""
+    if isinstance(error, EndsProcess):
+        return False
+    return isinstance(error, Exception) or not _Signals.has_raised
+
+
 @contextmanager
 def user_errors_suppressed() -> Iterator[None]:
     """Ignore the errors of user code."""

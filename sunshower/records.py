@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
+from sunshower.record_loops import plain_keys, quicken
 from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
@@ -54,10 +55,18 @@ EVERYTHING = _Everything()
 
 
 def keys_of_rows(
-    getters: Sequence[Callable[[Any], Any]], key: Callable[[Any], Any], rows: Sequence[Any]
+    getters: Sequence[Callable[[Any], Any]],
+    key: Callable[[Any], Any],
+    rows: Sequence[Any],
+    place: int | None = None,
 ) -> Iterable[Any]:
     """`key_of(key(row))` of each row; `getters` get the values that the key is made of, one by one.
-    Values that are keys already cost one look at their types."""
+    Values that are keys already cost one look at their types. `place`: of the only one in a tuple.
+    """
+    if place is not None and type(rows) is list:
+        plain = plain_keys(rows, place)
+        if plain is not None:
+            return plain
     keys = [*map(key, rows)]
     columns = [keys] if len(getters) == 1 else [map(get, rows) for get in getters]
     if all(KEYS_THEMSELVES.issuperset(map(type, values)) for values in columns):
@@ -144,18 +153,21 @@ class Schema:
 
     def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
         """The keys (see `key_of`) of records: of one field, or a tuple of several."""
-        return keys_of_rows([self.key([field]) for field in fields], self.key(fields), rows)
+        getters = [self.key([field]) for field in fields]
+        place = self.fields.index(fields[0]) if self.is_tuple and len(fields) == 1 else None
+        return keys_of_rows(getters, self.key(fields), rows, place)
 
-    def fits(self, records: Sequence[Any], kinds: set[RecordType]) -> bool:
+    def fits(
+        self, records: Sequence[Any], kinds: set[RecordType], *, widths_fit: bool = False
+    ) -> bool:
         """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record, 90
-        for a dataclass without slots."""
+        for a dataclass without slots. `widths_fit`: plain tuples are known to have its width."""
         if not kinds <= {self.type}:
             return False
         if self.type is tuple:
             width = len(self.fields)
-            return countOf(map(len, records), width) == len(records) and not (
-                self._holds_checked and problem_in(records)
-            )
+            fit = widths_fit or countOf(map(len, records), width) == len(records)
+            return fit and not (self._holds_checked and problem_in(records))
         known = record_class(self.type)
         return not known.is_checked or known.first_bad(records) is None
 
@@ -304,6 +316,12 @@ class RecordParts:
 # ---- classes of records -------------------------------------------------------------------------
 
 
+def _is_made_by_namedtuple(kind: type) -> bool:
+    """Whether the constructor of a NamedTuple is the one that namedtuple() has made."""
+    code = getattr(kind.__new__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"
+
+
 class RecordClass:
     """How records of one class are taken apart, checked and rebuilt; `record_class` makes it."""
 
@@ -341,6 +359,8 @@ class RecordClass:
             self.values, self.build = _tuple_values(kind), partial(tuple.__new__, kind)
             self.build_all = self._build_tuples
             self._may_be_incomplete = False
+            if self.is_made_as_tuple and _is_made_by_namedtuple(kind):
+                quicken(kind, self.width)
         else:
             self.values = self._custom_values if self.is_custom else _getter(self.fields)
             self.build, self.build_all = self._compiled()

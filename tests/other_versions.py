@@ -27,7 +27,7 @@ MARKED = "not ray and not servers and not spark and not mutants and not browser 
 WITH_LIBRARIES = (
     *("cli", "connectors", "dev", "kafka", "security", "spark", "state", "texts", "values", "web"),
     *("experiments/report", "runtime/transport"),
-    *("topologies/operators/columns", "topologies/operators/totals"),
+    *("runtime/bolts", "topologies/operators/columns", "topologies/operators/totals"),
 )
 # What meets another Python: annotations, signatures, pickled code and values, exceptions and their
 # texts, processes, threads, asyncio, SQLite.
@@ -52,6 +52,7 @@ class Job:
     pins: str  # a file of constraints
     tests: tuple[str, ...]  # folders and patterns of files in `tests`
     commands: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 def pythons(version: tuple[int, int], path: str, home: Path) -> Iterator[Path]:
@@ -113,7 +114,14 @@ def run(job: Job) -> bool:
     with log.open("w") as file:
         for command in commands(job):
             step_s = time.monotonic()
-            done = subprocess.run(command, cwd=ROOT, check=False, stdout=file, stderr=file)
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                check=False,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **dict(job.environment)},
+            )
             shown = " ".join(Path(word).name for word in map(str, command[:3]))
             print(f"{job.name}: {shown} …: {time.monotonic() - step_s:.0f} s", flush=True)
             if done.returncode:
@@ -132,7 +140,10 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     jobs = []
     if python := python_of(LOWEST):
-        jobs.append(Job("lowest", python, "constraints-lowest.txt", WITH_LIBRARIES))
+        pure = (("SUNSHOWER_PURE", "1"),)  # the loops of record_loops.py in Python
+        jobs.append(
+            Job("lowest", python, "constraints-lowest.txt", WITH_LIBRARIES, environment=pure)
+        )
     else:
         print("SKIPPED the lowest versions: no Python 3.11 here, and uv cannot install it")
     if python := python_of(*NEWER):

@@ -143,8 +143,10 @@ def known_component(graph: Graph, name: str) -> Component:
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
     """Return a function that prints, at once and then every two seconds, how many records of a
-    snapshot are pending, and which tasks wait for a dependency or workers for a node."""
+    snapshot are pending, which batches are open, and which tasks wait for a dependency or workers
+    for a node."""
     from sunshower.cli.health import wait_lines
+    from sunshower.cli.statistics import batch_lines
 
     due_s = 0.0
 
@@ -155,6 +157,7 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
             due_s = now + _LINE_EVERY_S
             unsettled = sum(task.unsettled for task in snapshot.tasks())
             print_lines(console, [f"{doing}: {unsettled:,} pending …"], "dim")
+            print_lines(console, (f"  {line}" for line in batch_lines(snapshot)), "dim")
             waits = [*wait_lines(snapshot.waiting()), *snapshot.unplaced]
             print_lines(console, (f"  {wait}" for wait in waits), "red")
 

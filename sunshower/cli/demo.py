@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
 from sunshower.cli.program_options import INTERRUPTED, AsJson, Stays, WithPage
+from sunshower.record_loops import compiled
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo import Report
@@ -67,7 +68,8 @@ def demo(
     corpus = Corpus.of(files or standard_library())
     screen.say(
         f"{corpus.lines:,} lines in {len(corpus.files):,} files, "
-        f"{corpus.words.total():,} words. Now the same on Ray."
+        f"{corpus.words.total():,} words. Now the same on Ray, "
+        f"{'with' if compiled else 'without'} the compiled core."
     )
     for path, reason in corpus.skipped.items():
         screen.say(f"Left out, because it cannot be decoded: {path} ({reason})")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import sysconfig
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -24,6 +26,7 @@ from sunshower.cli.formatting import Terminal, echo_json, new_table
 from sunshower.cli.program_options import AsJson
 from sunshower.errors import ClusterError, SparkMissing
 from sunshower.installed import PYTHON, ROOT, in_repository, install_command, java_home, runs_on
+from sunshower.record_loops import PURE, compiled
 
 Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
 
@@ -105,6 +108,11 @@ GIB = 1 << 30
 _PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
+_SLOW_BUILD = "not optimised: programs take 1.15 to 1.25 times as long"
+_OTHER_BUILD = (
+    "use the python3 of a distribution, or: uv python install 3.11; or: "
+    "PYTHON_CONFIGURE_OPTS=--enable-optimizations pyenv install 3.11"
+)
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
@@ -143,7 +151,7 @@ class Machine:
 
 def all_checks(*, start: bool = False) -> list[Check]:
     """Make all checks; with `start`, start a local Ray, too."""
-    checks = python_checks(PYTHON)
+    checks = [*python_checks(PYTHON), *speed_checks(is_optimised(), compiled)]
     checks += [package_check(package) for package in packages()]
     checks += machine_checks(machine_facts())
     return [*checks, start_check()] if start else checks
@@ -161,6 +169,30 @@ def python_checks(version: tuple[int, ...]) -> list[Check]:
         text, remedy = f"{this}, not 3.11 or 3.12", install_command("spark")
         checks.append(Check("spark", "Python", Severity.OPTIONAL, text, remedy))
     return checks
+
+
+def is_optimised() -> bool:
+    """Whether this Python was built with its optimisations, as those of distributions, of uv and of
+    conda are."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    flags = f"{sysconfig.get_config_var('PY_CORE_CFLAGS')} {options}"
+    of_distribution = Path(sys.base_prefix) == Path("/usr")
+    return of_distribution or "--enable-optimizations" in options or "-fprofile-use" in flags
+
+
+def speed_checks(optimised: bool, loops: bool) -> Iterator[Check]:
+    """Check what makes all programs faster: the build of Python, and the compiled loops."""
+    if not optimised:
+        yield Check("core", "build of Python", Severity.DOUBTFUL, _SLOW_BUILD, _OTHER_BUILD)
+    if loops:
+        yield Check("core", "compiled loops", Severity.FINE, "in use")
+    elif os.environ.get(PURE, "") not in {"", "0"}:
+        remedy = f"unset {PURE}"
+        yield Check("core", "compiled loops", Severity.DOUBTFUL, f"turned off by {PURE}", remedy)
+    else:
+        again = "rm -f .venv/.core && make setup" if in_repository() else install_command(None)
+        remedy = f"install a C compiler and Python.h (Debian: gcc, python3-dev), then: {again}"
+        yield Check("core", "compiled loops", Severity.DOUBTFUL, "missing", remedy)
 
 
 def package_check(package: Package) -> Check:

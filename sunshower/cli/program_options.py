@@ -17,6 +17,7 @@ import typer
 from sunshower.cli.formatting import echo
 from sunshower.config import FORMER_SETTINGS, LIMITS, Config, former_setting
 from sunshower.errors import ConfigError
+from sunshower.record_loops import PURE
 from sunshower.secret import Secret, is_secret
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for variable, text in sorted(variables.items()):
         rest = variable.removeprefix(_PREFIX)
-        if rest == variable or _OF_KUBERNETES.match(rest):
+        if variable in {rest, PURE} or _OF_KUBERNETES.match(rest):
             continue
         name = rest.lower()
         if _is_setting(name, variable):

@@ -278,6 +278,14 @@ def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict
         }
 
 
+def batch_lines(snapshot: Snapshot) -> Iterator[str]:
+    """A line for each group of batches that has figures."""
+    for id in sorted({task.component for task in snapshot.tasks()}):
+        group, figures = batch_group_of(id), snapshot.figures(id)
+        if group is not None and figures:
+            yield batch_line(group, figures, snapshot)
+
+
 def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> str:
     """Describe the batches of a group, with the figures of its coordinator, such as: `batches of
     words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 16 committed; the last took

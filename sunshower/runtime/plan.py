@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sunshower.config import Resources
 from sunshower.errors import ConfigError
-from sunshower.runtime.tracking.incarnations import INCARNATIONS_MAX, lives_max
+from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
 
 ACKER = "__acker"

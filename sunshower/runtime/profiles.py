@@ -143,7 +143,6 @@ RUNTIME = (
 # The first beginning of a file's path that fits decides.
 _PARTS = (
     ("sunshower/runtime/transport/packet", TimePart.SERIALISATION),
-    ("sunshower/runtime/transport/frames", TimePart.SERIALISATION),
     ("sunshower/runtime/transport/peer_link", TimePart.SERIALISATION),
     ("sunshower/runtime/transport/", TimePart.ROUTING),
     ("sunshower/runtime/tracking/", TimePart.TRACKING),

@@ -8,7 +8,7 @@ are the refill of lost tables and the injected faults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -43,15 +43,15 @@ from sunshower.runtime.tasks.report_router import LossDetector, ReportRouter
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.source import EmitReservation, ReservationStore
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.supervision import Supervised
 from sunshower.runtime.tasks.task_scheduler import TaskOpening, TaskScheduler
 from sunshower.runtime.tasks.task_transfer import Packer, SaveTransfer, TaskTransfer, pack_all
 from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls
 from sunshower.runtime.tasks.wiring import Wired, wire
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.transport.channels import Inflows, RemoteChannel
-from sunshower.runtime.transport.packets import Answer, Packet, PacketReader
-from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink, silent_peers
+from sunshower.runtime.transport.packets import Answer, Grant, PacketReader
+from sunshower.runtime.transport.peer_link import NOTHING, PacketReceiver, PeerLink, silent_peers
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.graph import Component, Graph, Level, upstream
 
@@ -310,8 +310,7 @@ class Worker:
         does not run at first, and why. `transfer`: of tasks that stay. `wake`: see Equipment."""
         self.plan, self.worker, self.life = plan, worker, life
         self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
-        self._clock = clock
-        self._config = plan.graph.config
+        self._clock, self._config = clock, plan.graph.config
         self._peer_links = {
             peer: PeerLink(worker, life, peer, self._config, plan.streams, self._refuse)
             for peer in plan.workers
@@ -337,6 +336,7 @@ class Worker:
         self._spouts = list(self._wired.spouts.values())
         self._equip_spouts(reservations, recorder)
         self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
+        self.supervisions = [task.supervision for task in self._tasks]
         self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         self._refills = self._lost_tables(generator)
         equipment = (self._wired, self._config, self._call, clock, self._opening, self._peer_links)
@@ -419,18 +419,24 @@ class Worker:
             lost = peer_link.peer_is(life)
             if not is_new:
                 self._loss_detector.lost(lost, peer, Cause.ACTOR_DIED, now)
-                self._peer_died(peer, now)
+                self._loss_detector.peer_died(peer)
+                self._inflows.forget(peer)
+                self._router.dispatch()
+                self._loss_detector.sweep(peer, now)
 
     def receive(self, data: bytes) -> None:
         """Process a packet that the PacketReceiver has accepted."""
         if self._packed is not None:
             return  # its contents were given up, and are emitted again in the next life
-        if (packet := self._call.rebuild(partial(self._reader.read, data, self._call))) is None:
+        if (packet := self._reader.read(data, self._call)) is None:
             return
-        self.peers({packet.sender: packet.life})  # may overtake the master's announcement
-        if packet.life != self._peer_links[packet.sender].peer_life:
-            return  # from a previous life; the sweep handles its contents
-        self._hear_grants(packet)
+        link = self._peer_links[packet.sender]
+        if packet.life != link.peer_life:
+            self.peers({packet.sender: packet.life})  # may overtake the master's announcement
+            if packet.life != link.peer_life:
+                return  # from a previous life; the sweep handles its contents
+        if packet.grants:
+            self._hear_grants(packet.grants)
         for task, report in packet.reports.items():
             self._router.report(task, report)
         for task, verdicts in packet.verdicts.items():
@@ -454,8 +460,9 @@ class Worker:
             return
         now = self._clock.now()
         lost = self._peer_links[peer].answered(seq, answer, now)
-        cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
-        self._loss_detector.lost(lost, peer, cause, now)
+        if lost is not NOTHING:
+            cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
+            self._loss_detector.lost(lost, peer, cause, now)
 
     def look_at_links(self) -> None:
         """Give up packets whose answer is overdue. Called when all answers so far were read."""
@@ -484,8 +491,9 @@ class Worker:
                 self._call(spout.task, "fail", partial(spout.expire, now))
         if desired_state.active is not self._opening.active:
             self._opening.active = desired_state.active
+            deactivate = "settle" if desired_state.settling else "deactivate"
             for spout in self._spouts:
-                change = spout.activate if desired_state.active else spout.deactivate
+                change = getattr(spout, "activate" if desired_state.active else deactivate)
                 self._call(spout.task, "activate or deactivate", change)
         if desired_state.draining:
             self.drain()
@@ -529,7 +537,9 @@ class Worker:
         worked = self._scheduler.run_one(now)
         if self._wired.overload:
             self._loss_detector.overloaded()
-        self._router.dispatch()
+        reports = self._wired.reports
+        if reports.failed or reports.waiting:
+            self._router.dispatch()
         for inflow in self._inflows.to_grant(now):
             self._peer_links[inflow.worker].content.grants.append(inflow.grant())
         if not refill_s or (worked and (self._spouts or self._has_inputs)):
@@ -557,16 +567,19 @@ class Worker:
             if refill.bolt.bolt is not None:
                 refill.bolt.close()
 
-    def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
+    def outgoing(self) -> list[tuple[int, int, bytes]]:
+        """Return (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
+        packets: list[tuple[int, int, bytes]] = []
         if self._packed is not None:
-            return
+            return packets
         now = self._clock.now()
         for peer, peer_link in self._peer_links.items():
             if peer_link.wants_packet:
-                while (packet := peer_link.next_packet(now)) is not None:
-                    yield (peer, *packet)
-        self._router.dispatch()  # the failures of records that could not be encoded
+                packets += [(peer, seq, data) for seq, data in peer_link.next_packets(now)]
+        reports = self._wired.reports
+        if reports.failed or reports.waiting:  # records that could not be encoded have failed
+            self._router.dispatch()
+        return packets
 
     def fate(self, peer: int) -> Fate:
         """Draw the injected faults of a packet that is sent to `peer` now; call once for each."""
@@ -663,11 +676,6 @@ class Worker:
             for user_object in objects
         ]
 
-    @property
-    def supervisions(self) -> list[Supervision]:
-        """Those of all tasks here that run user code."""
-        return [task.supervision for task in (*self._wired.bolts.values(), *self._spouts)]
-
     def check_invariants(self) -> None:
         """Raise AssertionError if a table here is corrupt, or more is pending than is allowed."""
         for acker in self._wired.ackers.values():
@@ -725,17 +733,11 @@ class Worker:
         soonest = min([soonest, *(task.supervision.retry_s for task in self._opening.waiting)])
         return None if soonest == inf else max(soonest - now, 0.0005)
 
-    def _hear_grants(self, packet: Packet) -> None:
-        for source, target, seq, credit in packet.grants:
+    def _hear_grants(self, grants: list[Grant]) -> None:
+        for source, target, seq, credit in grants:
             channel = self._wired.channels.get((source, target))
             if isinstance(channel, RemoteChannel):
                 channel.granted(seq, credit)
-
-    def _peer_died(self, peer: int, now: float) -> None:
-        self._loss_detector.peer_died(peer)
-        self._inflows.forget(peer)
-        self._router.dispatch()
-        self._loss_detector.sweep(peer, now)
 
     def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         self._loss_detector.cannot_travel(channel, bad, error)  # set after the peer links

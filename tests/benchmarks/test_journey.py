@@ -7,9 +7,11 @@ import re
 import pytest
 
 from benchmarks import journey
+from sunshower.record_loops import compiled
 from tests.structure.reading import ROOT
 
 
+@pytest.mark.skipif(not compiled, reason="the loops over records are not compiled")
 def test_a_tuple_enters_spout_bolt_and_acker_and_the_page_has_the_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

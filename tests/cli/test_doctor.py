@@ -28,6 +28,7 @@ from sunshower.cli.doctor import (
     package_check,
     python_checks,
     show,
+    speed_checks,
 )
 from sunshower.installed import install_command
 from tests.cli.conftest import PrintedBy
@@ -44,6 +45,21 @@ def machine(**traits: object) -> Machine:
 
 def level(checks: Sequence[Check], name: str) -> Severity:
     return next(check.level for check in checks if check.name == name)
+
+
+# ---- speed --------------------------------------------------------------------------------------
+
+
+def test_loops_that_are_not_compiled_and_a_slow_build_are_doubtful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [check.level for check in speed_checks(True, True)] == [Severity.FINE]
+    build, loops = speed_checks(False, False)
+    assert "1.15 to 1.25 times as long" in build.found
+    assert "a C compiler and Python.h" in loops.remedy
+    monkeypatch.setenv("SUNSHOWER_PURE", "1")
+    (loops,) = speed_checks(True, False)
+    assert loops.remedy == "unset SUNSHOWER_PURE"
 
 
 # ---- versions -----------------------------------------------------------------------------------

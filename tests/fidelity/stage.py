@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sunshower import Bolt, Collector, Context, Failure, Spout, SpoutCollector, Topology, Tuple
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from tests.runtime.rig import Rig
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sunshower import Cause, Failure, Topology
-from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.ids import EdgeIds
+from sunshower.runtime.tracking.ledger import AckerTask
 from sunshower.runtime.tracking.reports import ShardReport
 from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_on
 

@@ -46,21 +46,19 @@ SPOUTS = [
     mutant(
         "the position is one too high",
         "A restarted spout begins after its lowest unsettled record: that record is lost.",
-        defect("RecordsSource.committed", "int(...)", "1 + int(...)"),
+        defect("SpoutTask.committed", "int(...)", "1 + int(...)"),
     ),
     mutant(
         "pending messages are forgotten at a restart",
         "A restarted spout begins with the first record that was not drawn yet.",
-        defect(
-            "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
-        ),
+        defect("SpoutTask.committed", "self.pending.lowest_number(drawn)", "drawn"),
         on="isolated",
     ),
     mutant(
         "waiting replays are forgotten at a restart",
         "The position accounts for pending messages, and not for failed ones that wait to be "
         "emitted again.",
-        defect("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
+        defect("SpoutTask.committed", "self.replays.line.lowest", "self.source.drawn"),
         on="isolated",
     ),
     mutant(
@@ -96,9 +94,9 @@ SPOUTS = [
         "a drain drops waiting replays",
         "A spout that may emit nothing new emits nothing at all: failed messages are lost.",
         defect(
-            "RecordsSource.drain",
-            "self._position.stop()",
-            "self._position.stop()\nline = self._host.replays.line\nline.take(line.due(np.inf))",
+            "SpoutTask.drain",
+            "self.source.drain()",
+            "self.source.drain()\nline = self.replays.line\nline.take(line.due(np.inf))",
         ),
         on="drains",
     ),

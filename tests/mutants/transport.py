@@ -95,8 +95,8 @@ TRANSPORT = [
         ),
         defect(
             "Worker.receive",
-            "packet.life != self._peer_links[packet.sender].peer_life",
-            "False",
+            "if packet.life != link.peer_life:\n    return",
+            "pass",
         ),
         on="delays",
         seen=86,

@@ -196,7 +196,7 @@ def test_columns_with_offsets_outside_of_their_memory_are_not_read() -> None:
     plan = network(1).plan
     frame = read_content(changed_packet(kind=0, records=bytes(data)), plan.streams).frames[0]
     assert frame.error is not None
-    from sunshower.runtime.transport.frames import _COLUMNS, _decode_records
+    from sunshower.runtime.transport.packets import _COLUMNS, _decode_records
 
     with pytest.raises(pa.ArrowInvalid):
         _decode_records(_COLUMNS, bytes(data), plan.streams[0])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sunshower.codec import Codec, RowList
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.topologies.graph import StreamSpec
 from tests.runtime.field_values import SCHEMA, Color, Field, values
 from tests.security.hostile import mutated_bytes, mutated_messagepack
@@ -96,6 +96,6 @@ def test_bytes_that_no_codec_writes_are_refused(data: bytes) -> None:
 
 
 def test_a_frame_with_an_undeclared_class_has_an_error_that_names_the_cause() -> None:
-    frame = encode(3, 1, Batch(0, 7, [Field(1)]), STREAM, 1 << 24)
+    frame = encode_frame(3, 1, Batch(0, 7, [Field(1)]), STREAM, 1 << 24)
     frame[5] = msgpack.packb([msgpack.ExtType(1, msgpack.packb([99, []]))])
-    assert "a class that is not declared" in str(decode(frame, [STREAM]).error)
+    assert "a class that is not declared" in str(decode_frame(frame, [STREAM]).error)

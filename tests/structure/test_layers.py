@@ -28,7 +28,7 @@ from tests.structure.reading import (
 FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
-    *("installed", "value_types", "json_values"),
+    *("installed", "value_types", "json_values", "record_loops"),
 }
 
 # Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
@@ -44,7 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scalars": set(),
     "value_types": {"scalars"},
     "field_types": {"errors", "scalars"},
-    "records": {"errors", "field_types", "value_types"},
+    "record_loops": set(),
+    "records": {"errors", "field_types", "record_loops", "value_types"},
     "record_reader": {"errors", "field_types", "records", "scalars", "texts", "value_types"},
     "codec": {"errors", "field_types", "records", "value_types"},
     "json_values": {"errors", "records", "scalars", "value_types"},
@@ -69,7 +70,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "connectors": {"topologies", "trident", "state", "arrow"},
     "dev": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
-    "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
+    "experiments/runner": {
+        *("topologies", "runtime", "actors", "simulation", "experiments", "state"),
+    },
     "experiments/demo": {"topologies", "runtime", "experiments"},
     # what users' tests import
     "testing": {"topologies", "runtime", "simulation", "experiments"},
@@ -101,7 +104,8 @@ RUNTIME_LAYERS = (
     {"tasks"},
     {"control"},
 )
-SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
+# A top-level file that belongs to the command line, and a module in C.
+SAME_PACKAGE = {"__main__": "cli", "_record_loops": "record_loops"}
 EXTENSIONS = {
     "trident",
     "kafka",
@@ -117,7 +121,10 @@ IMPORT_USER_MODULES = {"sunshower.actors.shipping", "sunshower.actors.programs"}
 # library needs one only if few packages may use it.
 EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
-    "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
+    "numpy": {
+        *("runtime", "records", "record_loops", "topologies", "experiments", "kafka"),
+        "testing",
+    },
     "msgspec": {"record_reader"},
     "fastavro": {"kafka"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
@@ -169,6 +176,7 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
     # It has an event loop on the clock that it gets.
     "sunshower.topologies.async_calls": {"asyncio", "selectors"},
     "sunshower.installed": {"os"},
+    "sunshower.record_loops": {"os"},  # the variable that turns the compiled loops off
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
     "sunshower.errors": {"signal", "threading"},  # Ctrl-C, in the main thread

@@ -21,7 +21,7 @@ from sunshower.runtime.plan import Layout, Task, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
 from sunshower.runtime.tasks.supervision import _figures
-from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.ledger import AckerTask
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 from sunshower.runtime.transport.packets import Address, Content, encode_packet
 from sunshower.texts import size_of

@@ -33,7 +33,7 @@ from sunshower.runtime.events.event_log import encode as log_entry
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.dead_letters import LetterValues, dead_letter
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.runtime.transport.routing import stable_hash
 from sunshower.scalars import json_text
 from sunshower.texts import utf8
@@ -76,12 +76,12 @@ LETTERS = LetterValues(SCHEMA)
 
 
 def as_frame(value: Any) -> str:
-    frame: bytes = msgpack.packb(encode(3, 1, Batch(0, 7, [Held(value)]), STREAM, 1 << 24))
+    frame: bytes = msgpack.packb(encode_frame(3, 1, Batch(0, 7, [Held(value)]), STREAM, 1 << 24))
     return frame.hex()
 
 
 def of_frame(text: str) -> Any:
-    frame = decode(msgpack.unpackb(bytes.fromhex(text)), [STREAM])
+    frame = decode_frame(msgpack.unpackb(bytes.fromhex(text)), [STREAM])
     assert frame.error is None
     return frame.batch.records[0].value
 

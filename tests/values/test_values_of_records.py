@@ -48,8 +48,8 @@ from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
-from sunshower.runtime.transport.frames import decode, encode
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.runtime.value_copies import packed, pickled_copy
 from sunshower.scalars import json_text
 from sunshower.state import RedisState, SqliteState
@@ -94,7 +94,7 @@ def in_frame(value: Any) -> Any:
     kind = type(value) if type(value) in KINDS else Carrier
     record = value if kind in KINDS else Carrier(value)
     stream = PlannedStream(0, "spout", StreamSpec("default", Schema.of(kind)), CLASSES)
-    frame = decode(encode(3, 1, Batch(0, 7, [record]), stream, 1 << 24), [stream])
+    frame = decode_frame(encode_frame(3, 1, Batch(0, 7, [record]), stream, 1 << 24), [stream])
     assert frame.error is None
     (found,) = frame.batch.records
     return found if kind in KINDS else found.value

@@ -120,7 +120,12 @@ class Master:
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
         local_state = active, stored.draining, stored.injected, conditions
-        return DesiredState(*local_state, is_opening=self.moves.is_opening, keeping=keeping)
+        return DesiredState(
+            *local_state,
+            is_opening=self.moves.is_opening,
+            keeping=keeping,
+            settling=bool(stored.active and stored.next_tasks and not stored.packing),
+        )
 
     @property
     def silent(self) -> Mapping[int, float]:

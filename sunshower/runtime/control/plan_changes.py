@@ -66,12 +66,15 @@ def leaving(before: Plan, after: Plan) -> list[Task]:
 
 
 def ends_anew(before: Plan, after: Plan) -> list[Task]:
-    """The tasks of components with another number of tasks, whose objects take nothing along."""
-    numbers = after.graph.components
+    """The tasks of components with another number of tasks, whose objects take nothing along; those
+    of exactly-once programs all together, as each of them knows the tasks of the others."""
+    numbers, components = after.graph.components, before.graph.components
     changed = {
-        name for name, component in before.graph.components.items()
+        name for name, component in components.items()
         if name not in numbers or numbers[name].parallelism != component.parallelism
     }  # fmt: skip
+    if any(is_of_batches(components[name]) for name in changed):
+        changed |= {name for name, component in components.items() if is_of_batches(component)}
     return [task for task in before.tasks if task.component in changed]
 
 
@@ -94,14 +97,14 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
     component = plan.graph.components[name]
     if component.level is Level.ANSWERS:
         return "it answers the requests of one task, beside it"
+    if is_of_batches(component):
+        return why_fixed(component, count)
     if component.level.is_spout:
         return (
             "each task of a spout has its own part of the source, and the position in it. Kill the "
             "topology, and submit it with another parallelism: it continues where its source has "
             "stored a position, as Kafka does, and else starts over"
         )
-    if hasattr(component.implementation, BATCHES):
-        return f"it belongs to an exactly-once program. {_AGAIN}"
     if in_memory := kept_in_memory(component):
         return f"{in_memory}, where no other task finds it. {_WAY_OUT}"
     if component.store is not None:
@@ -114,7 +117,18 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
     return _direct_refusal(plan, name, count)
 
 
-BATCHES = "__sunshower_batches__"  # the mark of classes of exactly-once programs
+def is_of_batches(component: Component) -> bool:
+    """Whether it belongs to an exactly-once program."""
+    return hasattr(component.implementation, "__sunshower_batches__")
+
+
+def why_fixed(component: Component, tasks: int) -> str | None:
+    """Why a component of an exactly-once program cannot have so many tasks; None: it can."""
+    refuses = getattr(component.implementation, "refuses", None)
+    why: str | None = None if refuses is None else refuses(tasks)
+    return why
+
+
 _KILL = "kill the topology and submit it with another parallelism"
 _AGAIN = _KILL.capitalize()
 _WAY_OUT = (
@@ -251,14 +265,6 @@ def _problems(before: Plan, given: Plan) -> Iterator[str]:
         yield f"ackers=0 cannot begin or end while it runs; {_AGAIN}"
     if before.graph.config.worker_timeout_s != given.graph.config.worker_timeout_s:
         yield f"worker_timeout_s cannot change while it runs; {_AGAIN}"
-    for code in (before, given):
-        for name, component in code.graph.components.items():
-            if hasattr(component.implementation, BATCHES):
-                yield (
-                    f"{name!r} belongs to an exactly-once program, which has to be drained as a "
-                    f"whole; {_AGAIN}"
-                )
-                return
     for name, old in before.graph.components.items():
         new = given.graph.components.get(name)
         yield from _spout_problems(old, new) if old.level.is_spout else _bolt_problems(old, new)
@@ -274,6 +280,11 @@ def _spout_problems(old: Component, new: Component | None) -> Iterator[str]:
         yield f"the position of the spout {old.id!r} would be left without it; {_AGAIN}"
     elif new.level is not old.level:
         yield f"the spout {old.id!r} has another kind of source, which has no position; {_AGAIN}"
+    elif is_of_batches(old) != is_of_batches(new):
+        yield f"{old.id!r} would no longer coordinate batches; {_AGAIN}"
+    elif is_of_batches(old):
+        for why in old.implementation.differences(new.implementation):
+            yield f"{why}; {_AGAIN}"
     elif new.parallelism != old.parallelism:
         yield (
             f"the spout {old.id!r} has {old.parallelism} tasks with a position each, and would "

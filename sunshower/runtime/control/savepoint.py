@@ -178,7 +178,10 @@ class Savepoint:
             return
         for name, former in self.components.items():
             present = given.graph.components.get(name)
-            yield from former.problems(name, None if present is None else KeptComponent.of(present))
+            now = None if present is None else KeptComponent.of(present)
+            if present is not None and getattr(present.implementation, "can_rescale", False):
+                now = replace(KeptComponent.of(present), parallelism=former.parallelism)
+            yield from former.problems(name, now)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import (
     Replay,
     RetryQueue,
 )
-from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.spouts.source import Send, SpoutSource
 from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
@@ -62,17 +62,6 @@ class _LetterHost(Protocol):
     is_tracked: bool
     watermarks: WatermarkSender
 
-    def send(
-        self,
-        stream: str,
-        records: Any,
-        payloads: Sequence[Any],
-        numbers: Sequence[int],
-        attempts: Any,
-        now: float,
-    ) -> None: ...
-    def values(self, stream: str, record: Any) -> dict[str, Any]: ...
-
 
 class LetterReplays(SpoutSource):
     """The letters of one spout task that are not settled: a second source beside the user's."""
@@ -80,7 +69,7 @@ class LetterReplays(SpoutSource):
     def __init__(self, owner: _LetterHost, pending: Pending, retries: RetryQueue) -> None:
         self.clock: Clock = SystemClock()  # the worker's, once the task is open
         self._owner, self._pending, self._retries = owner, pending, retries
-        self._senders: dict[str, _Sender] = {}  # by request
+        self.senders: dict[str, _Sender] = {}  # by request; empty: no letter is open
         self._forms: dict[str, LetterValues] = {}  # by stream
         self._number = LETTERS_FIRST
         self.ends = False  # no further letters come
@@ -94,7 +83,7 @@ class LetterReplays(SpoutSource):
         """A client sends a letter, perhaps again; `tell` gets how far it is and, at its end, ACKED
         or DEAD_AGAIN; and until when the client waits for it."""
         ends_s = self.clock.now() + request.left_s
-        if (known := self._senders.get(request.id)) is not None:
+        if (known := self.senders.get(request.id)) is not None:
             known.ends_s = ends_s
             tell(RequestProgress.RUNS, ends_s)
             return
@@ -106,47 +95,46 @@ class LetterReplays(SpoutSource):
         if self.room <= 0:  # full; the client sends it again
             tell(RequestProgress.ABSENT, ends_s)
             return
-        self._senders[request.id] = _Sender(tell, ends_s)
+        self.senders[request.id] = _Sender(tell, ends_s)
         self._retries.enqueue_ready(Replay(self._number, payload, 1))
         self._number += 1
         tell(RequestProgress.WAITS, ends_s)
 
     def completed(self, released: Released) -> Released:
         """Report the letters among complete messages. Returns the others."""
-        if not self._senders or released.numbers.min(initial=0) >= LETTERS_END:
+        if released.numbers.min(initial=0) >= LETTERS_END:
             return released
         is_letter: Any = released.numbers < LETTERS_END
         for payload in released.payloads[is_letter]:
-            sender = self._senders.pop(payload.id)
+            sender = self.senders.pop(payload.id)
             outcome = DEAD_AGAIN if payload.stream == DEAD_LETTERS else ACKED
             sender.tell(Reply([outcome]), sender.ends_s)
         return Released(*(values[~is_letter] for values in released))
 
     def named(self, released: Released, message_ids: list[Any]) -> list[Any]:
         """The message ids of these trees; `message_ids`: as the user's source has them."""
-        if self._senders:
-            for index, number in enumerate(released.numbers.tolist()):
-                if number < LETTERS_END:
-                    message_ids[index] = released.payloads[index].message_id
+        for index, number in enumerate(released.numbers.tolist()):
+            if number < LETTERS_END:
+                message_ids[index] = released.payloads[index].message_id
         return message_ids
 
     def forget(self) -> None:
         """Drop all letters: the task moves, and clients send them again."""
         self._retries.forget(LETTERS_FIRST, LETTERS_END)
-        self._senders.clear()
+        self.senders.clear()
 
     # ---- SpoutSource ----------------------------------------------------------------------------
 
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         for number, payload, attempt in replays:
             given = ([payload.record], [payload], [number], attempt, now)
-            self._owner.send(payload.stream, *given)
+            send(payload.stream, *given)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._owner.values(replay.payload.stream, replay.payload.record)
+        return self._owner.output_streams.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)

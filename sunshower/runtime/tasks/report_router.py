@@ -16,13 +16,13 @@ from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import UserCodeCalls, untracked
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64, incarnations_of
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
-from sunshower.runtime.transport.frames import Frame
-from sunshower.runtime.transport.peer_link import NOTHING, Lost, PeerLink
+from sunshower.runtime.transport.packets import Frame
+from sunshower.runtime.transport.peer_link import Lost, PeerLink
 from sunshower.texts import describe
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class ReportRouter:
             else:
                 waiting = self._link_to[owner].content.verdicts[owner]
                 waiting.complete += verdicts.complete
-                waiting.failed.add(verdicts.failed)
+                if verdicts.failed:
+                    waiting.failed.add(verdicts.failed)
                 waiting.ages += verdicts.ages
 
     def verdicts(self, task: int, verdicts: Verdicts) -> None:
@@ -143,8 +144,6 @@ class LossDetector:
 
     def lost(self, lost: Lost, peer: int, cause: Cause, now: float) -> None:
         """Fail the trees of a packet to `peer` that did not arrive, or may not have arrived."""
-        if lost is NOTHING:  # the usual case
-            return
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
         failure = Failure(cause, ACKER, reason="a report was lost", worker=peer)

@@ -428,6 +428,8 @@ class TaskScheduler:
             self._peers_are_known = all(
                 peer_link.peer_life is not None for peer_link in self._peer_links.values()
             )
+        if spout.settles:
+            spout.end_settling()
         may = self._peers_are_known and spout.active and not spout.supervision.waits
         return may and not spout.done and not spout.output_streams.full
 
@@ -478,7 +480,8 @@ class TaskScheduler:
         if emitted:
             spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
-            spout.rest.end()
+            if spout.rest.until_s:
+                spout.rest.end()
         else:
             spout.rest.begin(now)
         return emitted > 0

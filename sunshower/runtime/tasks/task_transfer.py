@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from sunshower.errors import LifecycleError
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay
 from sunshower.runtime.tasks.user_code import Raised
 
@@ -26,7 +25,7 @@ class TaskTransfer:
 
     committed: int = 0  # spouts: where a new source must continue
     drawn: int = 0
-    owed: int = 0  # the bound of records that may have been drawn: see position.py
+    owed: int = 0  # the bound of records that may have been drawn: see Position
     waiting: list[Replay] = field(default_factory=list)  # spouts: messages to emit again
     charges: dict[int, Charges] = field(
         default_factory=dict
@@ -38,7 +37,7 @@ class TaskTransfer:
     state: Any = None  # the result of snapshot()
     instance: Any = None  # the user's object, opened
     collector: Any = None  # manual level: the collector, which the object may have kept
-    place: Position | None = None  # in the source
+    place: Any = None  # the Position in the source
     source: Iterator[Any] | None = None  # the rest of its records() or tables()
 
 

@@ -27,9 +27,9 @@ from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
-from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import EdgeIds
+from sunshower.runtime.tracking.ledger import AckerTask
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import FailedTrees, Reports, Shards
 from sunshower.runtime.transport.channels import (
@@ -160,13 +160,13 @@ def _acker(plan: Plan, task: Task) -> AckerTask:
 def _reports(plan: Plan, worker: int, peer_links: Mapping[int, PeerLink]) -> Reports:
     if not plan.graph.config.tracked:
         return Reports(None)
-    next_packets = {
-        acker.id: partial(peer_links[acker.worker].report_to, acker.id)
+    links = {
+        acker.id: peer_links[acker.worker]
         for ackers in plan.shards
         for acker in ackers
         if acker.worker != worker
     }
-    return Reports(Shards([[acker.id for acker in ackers] for ackers in plan.shards]), next_packets)
+    return Reports(Shards([[acker.id for acker in ackers] for ackers in plan.shards]), links)
 
 
 def _declare(spout: SpoutTask, component: Component, plan: Plan) -> None:

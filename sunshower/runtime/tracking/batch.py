@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.records import Schema
-from sunshower.runtime.tracking.edges import fold
-from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, fold
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Root and edge ids of 64 bits each, and functions that build and decode arrays of them.
+"""Root and edge ids of 64 bits each, and the XOR arithmetic of edges, on arrays.
 
 A root id identifies one attempt of one spout tuple:
 
@@ -7,7 +7,7 @@ A root id identifies one attempt of one spout tuple:
     │  incarnation  │       generation       │          slot          │
     └───────────────┴────────────────────────┴────────────────────────┘
 
-A spout task has a new incarnation at every (re)start, see `incarnations`. A slot is an index into
+A spout task has a new incarnation at every (re)start, see below. A slot is an index into
 that task's pending table; its generation grows with each use. Storm draws roots at random from a
 48-bit generator and needs a hash map per acker to find them.
 
@@ -132,3 +132,79 @@ def first_of_each(slots: I64, scratch: NDArray[np.int32]) -> NDArray[np.bool_]:
     scratch[slots] = order
     mask: NDArray[np.bool_] = scratch.take(slots) == order
     return mask
+
+
+# ---- edges ---------------------------------------------------------------------------------------
+# The XOR arithmetic of tuple trees.
+#
+# An input is done when its own edge and all edges made from it are reported: `edge ^ made₁ ^ made₂
+# …` (Storm: BoltOutputCollectorImpl.ack). Over a whole tree every edge is reported twice, by its
+# producer and by its consumer, so the XOR of all reports is zero when no edge is open.
+
+
+def segment_xor(values: U64, ends: I64) -> U64:
+    """XOR of each segment of `values`: segment i is values[ends[i-1]:ends[i]]; it may be empty.
+
+    `ends` has shape (n,), not decreasing, ends[-1] == len(values); returns shape (n,).
+    np.bitwise_xor.reduceat is wrong here: it gives an empty segment the value of its neighbour.
+    """
+    running = np.empty(len(values) + 1, np.uint64)
+    running[0] = 0
+    np.bitwise_xor.accumulate(values, out=running[1:])
+    upto = running[ends]
+    result = upto.copy()
+    result[1:] ^= upto[:-1]
+    return result
+
+
+def runs(roots: U64) -> tuple[U64, NDArray[np.uint32] | None]:
+    """Run-length encode `roots`: (roots, run lengths), or (roots, None) if that is no shorter."""
+    first = _run_starts(roots)
+    if first is None or 3 * len(first) > 2 * len(roots):  # 12 bytes for each run, 8 for each root
+        return roots, None
+    return roots[first], np.diff(first, append=len(roots)).astype(np.uint32)
+
+
+def fold(roots: U64, xors: U64) -> tuple[U64, U64]:
+    """Join adjacent entries of the same root: a shorter report with the same effect.
+
+    Only adjacent entries: children of one parent are adjacent, and sorting would cost more than the
+    ledger saves.
+    """
+    first = _run_starts(roots)
+    if first is None:
+        return roots, xors
+    return roots[first], np.bitwise_xor.reduceat(xors, first)
+
+
+def _run_starts(roots: U64) -> I64 | None:
+    """The positions where a root differs from the one before it; None if all do."""
+    if not np.count_nonzero(roots[1:] == roots[:-1]):
+        return None
+    starts = np.ones(len(roots), np.bool_)
+    np.not_equal(roots[1:], roots[:-1], out=starts[1:])
+    return starts.nonzero()[0]
+
+
+# ---- incarnations --------------------------------------------------------------------------------
+# Incarnations: the numbers of the lives of spout tasks, which are a part of root ids.
+#
+# A spout task has a new incarnation at every (re)start: its worker's life, modulo `lives_max`,
+# times the number of spout tasks, plus its index among them. So incarnations repeat after
+# `lives_max` starts (65,536 with one spout task, 655 with a hundred) and are compared modulo that
+# number: a life is older than another if it is at most half of `lives_max` behind
+# (`is_older_life`).
+
+INCARNATIONS_MAX = 1 << 16
+
+
+def lives_max(spouts: int) -> int:
+    """Return after how many starts the incarnations of each of `spouts` spout tasks repeat."""
+    return INCARNATIONS_MAX // spouts
+
+
+def is_older_life(incarnation: int, other: int, spouts: int) -> bool:
+    """Whether an incarnation is of an earlier life than `other`, of the same spout task."""
+    circle = lives_max(spouts)
+    behind = (other // spouts - incarnation // spouts) % circle
+    return 0 < behind <= circle // 2

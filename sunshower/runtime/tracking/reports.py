@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import (
     I64,
     U64,
+    fold,
     generations_of,
     incarnations_of,
     is_newer,
@@ -65,34 +66,44 @@ class Shards:
         self._shards = shards
         self._only = shards[0][0] if {tuple(s) for s in shards} == {(shards[0][0],)} else None
 
-    def split(self, roots: U64) -> Iterator[tuple[int, slice | I64]]:
-        """Yield (acker task, indices into `roots`) for every acker that follows some of them."""
+    def split(self, roots: U64) -> list[tuple[int, slice | I64]]:
+        """Return (acker task, indices into `roots`) for every acker that follows some of them."""
         if self._only is not None:
-            yield self._only, slice(None)
-            return
+            return [(self._only, slice(None))]
         spouts = incarnations_of(roots) % len(self._shards)
         first = int(spouts[0])
         if len(self._shards[first]) == 1 and (spouts == first).all():
-            yield self._shards[first][0], slice(None)
-            return
-        slots = slots_of(roots)
+            return [(self._shards[first][0], slice(None))]
+        slots, parts = slots_of(roots), list[tuple[int, slice | I64]]()
         for spout in np.unique(spouts).tolist():
             tasks = self._shards[spout]
             for residue, task in enumerate(tasks):
                 which = np.flatnonzero((spouts == spout) & (slots % len(tasks) == residue))
                 if len(which):
-                    yield task, which
+                    parts.append((task, which))
+        return parts
+
+
+class NextPacket(Protocol):
+    """The content of the next packet to another worker."""
+
+    reports: defaultdict[int, ShardReport]  # by acker task
+
+
+class LinkToAcker(Protocol):
+    """A link to another worker; see PeerLink."""
+
+    @property
+    def content(self) -> NextPacket: ...
 
 
 class Reports:
     """Writes one worker's reports: those for the ackers of other workers into the next packet to
     these, the others where they wait for `take`. Without ackers, reports are dropped."""
 
-    def __init__(
-        self, shards: Shards | None, next_packets: Mapping[int, Callable[[], ShardReport]] = {}
-    ) -> None:
-        """`next_packets`: acker task of another worker → what the next packet reports to it."""
-        self._shards, self._next_packets = shards, next_packets
+    def __init__(self, shards: Shards | None, links: Mapping[int, LinkToAcker] = {}) -> None:
+        """`links`: acker task of another worker → the link to that worker."""
+        self._shards, self._links = shards, links
         self.tracked = shards is not None  # whether there are ackers
         self.waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)  # by acker task
         self.failed: list[U64] = []  # trees whose messages the spouts here will emit again
@@ -104,7 +115,7 @@ class Reports:
                 self._to(task).starts.append((roots[which], xors[which]))
 
     def ack(self, roots: U64, xors: U64) -> None:
-        """A bolt acked inputs of these roots; see edges.py for `xors`."""
+        """A bolt acked inputs of these roots; see ids.py for `xors`."""
         if self._shards is not None and len(roots):
             roots, xors = fold(roots, xors)
             for task, which in self._shards.split(roots):
@@ -130,8 +141,8 @@ class Reports:
         return waiting
 
     def _to(self, task: int) -> ShardReport:
-        next_packet = self._next_packets.get(task)
-        return self.waiting[task] if next_packet is None else next_packet()
+        link = self._links.get(task)
+        return (self.waiting if link is None else link.content.reports)[task]
 
 
 # ---- failed trees --------------------------------------------------------------------------------

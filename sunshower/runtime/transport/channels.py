@@ -104,7 +104,10 @@ class ServiceTime:
             int(config.internals.slice_s / self._work_s), self.slice_records * _SLICE_GROWTH_MAX
         )
         self.slice_records = max(1, slice_records)
-        window = min(int(config.internals.window_s / self.pace_s), self._largest_next(self.pace_s))
+        # the largest window that may follow the present one
+        brief = min(int(_BRIEF_S / self.pace_s), self.window * _BRIEF_GROWTH_MAX)
+        largest = max(self.window * _WINDOW_GROWTH_MAX, brief)
+        window = min(int(config.internals.window_s / self.pace_s), largest)
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
         least = max(least, min(self.at_once, self.records_max))
         window = max(least, min(window, self.records_max))
@@ -113,11 +116,6 @@ class ServiceTime:
             self.window = window
         elif self._measured >= self.window:  # the first inputs say little about the pace
             self.window, self._measured = window, 0
-
-    def _largest_next(self, pace_s: float) -> int:
-        """The largest window that may follow the present one."""
-        brief = min(int(_BRIEF_S / pace_s), self.window * _BRIEF_GROWTH_MAX)
-        return max(self.window * _WINDOW_GROWTH_MAX, brief)
 
 
 def _smoothed(old_s: float | None, new_s: float) -> float:
@@ -192,6 +190,8 @@ class Inbox:
     def take_several(self, records_max: int, *, shared: bool = False) -> list[Entry]:
         """Return batches of one stream that can be joined, up to `records_max` together; shared
         ones alone unless `shared`."""
+        if len(self.entries) == 1:
+            return [self.take(records_max)]
         return self._take_while(records_max, lambda first: shared or not first.shared, can_join)
 
     def take_small(self, records_max: int, *, one_source: bool) -> list[Entry]:
@@ -201,6 +201,8 @@ class Inbox:
         Otherwise a queue of batches of one record stays one: each is processed by itself, and is
         passed on as batches that are as small.
         """
+        if len(self.entries) == 1:
+            return [self.take(records_max)]
 
         def joins(first: Batch, later: Batch) -> bool:
             same = not one_source or later.source == first.source
@@ -217,7 +219,7 @@ class Inbox:
         taken = [self.take(records_max)]
         first = taken[0][0]
         count = len(first)
-        if not self.entries or count >= records_max or not grows(first):
+        if count >= records_max or not grows(first):
             return taken
         while self.entries:
             later = self.entries[0][0]
@@ -399,11 +401,6 @@ class Inflow:
             self.seq = self.unreadable.popleft()[0]
             self.records += 1
 
-    @property
-    def due(self) -> bool:
-        """Whether to send a grant before the sender runs out of credit."""
-        return self.records * 2 >= min(self.credit.window, self.next_credit.window)
-
     def grant(self) -> tuple[int, int, int, Credit]:
         """Return (source, target, seq, credit), to be sent to the sender."""
         self.records = 0
@@ -434,7 +431,8 @@ class Inflows:
         time_is_up, due, left = now >= self.grant_at_s, [], False
         for flow in self._flows.values():
             if flow.records:
-                if time_is_up or flow.due:
+                window = min(flow.credit.window, flow.next_credit.window)
+                if time_is_up or 2 * flow.records >= window:  # the sender may run dry soon
                     due.append(flow)
                 else:
                     left = True

@@ -206,6 +206,12 @@ class OutputStreams:
             )
         return output_stream
 
+    def values(self, stream: str, record: Any) -> dict[str, Any]:
+        """A record of a stream as field → value."""
+        schema = self.output_stream(stream).spec.schema
+        (values,) = schema.rows([record])
+        return dict(zip(schema.fields, values, strict=True))
+
     def check(self, stream: str, records: Sequence[Any]) -> int | None:
         """Return the index of the first record that does not fit `stream`, or None."""
         return self.output_stream(stream).spec.schema.misfit(records)
@@ -240,7 +246,8 @@ class OutputStreams:
         made = None if anchors is None else np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
-                batch = self._batch(output_stream, pick(records, which))
+                part = pick(records, which)
+                batch = Batch(output_stream.index, self._task, part, alone=self.alone)
                 if made is not None and anchors is not None:
                     edges = self._edges.draw(len(batch))
                     made[which] ^= edges
@@ -266,7 +273,8 @@ class OutputStreams:
         made = np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
-                batch = self._batch(output_stream, pick(records, which))
+                part = pick(records, which)
+                batch = Batch(output_stream.index, self._task, part, alone=self.alone)
                 if anchors is not None and len(anchors.roots):
                     edges = self._edges.draw(count)
                     made ^= edges
@@ -274,9 +282,6 @@ class OutputStreams:
                     batch.shared = True
                 self.send_batch(route.channels[target], batch)
         return made
-
-    def _batch(self, output_stream: OutputStream, records: Any) -> Batch:
-        return Batch(output_stream.index, self._task, records, alone=self.alone)
 
     def shares(
         self, output_stream: OutputStream, records: Any, count: int

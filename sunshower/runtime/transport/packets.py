@@ -12,37 +12,262 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 import msgpack
 import numpy as np
+from numpy.typing import NDArray
 
 from sunshower import versions
-from sunshower.errors import CorruptPacket
+from sunshower.codec import Codec
+from sunshower.errors import CorruptPacket, Unserialisable, user_errors
 from sunshower.failures import Cause, Failure
+from sunshower.record_loops import decode as decode_rows
+from sunshower.record_loops import encode as encode_rows
+from sunshower.records import rows_of
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream
-from sunshower.runtime.tracking.acker_task import Verdicts
-from sunshower.runtime.tracking.ids import U64, ids_of, slots_of
-from sunshower.runtime.tracking.ledger import F64
+from sunshower.runtime.tracking.batch import Batch
+from sunshower.runtime.tracking.ids import NO_IDS, U64, ids_of, runs, slots_of
+from sunshower.runtime.tracking.ledger import F64, Verdicts
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 from sunshower.runtime.transport.channels import Credit
-from sunshower.runtime.transport.frames import Frame, Notes, decode
+from sunshower.texts import describe_error, message_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HEADER = struct.Struct("<2sHI")
 _ADDRESS = struct.Struct("<HHIIQ")
+_BODY = _HEADER.size + _ADDRESS.size  # where the body begins
 _MAGIC = b"SS"
 _DECODE_ERRORS = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(OverflowError, RecursionError, MemoryError),
 )
 _FAILURE_TYPES = {one.name: type(one.default) for one in fields(Failure) if one.name != "cause"}
-T = TypeVar("T", U64, F64)
+Number = TypeVar("Number", np.uint64, np.float64)
+_bytes_of: Callable[[U64 | F64], bytes] = np.ndarray.tobytes
 Grant = tuple[int, int, int, Credit]  # source task, target task, frames up to
+
+
+# ---- frames --------------------------------------------------------------------------------------
+# The frame format: one frame is one batch of one stream from one task to one task.
+#
+# In their order: target, source, stream, seq, kind, records, roots, counts, edges, offsets.
+#
+#     kind      + 2: all records share the anchors; + 4: they must not be joined with others
+#     records   kind 0: the values of all rows in one list, MessagePack (sunshower/codec.py)
+#               kind 1: columns, an Arrow IPC stream
+#     roots     raw little-endian uint64; with `counts` (uint32), root i repeats counts[i] times
+#     edges     raw uint64, one for each root
+#     offsets   raw int64, only where a record has other than one anchor
+#
+# No pickle on the wire. A value arrives equal and of the same type; a scalar of NumPy arrives as
+# Python's, and a value of another subclass of a plain type as the plain type. Enums and records
+# are rebuilt if a record type of the topology declares their class.
+
+_ROWS, _COLUMNS = 0, 1
+_SHARED, _ALONE = 2, 4
+_codec_of = lru_cache(8)(Codec)
+
+
+class Frame(NamedTuple):
+    """A decoded frame. `error`: why its records cannot be rebuilt here; its roots are known."""
+
+    target: int
+    seq: int
+    batch: Batch
+    error: str | None = None
+
+
+def encode_frame(
+    target: int, seq: int, batch: Batch, stream: PlannedStream, record_bytes_max: int
+) -> list[Any]:
+    """Return a frame as a list that MessagePack can encode.
+
+    Raises Unserialisable when a record cannot be encoded, or has more than `record_bytes_max` on
+    the wire; `first_bad` finds which.
+    """
+    kind, records = _encode_records(batch, stream)
+    if len(records) > record_bytes_max:
+        for index in range(len(batch)):
+            _check_size(batch.only(index), stream, record_bytes_max)
+    roots, counts = runs(batch.roots)
+    return [
+        target,
+        batch.source,
+        batch.stream,
+        seq,
+        kind + _SHARED * batch.shared + _ALONE * batch.alone,
+        records,
+        roots.tobytes(),
+        b"" if counts is None else counts.tobytes(),
+        batch.edges.tobytes(),
+        b"" if batch.offsets is None else batch.offsets.tobytes(),
+    ]
+
+
+def decode_frame(
+    fields: Sequence[Any], streams: Sequence[PlannedStream], notes: Notes | None = None
+) -> Frame:
+    """Decode a frame. Raises CorruptPacket, unless only the records cannot be rebuilt."""
+    try:
+        target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
+        numbers = (target, source, index, seq, kind)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("a task, stream or number is not a whole number")
+        stream = streams[index]
+        batch = Batch(index, source, ())
+        batch.edges = ids_of(edges)
+        batch.roots = _repeated(ids_of(roots), counts, len(batch.edges))
+        batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
+        batch.shared, batch.alone = bool(kind & _SHARED), bool(kind & _ALONE)
+        kind &= ~(_SHARED | _ALONE)
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
+        raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
+    try:
+        if notes is None or not notes.is_watched(target):
+            if notes is not None:
+                notes.note(target, batch.roots)
+            batch.records = _decode_records(kind, records, stream)
+        else:
+            alone = (batch.only(index).roots for index in count())
+            note = partial(notes.note, target)
+            batch.records = _decode_records(kind, records, stream, map(note, alone))
+    except user_errors() as error:  # whatever the constructor of a record, or a dict's key, raises
+        return Frame(target, seq, batch, describe_error(error))
+    if not _fits(batch):
+        raise CorruptPacket("the records of a frame do not fit its roots")
+    return Frame(target, seq, batch)
+
+
+def _check_offsets(table: pa.Table) -> None:
+    """Raise pa.ArrowInvalid for offsets outside of the memory of their column. It takes 1 ns for
+    each text, and 8 ns with a check of its UTF-8, which is made when the text is read."""
+    import pyarrow as pa
+
+    for column in table.itercolumns():
+        for chunk in column.chunks:
+            plain = chunk.view(pa.binary()) if chunk.type == pa.string() else chunk
+            plain.validate(full=True)
+
+
+def _repeated(roots: U64, counts: bytes, wanted: int) -> U64:
+    """`roots`, root i `counts[i]` times. Raises ValueError unless they are then `wanted`."""
+    if counts:
+        times = np.frombuffer(counts, np.uint32)
+        if int(times.sum(dtype=np.uint64)) != wanted:  # before so many are allocated
+            raise ValueError("it has not as many roots as edges")
+        roots = roots.repeat(times)
+    if len(roots) != wanted:
+        raise ValueError("it has not as many roots as edges")
+    return roots
+
+
+def _fits(batch: Batch) -> bool:
+    """Whether the records have as many anchors as the frame says."""
+    if batch.shared:
+        return bool(len(batch) and len(batch.roots)) and batch.offsets is None
+    if batch.offsets is None:
+        return len(batch.roots) in {0, len(batch)}
+    first, last = int(batch.offsets[0]), int(batch.offsets[-1])
+    is_whole = len(batch.offsets) == len(batch) + 1 and first == 0 and last == len(batch.roots)
+    return is_whole and bool((np.diff(batch.offsets) >= 0).all())
+
+
+def first_bad(batch: Batch, stream: PlannedStream, record_bytes_max: int) -> int:
+    """Return the index of the first record of `batch` that cannot be encoded."""
+    for index in range(len(batch)):
+        try:
+            _check_size(batch.only(index), stream, record_bytes_max)
+        except Unserialisable:
+            return index
+    raise AssertionError("all records can be carried one by one, but not together")
+
+
+def _check_size(record: Batch, stream: PlannedStream, record_bytes_max: int) -> None:
+    size = len(_encode_records(record, stream)[1])
+    if size > record_bytes_max:
+        raise Unserialisable(
+            f"a record of stream {stream.spec.id!r} of {stream.component!r} is {size:,} bytes on "
+            f"the wire, more than record_bytes_max, {record_bytes_max:,}. Raise that, or send a "
+            "reference to the large value instead"
+        )
+
+
+def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
+    schema, codec = stream.spec.schema, _codec_of(stream.classes)
+    try:
+        if batch.is_table:
+            import pyarrow as pa
+
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.records.schema) as writer:
+                writer.write_table(batch.records)
+            return _COLUMNS, sink.getvalue().to_pybytes()
+        if schema.is_tuple and type(batch.records) is list:
+            encoded = encode_rows(batch.records, len(schema.fields))
+            if encoded is not None:
+                return _ROWS, encoded
+        values = schema.flat(batch.records)
+        if len(values) != len(schema.fields) * len(batch):
+            raise ValueError(f"a record has not the fields {schema.name}")
+        return _ROWS, codec.encode(values)
+    except user_errors() as error:  # whatever a property of a record raises
+        where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
+        raise Unserialisable(
+            f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
+            f"another process: {where}{message_of(error)}. docs/TOPOLOGIES.md lists the types that "
+            "fields may hold"
+        ) from error
+
+
+def _bad_field(batch: Batch, stream: PlannedStream) -> str:
+    """The first field with a value that cannot be encoded, for an error message."""
+    schema, codec = stream.spec.schema, _codec_of(stream.classes)
+    for row in schema.rows(batch.records):
+        for name, value in zip(schema.fields, row, strict=True):
+            try:
+                codec.encode(value)
+            except Unserialisable:
+                return f"field {name!r}: "
+    return ""
+
+
+def _decode_records(
+    kind: int, records: bytes, stream: PlannedStream, notes: Iterator[None] | None = None
+) -> Any:
+    """`notes`: each step notes the next record, before it is built alone."""
+    schema = stream.spec.schema
+    if kind == _COLUMNS:
+        import pyarrow as pa
+
+        table = pa.ipc.open_stream(records).read_all()
+        _check_offsets(table)
+        if tuple(table.column_names) != tuple(schema.fields):
+            raise ValueError(f"its columns are {', '.join(table.column_names)}")
+        return table
+    if notes is None and schema.is_tuple:
+        decoded = decode_rows(records, len(schema.fields), schema.type)
+        if decoded is not None:
+            return decoded
+    rows = rows_of(_codec_of(stream.classes).decode(records), len(schema.fields))
+    if notes is None:
+        return schema.build(rows)
+    built: list[Any] = []
+    for row in rows:
+        next(notes)
+        built += schema.build([row])
+    return built
+
+
+# ---- packets -------------------------------------------------------------------------------------
 
 
 class Answer(IntEnum):
@@ -91,6 +316,19 @@ class Content:
         )
 
 
+class Notes(Protocol):
+    """Notes which records are being rebuilt, because their constructors are user code."""
+
+    def rebuild(self, read: Callable[[], list[Frame]]) -> list[Frame]:
+        """Return the result of `read`, which calls `note`; no record is rebuilt after it."""
+
+    def note(self, task: int, roots: U64) -> None:
+        """Note that records of these trees are now being rebuilt for `task`."""
+
+    def is_watched(self, task: int) -> bool:
+        """Whether to note each record alone: one may have crashed the previous process."""
+
+
 class Packet(NamedTuple):
     """A decoded packet."""
 
@@ -110,16 +348,22 @@ def encode_packet(address: Address, content: Content) -> bytes:
         [
             content.frames,
             [
-                [task, *_columns(r.starts), *_columns(r.acks), _shared(r.fails), _bytes(r.asks)]
+                [
+                    *(task, *_columns(r.starts), *_columns(r.acks)),
+                    *(_shared(r.fails) if r.fails else [], b"".join(map(_bytes_of, r.asks))),
+                ]
                 for task, r in content.reports.items()
             ],
             [
-                [task, _bytes(v.complete), _shared(v.failed), *_columns(v.ages)]
+                [
+                    *(task, b"".join(map(_bytes_of, v.complete))),
+                    *(_shared(v.failed) if v.failed else [], *_columns(v.ages)),
+                ]
                 for task, v in content.verdicts.items()
             ],
             content.postponed,
             content.grants,
-            _bytes(content.failed),
+            b"".join(map(_bytes_of, content.failed)),
         ],
         unicode_errors="surrogatepass",
     )  # the text of an exception may hold lone surrogates
@@ -130,77 +374,71 @@ def encode_packet(address: Address, content: Content) -> bytes:
 def read_address(data: bytes) -> Address:
     """Decode the header of a packet. Raises CorruptPacket if the checksum, which covers the
     version, does not match; VersionMismatch for an intact packet of another version."""
-    if len(data) < _HEADER.size + _ADDRESS.size:
+    if len(data) < _BODY:
         raise CorruptPacket(f"a packet of {len(data)} bytes is shorter than its header")
     magic, version, checksum = _HEADER.unpack_from(data)
     if magic != _MAGIC or crc32(memoryview(data)[_HEADER.size :], version) != checksum:
         raise CorruptPacket("a packet's checksum does not match its bytes")
-    way_out = "let all nodes have one release, kill the topology and submit it again"
-    versions.check("a packet of another worker", version, versions.PROTOCOL, way_out)
+    if version != versions.PROTOCOL:
+        way_out = "let all nodes have one release, kill the topology and submit it again"
+        versions.check("a packet of another worker", version, versions.PROTOCOL, way_out)
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 
 def read_content(
     data: bytes, streams: Sequence[PlannedStream], notes: Notes | None = None
 ) -> Packet:
-    """Decode the body of a packet. Raises CorruptPacket. `notes`: see frames.py."""
+    """Decode the body of a packet. Raises CorruptPacket."""
     try:
-        return _read_content(data, streams, notes)
+        address = Address(*_ADDRESS.unpack_from(data, _HEADER.size))
+        frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
+            memoryview(data)[_BODY:], unicode_errors="surrogatepass"
+        )
+        decoded = (decode_frame(fields, streams, notes) for fields in frames)
+        return Packet(
+            address.sender,
+            address.sender_incarnation,
+            notes.rebuild(partial(list, decoded)) if notes and frames else list(decoded),
+            {
+                task: ShardReport(
+                    _pairs(s_roots, s_xors, np.uint64),
+                    _pairs(a_roots, a_xors, np.uint64),
+                    _single(fails) if fails != [] else FailedRoots(),
+                    [ids_of(asks)] if asks else [],
+                )
+                for task, s_roots, s_xors, a_roots, a_xors, fails, asks in reports
+            },
+            {
+                task: Verdicts(
+                    [ids_of(done)],
+                    _single(fails) if fails != [] else FailedRoots(),
+                    _pairs(roots, ages, np.float64),
+                )
+                for task, done, fails, roots, ages in verdicts
+            },
+            _roots(postponed) if postponed != [] else NO_IDS,
+            [_grant(*grant) for grant in grants],
+            ids_of(failed),
+        )
     except _DECODE_ERRORS as error:
         raise CorruptPacket(
             f"the body of a packet cannot be read: {type(error).__name__}: {error}"
         ) from error
 
 
-def _read_content(data: bytes, streams: Sequence[PlannedStream], notes: Notes | None) -> Packet:
-    body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
-    frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
-        body, unicode_errors="surrogatepass"
-    )
-    address = Address(*_ADDRESS.unpack_from(data, _HEADER.size))
-    return Packet(
-        address.sender,
-        address.sender_incarnation,
-        [decode(fields, streams, notes) for fields in frames],
-        {
-            task: ShardReport(
-                _pairs(s_roots, s_xors),
-                _pairs(a_roots, a_xors),
-                _single(fails),
-                [ids_of(asks)] if asks else [],
-            )
-            for task, s_roots, s_xors, a_roots, a_xors, fails, asks in reports
-        },
-        {
-            task: Verdicts(
-                [ids_of(done)],
-                _single(failed),
-                [_same_length(ids_of(roots), np.frombuffer(ages))] if roots else [],
-            )
-            for task, done, failed, roots, ages in verdicts
-        },
-        _roots(postponed),
-        [_grant(*grant) for grant in grants],
-        ids_of(failed),
-    )
+def _columns(pairs: Sequence[tuple[U64, U64 | F64]]) -> tuple[bytes, bytes]:
+    """The roots of all pairs, and their values."""
+    roots, values = zip(*pairs, strict=True) if pairs else ((), ())
+    return b"".join(map(_bytes_of, roots)), b"".join(map(_bytes_of, values))
 
 
-def _columns(pairs: Sequence[tuple[U64, U64 | F64]]) -> Sequence[bytes]:
-    return [_bytes(column) for column in zip(*pairs, strict=True)] or (b"", b"")
-
-
-def _bytes(arrays: Sequence[U64 | F64]) -> bytes:
-    return b"".join([array.tobytes() for array in arrays])
-
-
-def _pairs(roots: bytes, xors: bytes) -> list[tuple[U64, U64]]:
-    return [_same_length(ids_of(roots), ids_of(xors))] if roots else []
-
-
-def _same_length(roots: U64, values: T) -> tuple[U64, T]:
-    if len(roots) != len(values):
+def _pairs(roots: bytes, values: bytes, kind: type[Number]) -> list[tuple[U64, NDArray[Number]]]:
+    if not roots:
+        return []
+    pair = ids_of(roots), np.frombuffer(values, kind)
+    if len(pair[0]) != len(pair[1]):
         raise ValueError("a report has not one value for each root")
-    return roots, values
+    return [pair]
 
 
 def _roots(numbers: list[int]) -> U64:
@@ -282,8 +520,9 @@ class PacketReader:
             sources, targets = self._routes[frame.batch.stream]
             is_known &= frame.batch.source in sources and frame.target in targets
         for report in packet.reports.values():
-            failed = np.array([root for root, _ in report.fails], np.uint64)
-            roots += [*report.roots(), *report.asks, failed]
-        is_known &= all(slots_of(some).max() < self._slots for some in roots if len(some))
+            roots += [*report.roots(), *report.asks]
+            roots.append(np.array([root for root, _ in report.fails], np.uint64))
+        if roots := [some for some in roots if len(some)]:
+            is_known &= bool(slots_of(np.concatenate(roots)).max() < self._slots)
         if not is_known:
             raise CorruptPacket(f"a packet of worker {packet.sender} is not of this topology")

@@ -23,12 +23,13 @@ from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import RemoteChannel
-from sunshower.runtime.transport.frames import encode, first_bad
 from sunshower.runtime.transport.packets import (
     Address,
     Answer,
     Content,
+    encode_frame,
     encode_packet,
+    first_bad,
     read_address,
 )
 
@@ -90,21 +91,17 @@ class PeerLink:
 
     @property
     def wants_packet(self) -> bool:
-        """Whether to call `next_packet`: something waits, or the link is to be probed."""
-        return bool(self.ready or self.content or self._failed_s is not None)
+        """Whether to call `next_packets`: something waits, or the link is to be probed."""
+        return bool(self.ready) or bool(self.content) or self._failed_s is not None
 
     @property
     def next_look_s(self) -> float:
-        """When to call `overdue` and `next_packet`, unless something happens before; ∞: never."""
+        """When to call `overdue` and `next_packets`, unless something happens before; ∞: never."""
         if self._in_flight:
             return next(iter(self._in_flight.values())).sent_s + self._answer_s
         if self._up_again_s is None:  # the usual case
             return inf
         return self._up_again_s if self.wants_packet else inf
-
-    def report_to(self, acker: int) -> ShardReport:
-        """What the next packet reports to an acker task of the peer."""
-        return self.content.reports[acker]
 
     def silent_s(self, now: float) -> float:
         """For how long the peer has not answered packets; 0.0 if none failed or waits."""
@@ -113,39 +110,30 @@ class PeerLink:
             since_s = next(iter(self._in_flight.values())).sent_s
         return 0.0 if since_s is None else now - since_s
 
-    def up(self, now: float) -> bool:
-        """Whether packets may be sent."""
+    def next_packets(self, now: float) -> list[tuple[int, bytes]]:
+        """Return (seq, bytes) of the packets to send now."""
+        packets: list[tuple[int, bytes]] = []
         if self._up_again_s is not None and now >= self._up_again_s:
             self._up_again_s = None
-        return self.peer_life is not None and self._up_again_s is None
-
-    def next_packet(self, now: float) -> tuple[int, bytes] | None:
-        """Return (seq, bytes) of the packet to send now, or None. Call until None."""
-        probes = self._failed_s is not None
-        if not self.wants_packet or not self.up(now):
-            return None
-        if self._in_flight and (
-            probes
-            or len(self._in_flight) >= self._config.internals.calls_in_flight_max
-            or not self._full()
-        ):
-            return None
-        if probes:
-            flight = InFlight(Content(greets=True), now)
-        else:
-            flight = InFlight(self.content, now)
-            self.content = Content()
-            self._load_frames(flight)
-        content = flight.content
-        if not content:
-            return None
-        self._seq += 1
-        self._in_flight[self._seq] = flight
-        assert self.peer_life is not None
-        address = Address(self._worker, self.peer, self._incarnation, self.peer_life, self._seq)
-        packet = encode_packet(address, content)
-        content.frames = []
-        return self._seq, packet
+        if self.peer_life is None or self._up_again_s is not None:  # DOWN
+            return packets
+        while not self._in_flight or self._may_overtake():
+            if self._failed_s is not None:
+                flight, has_content = InFlight(Content(greets=True), now), True
+            else:
+                flight, has_content = InFlight(self.content, now), bool(self.content)
+                self.content = Content()
+                if self.ready:
+                    self._load_frames(flight)
+            content = flight.content
+            if not has_content and not content.frames:  # none of the records could be encoded
+                break
+            self._seq += 1
+            self._in_flight[self._seq] = flight
+            address = Address(self._worker, self.peer, self._incarnation, self.peer_life, self._seq)
+            packets.append((self._seq, encode_packet(address, content)))
+            content.frames = []
+        return packets
 
     def answered(self, seq: int, answer: Answer | None, now: float) -> Lost:
         """Apply the answer to a packet; None if the call failed. Returns what was lost."""
@@ -198,8 +186,12 @@ class PeerLink:
         reports = [report for flight in flights for report in flight.content.reports.values()]
         return Lost(list(seqs.items()), reports)
 
-    def _full(self) -> bool:
-        """Whether enough waits for a packet of its own."""
+    def _may_overtake(self) -> bool:
+        """Whether a packet may leave before the answer to the last one: it is a full one."""
+        if self._failed_s is not None or not (self.ready or self.content.reports):
+            return False
+        if len(self._in_flight) >= self._config.internals.calls_in_flight_max:
+            return False
         waiting = sum(channel.queued * channel.record_bytes for channel in self.ready)
         roots = sum(len(r) for report in self.content.reports.values() for r in report.roots())
         return waiting + 16 * roots >= _FULL_BYTES
@@ -211,7 +203,7 @@ class PeerLink:
             batch = channel.take(self._frame_records(channel))
             stream = self._streams[batch.stream]
             try:
-                frame = encode(channel.target, channel.next_seq + 1, batch, stream, bytes_max)
+                frame = encode_frame(channel.target, channel.next_seq + 1, batch, stream, bytes_max)
             except Unserialisable as error:
                 self._take_out(channel, batch, error)
             else:

@@ -14,8 +14,7 @@ from dataclasses import is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from itertools import accumulate, compress
-from operator import itemgetter
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
+from sunshower.record_loops import choose, take
 from sunshower.records import Schema, key_of
 from sunshower.runtime.tracking.ids import I64
 from sunshower.scalars import SCALARS, as_number
@@ -228,13 +228,7 @@ def pick(records: Any, which: slice | I64) -> Any:
         return records.take(which)
     if isinstance(which, slice):
         return records[which]
-    if len(which) == 1:
-        return [records[int(which[0])]]
-    if len(which) * 4 > len(records):  # 12 ns for each record skipped, 35 ns for each kept
-        mask = np.zeros(len(records), np.uint8)
-        mask[which] = 1
-        return list(compress(records, mask.tobytes()))
-    return list(itemgetter(*which.tolist())(records))
+    return take(records if type(records) is list else list(records), which)
 
 
 def _by_target(chosen: NDArray[Any], targets: int) -> list[Share]:
@@ -328,6 +322,9 @@ class _ByKey:
     def __init__(self, schema: Schema, fields: Sequence[str], targets: int) -> None:
         self._fields = list(fields)
         self._key = schema.key(fields)
+        self._place = None  # of the key in a record, if `choose` finds the targets
+        if schema.is_tuple and len(fields) == 1 and targets <= 256:
+            self._place = schema.fields.index(fields[0])
         self._targets = targets
         self._table = KeyTable(targets)
         self._column = ColumnKeys(self._table)
@@ -339,7 +336,10 @@ class _ByKey:
             return _by_target(self._choose_columns(records), self._targets)
         find = self._table.__getitem__
         try:
-            if self._targets <= 256:  # bytes(map()) is a third faster than np.fromiter
+            if self._place is not None and type(records) is list:
+                targets = choose(records, self._place, self._table, self._table.find, self._targets)
+                chosen = np.frombuffer(targets, np.uint8)
+            elif self._targets <= 256:  # bytes(map()) is a third faster than np.fromiter
                 chosen = np.frombuffer(bytes(map(find, map(self._key, records))), np.uint8)
             else:
                 chosen = np.fromiter(map(find, map(self._key, records)), np.int64, count)

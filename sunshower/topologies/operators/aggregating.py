@@ -33,7 +33,8 @@ def keys_of_partial(width: int, rows: Sequence[Any]) -> list[Any]:
     if width == 0:
         return [GLOBAL] * len(rows)
     getters = [itemgetter(place) for place in range(width)]
-    return list(keys_of_rows(getters, itemgetter(*range(width)), rows))
+    place = 0 if width == 1 else None
+    return list(keys_of_rows(getters, itemgetter(*range(width)), rows, place))
 
 
 def values_of_key(key: Any, width: int) -> tuple[Any, ...]:

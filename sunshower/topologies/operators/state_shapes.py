@@ -7,6 +7,7 @@ values are stored under a key is not known here, nor are the types of the key's 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
@@ -17,6 +18,7 @@ from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.keyed.key_states import KeyState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.totals import Persist
 
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Component
@@ -25,6 +27,7 @@ _CODE = (  # may change
     *("function", "reads", "schema", "out", "store", "slot", "calls", "limits"),
     "emits_updates",
 )
+_OF_BATCHES = ("combiner", "reducer", "window", "sources")  # may not
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def states_of(component: Component) -> dict[str, StateShape]:
     if component.store is not None:
         return {component.store.name: _of_store(component.store, keys, "a bolt")}
     found: dict[str, StateShape] = {}
+    if hasattr(code, "__sunshower_batches__"):
+        return _of_batches(getattr(code, "operators", ()))
     for one in code.operators if isinstance(code, OperatorBolt) else ():
         if hasattr(one, "snapshot"):
             by = (keys, tuple(getattr(one, "by", ())))
@@ -65,6 +70,23 @@ def states_of(component: Component) -> dict[str, StateShape]:
                 found[store.name] = _of_store(store, by, operator)
             else:
                 found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator)
+    return found
+
+
+def _of_batches(operators: Iterable[Any]) -> dict[str, StateShape]:
+    """The states of a stage of batches."""
+    found: dict[str, StateShape] = {}
+    for one in operators:
+        if not isinstance(one, Persist):
+            continue
+        calls, contents = getattr(one, "calls", None), getattr(one, "contents", None)
+        by = getattr(one.slot, "by", ())
+        own = {name: vars(one)[name] for name in _OF_BATCHES if name in vars(one)}
+        if contents is not None:
+            own["aggregators"] = contents.aggregators
+        operator = type(one).__name__, shape_of(own)
+        records = None if calls is None else shape_of(calls.store.shape[2])
+        found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator, 1, records)
     return found
 
 

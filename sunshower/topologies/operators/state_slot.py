@@ -307,7 +307,7 @@ def check_factory(factory: Any, where: str) -> None:
         raise TopologyError(f"{where}: {factory!r} is not a state; {hint}")
 
 
-def _nothing_else(_: Sequence[FoundPart]) -> dict[Key, Any]:
+def nothing_else(_: Sequence[FoundPart]) -> dict[Key, Any]:
     """Nothing is stored beside the keys of records."""
     return {}
 
@@ -328,7 +328,7 @@ class StateSlot:
         factory: StateFactory | None,
         name: str,
         where: str,
-        join: Join = _nothing_else,
+        join: Join = nothing_else,
         *,
         spread: Spread = Spread.BY_KEY,
         version: ValuesVersion | None = None,

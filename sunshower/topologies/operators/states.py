@@ -12,7 +12,7 @@ org.apache.storm.trident.state.State, MapState, StateFactory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from math import inf
@@ -45,9 +45,14 @@ class Spread(StrEnum):
 class FoundPart(NamedTuple):
     """What a task of the former number of tasks leaves to a new task."""
 
+    task: int  # of
+    tasks: int  # former tasks
+    txid: int  # of its last write
     is_heir: bool  # the new task alone gets what is beside the keys
     beside: Mapping[Key, Any]  # entries that no key of a record has, such as owed rows
+    latest: Collection[Key]  # those that the last write has written, if states of batches say so
     items: Callable[[], Iterator[tuple[Key, Any]]]  # the keys that the new task gets, with values
+    gets: Callable[[Key], bool]  # whether the new task gets the records of a group
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,14 @@ class Moving:
     join: Callable[[Sequence[FoundPart]], Mapping[Key, Any]]
     """What the new task has instead of the values of `items`, and beside them. None: removed."""
     may_begin: bool = True  # False: it was open here already, with this number of tasks
+    check: Callable[[int, Attempt | None], None] | None = None
+    """Of states of batches: raises StateMismatch for the last write of a former task if the task
+    has noted a later one."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the batch that has written last may be repeated after the move."""
+        return self.check is not None
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Place:
     state: str  # its name, by which a later run finds it
     index: int
     parallelism: int
-    batches: str = ""  # the numbering of batches, see counted.py; "": unknown
+    batches: str = ""  # the numbering of batches, see CountedIn; "": unknown
     moving: Moving | None = None  # None: the number of tasks cannot change
 
 

@@ -535,17 +535,18 @@ def _without_enums(key: Any) -> Any:
 
 
 def moved_origins(parts: Sequence[FoundPart]) -> Mapping[Key, Any]:
-    """What a new task has of the origins in other tasks: those with slots in its own groups. Later
-    updates have higher numbers than all that were on the way before."""
+    """What a new task has of the origins in other tasks: those with slots in its own groups, or
+    that have left them with their last update."""
     found: dict[Key, Any] = {}
     for part in parts:
-        groups = {key[1] for key, _ in part.items() if type(key) is tuple and key[0] == SLOTS}
         for name, value in part.beside.items():
-            if type(name) is not tuple or name[0] != ORIGIN or value is None:
+            if type(name) is not tuple or name[0] != ORIGIN:
                 continue
-            number, slots, _ = value
-            own = [pair for pair in slots if key_of(pair[0]) in groups]
-            if own:
-                last, others, _ = found.get(name, (number, [], []))
-                found[name] = [max(last, number), [*others, *own], []]
+            number, slots, left = value
+            own = [pair for pair in slots if part.gets(key_of(pair[0]))]
+            gone = [group for group in left if part.gets(key_of(group))]
+            if own or gone:
+                last, others, before = found.get(name, (number, [], []))
+                latest = [*(before if last >= number else ()), *(gone if number >= last else ())]
+                found[name] = [max(last, number), [*others, *own], latest]
     return found

@@ -37,6 +37,7 @@ from sunshower.topologies.components import (
     Stateless,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.state_shapes import shape_of
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
 from sunshower.trident.coordination.batch_scheduler import (
     Advance,
@@ -236,7 +237,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
     """Emits the steps of a BatchScheduler. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
-    __sunshower_batches__ = True  # its tasks cannot change while they run
+    __sunshower_batches__ = True  # the tasks of its group change together
 
     streams = {BATCH: BatchCommand, COMMIT: BatchCommand, SUCCESS: BatchCommand}  # noqa: RUF012
     replay = False
@@ -244,6 +245,7 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
     def __init__(self, plan: GroupPlan) -> None:
         self._plan = plan
         self._out: SpoutCollector[Any] | None = None
+        self._settles = False  # no new batch begins: tasks will change
         self._causes: dict[int, Failure] = {}  # txid → the last failure that counted
         self._quiet_until_s = 0.0
         self._windows_wait = False  # there are no more rows, and windows do not know it yet
@@ -317,6 +319,19 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         if reported or (is_outage and self._may_report()):  # recorded as an error of this task
             raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
+    def activate(self) -> None:
+        self._settles = False
+
+    def settle(self) -> None:
+        """Begin no new batch. Those that have begun are committed before tasks change."""
+        self._settles = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every batch that has begun is committed, or none will be any more."""
+        scheduler = self._scheduler
+        return not scheduler.attempts or scheduler.finished or scheduler.gave_up
+
     def deactivate(self) -> None:
         self._out = None  # after a rebalance there is another collector
 
@@ -325,6 +340,27 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         return found | {
             f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
         }
+
+    def refuses(self, tasks: int) -> str | None:
+        """Why it cannot have so many tasks."""
+        return None if tasks == 1 else "one task coordinates the batches"
+
+    def differences(self, other: Any) -> list[str]:
+        """What hinders the coordinator of new code from continuing with these batches."""
+        ours, theirs = self._plan, other._plan
+        found = []
+        if shape_of([ours.store, ours.root]) != shape_of([theirs.store, theirs.root]):
+            found.append(f"the store of the batches of {ours.group!r} differs")
+        for id, spout in ours.spouts.items():
+            new = theirs.spouts.get(id)
+            if new is None:
+                found.append(f"the position of the batches of {id!r} would be left without it")
+            elif (old_kind := _kind_of(spout)) != (new_kind := _kind_of(new)):
+                found.append(
+                    f"the batches of {id!r} are read by {new_kind} instead of {old_kind}, which "
+                    "need not find their position"
+                )
+        return found
 
     def close(self) -> None:
         for source in self._sources.values():
@@ -340,6 +376,8 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
         return True
 
     def _is_ready(self, txid: int) -> bool:
+        if self._settles:
+            return False
         return self._windows_wait or any(source.is_ready(txid) for source in self._sources.values())
 
     def _run_begun(self) -> None:
@@ -444,3 +482,9 @@ class MasterBatchCoordinator(Stateless, Spout[Any]):
             f"batch {attempt.txid} of group {self._plan.group!r} failed {times} times, the last "
             f"time, in attempt {attempt.attempt}, {failure}. {advice}.{trace}"
         )
+
+
+def _kind_of(spout: TridentSpout) -> str:
+    """What reads the batches, by name: code by value has another class in each version."""
+    inner = getattr(spout, "_spout", spout)
+    return f"{type(inner).__qualname__} ({spout.kind.value})"

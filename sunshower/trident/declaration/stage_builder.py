@@ -64,6 +64,7 @@ from sunshower.trident.stages.plan import (
     StageInput,
     StageOutput,
     ToAll,
+    ToFirst,
     publishing,
 )
 from sunshower.trident.states.stored_map import CountedIn
@@ -117,7 +118,8 @@ def assemble(topology: Topology, group: Group) -> None:
         if begin is not None:
             emitter = EmitterRunner(begin, group.store, group.root, timeout_s, group.interval_s)
         kind = WaitingStageBolt if stage.waits else StageBolt
-        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
+        single = _is_single(group, stage)
+        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter, single)
         topology.bolt(
             stage.id,
             executor,
@@ -132,6 +134,12 @@ def assemble(topology: Topology, group: Group) -> None:
     if group.skip.dead_letters is not None:
         letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
         topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
+
+
+def _is_single(group: Group, stage: Stage) -> bool:
+    """Whether all rows of a stage go to its first task."""
+    outputs = [output for other in group.stages for output in other.outputs]
+    return any(one.target == stage.id and isinstance(one.sharing, ToFirst) for one in outputs)
 
 
 def _streams(group: Group, stage: Stage) -> Streams:

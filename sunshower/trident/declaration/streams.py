@@ -42,7 +42,9 @@ from sunshower.topologies.operators.schemas import (
     state_code_returns,
 )
 from sunshower.topologies.operators.stages import StageRows
-from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.operators.state_slot import Join as StateJoin
+from sunshower.topologies.operators.state_slot import nothing_else
+from sunshower.topologies.operators.states import Spread, StateFactory, StateKind
 from sunshower.topologies.operators.totals import (
     Persist,
     PersistCombined,
@@ -58,6 +60,7 @@ from sunshower.topologies.operators.updates import (
     UpdatedTotals,
     check_replaces,
     merged_lineage,
+    moved_origins,
     refuse_updates,
     totals_lineage,
     updated_operators,
@@ -78,6 +81,7 @@ from sunshower.trident.stages.persisting import (
     ProcessByKey,
     QueryState,
     Windows,
+    moved_windows,
 )
 from sunshower.trident.stages.plan import (
     ByBatch,
@@ -205,12 +209,14 @@ def new_state(
     *,
     by: Sequence[str] = (),
     in_place: bool = False,
+    join: StateJoin = nothing_else,
+    spread: Spread = Spread.BY_KEY,
 ) -> BatchSlot:
     """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
     written in the tasks in which they are; otherwise they are first sent to the task of their
-    group, or to a single one. Raises TopologyError for a value that is not a state factory, a
-    duplicate name, or a kind that is not exactly once with the spouts; RecordMismatch for keys that
-    are Enums."""
+    group, or to a single one. `join` and `spread`: as of StateSlot. Raises TopologyError for a
+    value that is not a state factory, a duplicate name, or a kind that is not exactly once with the
+    spouts; RecordMismatch for keys that are Enums."""
     if not is_factory(factory):
         raise TopologyError(
             f'{where}: {name_of(factory)} is not a state; give one like SqliteState("counts.db")'
@@ -226,11 +232,19 @@ def new_state(
     ):
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return BatchSlot(factory, name, exactly_once=not not_exactly_once)
+    return BatchSlot(
+        factory,
+        name,
+        join,
+        spread=spread,
+        by=by,
+        exactly_once=not not_exactly_once,
+        can_move=not in_place,
+    )
 
 
 class BatchProcessSettings(TaskSettings, total=False):
-    """The settings of `process` in batches; the `parallelism` of a stored state cannot change.
+    """The settings of `process` in batches.
 
     - `state`: where states are, of kind opaque; it must be given
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
@@ -339,7 +353,8 @@ def declare_query(
     out = _with_answer(schema, fields, where)
     if not isinstance(state, WrittenState):
         ask = function or Lookup(schema, by)
-        operator = QueryState(BatchSlot(state, "static"), ask, schema, out, commits=False)
+        slot = BatchSlot(state, "static", can_move=False)
+        operator = QueryState(slot, ask, schema, out, commits=False)
         if not by:
             return stream.add(operator, out)
         return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
@@ -492,7 +507,8 @@ class Aggregations(Generic[R_co]):
         one = single(given, by, tasks.get("parallelism", 1), where)
         result: Callable[[Any], Any] | None
         id = "-".join(one.emits) if name is None else name
-        slot = new_state(state, id, stream, where, not_exactly_once, by=by)
+        join = nothing_else if stream.lineage is None else moved_origins
+        slot = new_state(state, id, stream, where, not_exactly_once, by=by, join=join)
         if stream.lineage is not None:
             check_replaces(stream.lineage, where)
             combiner, divide = updated_operators(stream.schema, by, one, stream.lineage)
@@ -536,7 +552,11 @@ class Aggregations(Generic[R_co]):
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         check_one_task(by, tasks.get("parallelism", 1), where)
         sources = [] if window.by_count else _sources_of(stream, window, where)
-        slot = new_state(state, name, stream, where, not_exactly_once, by=by)
+        kind: Any = getattr(state, "kind", None)
+        join = partial(moved_windows, width=len(by), window=window, kind=kind)
+        slot = new_state(
+            state, name, stream, where, not_exactly_once, by=by, join=join, spread=Spread.BY_GROUP
+        )
         ids = [source.root for source in sources]
         operator = Windows(slot, window, stream.schema, by, given, out, ids)
         pairs = stream.send_groups(by, tasks).then(operator, PAIRS)

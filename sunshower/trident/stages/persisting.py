@@ -8,6 +8,8 @@ org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQuery
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -19,18 +21,24 @@ from sunshower.json_values import (
     texts_of_keys,
 )
 from sunshower.records import Schema, key_of
+from sunshower.runtime.transport.routing import task_index
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-from sunshower.topologies.operators.state_slot import StateDraft, StateSlot
+from sunshower.topologies.operators.state_slot import Join, StateDraft, StateSlot, nothing_else
 from sunshower.topologies.operators.states import (
+    FoundPart,
+    Key,
     MapState,
+    Moving,
     Place,
     RecognisedState,
+    Spread,
     StateFactory,
+    StateKind,
 )
 from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.topologies.operators.totals import Persist
@@ -67,9 +75,21 @@ class BatchSlot(StateSlot):
     is_of_batches = True
     factory: StateFactory
 
-    def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
-        super().__init__(factory, name, f"state {name!r}")
-        self.exactly_once = exactly_once
+    def __init__(
+        self,
+        factory: StateFactory,
+        name: str,
+        join: Join = nothing_else,
+        *,
+        spread: Spread = Spread.BY_KEY,
+        by: Sequence[str] = (),
+        exactly_once: bool = True,
+        can_move: bool = True,
+    ) -> None:
+        """`join` and `spread`: as of StateSlot; `by`: the fields of its keys; `can_move`: whether
+        its keys choose the task of a row."""
+        super().__init__(factory, name, f"state {name!r}", join, spread=spread)
+        self.by, self.exactly_once, self.can_move = tuple(by), exactly_once, can_move
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._noted: LastWrite | None = None  # of states that are exactly once
 
@@ -95,13 +115,13 @@ class BatchSlot(StateSlot):
         self._noted = None
 
     def _begin(self, context: Context) -> None:
-        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
+        counted = self.counted
         batches = counted.incarnation() if counted is not None else ""
+        moving = Moving(self._spread, self._join, not self._was_open, self._check_former)
         place = Place(context.topology, self.name, context.index, context.parallelism, batches)
-        self._told = f"state {name!r}, task {context.index}"
-        if counted is not None and self.exactly_once:
-            self._noted = counted.last_write(name, context.index)
-        self._state = self.factory.make(place)
+        self._noted = self._note_of(context.index)
+        self._told = self._told_of(context.index)
+        self._state = self.factory.make(replace(place, moving=moving) if self.can_move else place)
         if self._noted is not None and not isinstance(self._state, RecognisedState):
             self._noted.close()
             self._noted = None
@@ -110,6 +130,24 @@ class BatchSlot(StateSlot):
     def _check(self) -> None:
         if self._noted is not None:
             self._noted.check(self.last_attempt, self._told)
+
+    def _check_former(self, task: int, last: Attempt | None) -> None:
+        """Raise StateMismatch if a task has noted a later write than the last one of its part."""
+        if (noted := self._note_of(task)) is not None:
+            with closing(noted):
+                noted.check(last, self._told_of(task))
+
+    def _note_of(self, task: int) -> LastWrite | None:
+        if self.counted is None or not self.exactly_once:
+            return None
+        return self.counted.last_write(self._stored_name, task)
+
+    def _told_of(self, task: int) -> str:
+        return f"state {self._stored_name!r}, task {task}"
+
+    @property
+    def _stored_name(self) -> str:
+        return getattr(self.factory, "name", None) or self.name
 
 
 class PersistPartition(Persist):
@@ -239,6 +277,9 @@ class Lookup:
 #   "$windows"           {"time": 31, "late": 0, "fired": […], "ended": […]}
 #   ("$windows", group)  {"rows": 8, "fired": […]}
 #
+# A state that has moved to another number of tasks may have two more entries under "$windows",
+# until the next batch: "half" and "behind", see `moved_windows`.
+#
 # Both include the rows that the last batch fired: a batch that is committed again finds them, or
 # computes them from the values before. A window of event time ends by the watermark of the batch:
 # see trident/spouts/reached_times.py. Storm keeps windows outside the batch, and counts the rows of
@@ -246,6 +287,9 @@ class Lookup:
 
 KEY = "$windows"
 ON_TIME, LATE = 0, 1  # branches: rows of windows that have ended; rows that came too late
+_NOTHING_YET: Mapping[str, Any] = {"time": None, "late": 0}
+_NONE_BEHIND: Mapping[Any, Time] = {}
+_ALWAYS = ("fired", "ended")  # in a value that was written
 
 
 class WindowBatch(list[Any]):
@@ -340,13 +384,16 @@ class Windows(Persist, Timed):
         notes = [partial(_note, before, key) for key in keys]
         values = dict(zip(keys, state.multi_update(list(keys), notes), strict=True))
         # A transactional state keeps what an earlier attempt has written, and calls nothing.
-        if before:
+        half = None if before or self.window.by_count else values[KEY].get("half")
+        if before or half:
             store = StateDraft(state, copies=True)
             if self.window.by_count:
                 values |= self._by_count(store, before, groups, batch, attempt)
+            elif half:
+                values[KEY] = self._by_half(store, state, values[KEY], batch, attempt)
             else:
                 values[KEY] = self._by_time(store, state, before[KEY], batch, attempt)
-            for key in before:
+            for key in before or values:
                 store.put(key, values[key])
             store.write()
         if not self.window.by_count:
@@ -387,13 +434,40 @@ class Windows(Persist, Timed):
             fired[KEY, group] += self._results(group, last, content, attempt)
         return {key: {"rows": counts[key[1]], "fired": rows} for key, rows in fired.items()}
 
-    def _by_time(
-        self, store: StateDraft, state: MapState, old: Any, batch: WindowBatch, attempt: Attempt
+    def _by_half(
+        self, store: StateDraft, state: MapState, value: Any, batch: WindowBatch, attempt: Attempt
     ) -> dict[str, Any]:
-        """The value of the task after a batch."""
-        old = old or {"time": None, "late": 0}
+        """The value of the task after a batch that some of the former tasks had written before the
+        state moved: what is left are the rows and windows of the other ones."""
+        half, keys = value["half"], group_keys(self.schema, self.by, batch)
+        others = [row for key, row in zip(keys, batch, strict=False) if not _is_done(half, key)]
+        batch[:] = others
+        made = self._by_time(store, state, half["value"], batch, attempt, half)
+        self._is_known, self._next_end = False, -inf  # memory has the other groups alone
+        whole = {**made, "late": value["late"] + made["late"] - half["value"]["late"]}
+        times = [one["time"] for one in (value, made) if one["time"] is not None]
+        whole["time"] = max(times, default=None)
+        for name in ("fired", "ended", "late_rows"):
+            whole[name] = [*value.get(name, ()), *made.get(name, ())]
+        return whole
+
+    def _by_time(
+        self,
+        store: StateDraft,
+        state: MapState,
+        old: Any,
+        batch: WindowBatch,
+        attempt: Attempt,
+        half: Any = None,
+    ) -> dict[str, Any]:
+        """The value of the task after a batch; `half`: without the groups that are done."""
+        old = old or _NOTHING_YET
         known: Time = -inf if old["time"] is None else old["time"]
         self._load(state, attempt)
+        if half is not None:
+            for groups in self._open.groups.values():
+                for group in [group for group in groups if _is_done(half, group)]:
+                    del groups[group]
         before = self._last_ended(known)
         if self._late_before is None:
             self._late_before = old["late"]
@@ -407,7 +481,8 @@ class Windows(Persist, Timed):
         late_rows, late = self._take(store, batch, times, before, attempt)
         time = highest([known, time])
         ended = self._last_ended(time)
-        fired, removed = self._fire(store, before, ended, attempt)
+        behind = {hashable(group): self._last_ended(at) for group, at in old.get("behind", ())}
+        fired, removed = self._fire(store, before, ended, attempt, behind)
         if batch.has_ended and self._open.groups:
             last = max(self._open.groups) + self.window.panes - 1
             opened, others = self._fire(store, ended, last, attempt)
@@ -504,11 +579,16 @@ class Windows(Persist, Timed):
         return made, sum(place in late for place in places) if late else 0
 
     def _fire(
-        self, store: StateDraft, before: Time, ended: Time, attempt: Attempt
+        self,
+        store: StateDraft,
+        before: Time,
+        ended: Time,
+        attempt: Attempt,
+        behind: Mapping[Any, Time] = _NONE_BEHIND,
     ) -> tuple[list[Any], list[PanePlace]]:
         """The rows of windows that end, and the panes that no other window needs. The order is the
         same in each attempt."""
-        windows, removed = self._open.end(store, before, ended, {})
+        windows, removed = self._open.end(store, before, ended, behind)
         groups = list(dict.fromkeys(group for _, group, _ in windows))
         texts = dict(zip(groups, texts_of_keys(groups), strict=True))
         windows.sort(key=lambda window: (texts[window[1]], window[0]))
@@ -534,6 +614,80 @@ def _stored_before(old: Any) -> Iterator[tuple[Any, int, Any]]:
     releases before a row per pane."""
     for group, rows, panes in (old or {}).get("groups", ()):
         yield hashable(group), rows, panes
+
+
+def moved_windows(
+    parts: Sequence[FoundPart], *, width: int, window: Window, kind: StateKind
+) -> dict[Key, Any]:
+    """What a new task has of the values beside the panes of former tasks; `width`: the number of
+    fields of the groups.
+
+    The time is the latest. Windows that a former task has not ended by then, as its clock was
+    behind, end with the next batch: "behind" has the time of their groups. A transactional state
+    has lost what was there before the last batch, which some of the tasks may not have written.
+    Then "half" has what the others had before it, and which former tasks have written it: if the
+    batch is repeated, only rows and windows of the others are processed.
+    """
+    if all(KEY not in part.beside for part in parts):
+        return {}
+    last = max(part.txid for part in parts)
+    value = _moved(parts, width, window)
+    done = [part for part in parts if part.txid == last and not _half_of(part, last)]
+    others = [part for part in parts if part not in done]
+    if kind is StateKind.TRANSACTIONAL and (done or any(_half_of(part, last) for part in others)):
+        tasks = [[part.tasks, part.task] for part in done]
+        halves = [half for part in others if (half := _half_of(part, last))]
+        tasks += [pair for half in halves for pair in half["tasks"]]
+        before = [
+            part._replace(beside={KEY: half["value"]}) if (half := _half_of(part, last)) else part
+            for part in others
+        ]
+        if others:
+            value["half"] = {"txid": last, "tasks": tasks, "value": _moved(before, width, window)}
+    return {KEY: value}
+
+
+def _moved(parts: Sequence[FoundPart], width: int, window: Window) -> dict[str, Any]:
+    """The value of a new task from those of former tasks. Only rows and panes of the last batch can
+    be asked for again."""
+    found = [(part, part.beside.get(KEY) or _NOTHING_YET) for part in parts]
+    latest: Any = max((old["time"] for _, old in found if old["time"] is not None), default=None)
+    lists: dict[str, list[Any]] = {
+        name: [] for name in ("fired", "late_rows", "ended", "groups", "behind")
+    }
+    panes, late = Panes(window.every), length_of(window.late)
+    for part, old in found:
+        if KEY in part.latest:
+            for name in ("fired", "late_rows"):
+                rows = old.get(name, ())
+                lists[name] += [row for row in rows if part.gets(_group_of(row, width))]
+        for name in ("ended", "groups") if KEY in part.latest else ("groups",):
+            lists[name] += [one for one in old.get(name, ()) if part.gets(hashable(one[0]))]
+        if (time := old["time"]) is not None and time < latest:
+            ended = [panes.of_time(minus(at, late)) for at in (time, latest)]
+            groups = {key[1]: None for key, _ in part.items() if type(key) is tuple}
+            if ended[0] < ended[1]:
+                lists["behind"] += [[listed(group), time] for group in groups]
+    count = sum(old["late"] for part, old in found if part.is_heir)
+    more = {name: values for name, values in lists.items() if values or name in _ALWAYS}
+    return {"time": latest, "late": count, **more}
+
+
+def _half_of(part: FoundPart, txid: int) -> Any:
+    """What a former task had of a batch that it has not repeated since it was moved itself."""
+    half = part.beside.get(KEY, _NOTHING_YET).get("half")
+    return half if half and half["txid"] == txid else None
+
+
+def _is_done(half: Any, group: Any) -> bool:
+    """Whether a former task has written the rows of a group."""
+    return any(task_index(group, tasks) == task for tasks, task in half["tasks"])
+
+
+def _group_of(row: Sequence[Any], width: int) -> Any:
+    """The group of a row that was fired."""
+    group = hashable(row[:width])
+    return group[0] if width == 1 else group
 
 
 def _watermark(sources: Sequence[SourceTime | None]) -> Time:

@@ -60,8 +60,11 @@ from sunshower.topologies.operators.states import (
 from sunshower.trident.states.stored_map import (
     Journal,
     StateOwner,
+    Stored,
     StoredMap,
+    found_by,
     is_moved,
+    order_of,
     packed,
     unpacked,
 )
@@ -266,6 +269,12 @@ def _unseen(
 # Every step is a compare-and-set of the mark of one part, and what is written follows from frozen
 # parts alone. So many processes may do it at once, each may end anywhere, and the next one
 # continues.
+#
+# A state of batches may be left between the writes of its tasks: some have written batch 7, and
+# others have not. Each value goes along with the txid and the value from before the batch, and the
+# new mark has the last of the former attempts and their journals. So if batch 7 is repeated, each
+# key finds what it would have found where it was. `Moving.join` makes what is beside the keys: for
+# an opaque state twice, of what was there after batch 7, and of what was there before.
 
 Changes = dict[str, str | None]
 _KEYS_AT_ONCE = 5_000  # in one write
@@ -295,6 +304,7 @@ class Move:
                     f"{self.owner} has moved to a run with {last.tasks} tasks, so this one, with "
                     f"{tasks}, writes nothing more"
                 )
+            self._check_writes(chain)
             self._check_keys(chain)
             self._leave(chain, len(chain) - 1, 0, Assignment(last.first + last.tasks, tasks))
         place, index = len(chain) - 1, self.owner.place.index
@@ -319,6 +329,15 @@ class Move:
 
     def _owner(self, tasks: int) -> StateOwner:
         return replace(self.owner, place=replace(self.owner.place, parallelism=tasks))
+
+    def _check_writes(self, chain: Sequence[Assignment]) -> None:
+        """Raise StateMismatch if a part is behind what its task has noted. It may be that of a task
+        that the present run does not have."""
+        check, place = self.moving.check, len(chain) - 1
+        for task, number in enumerate(chain[place].parts() if check is not None else ()):
+            found = self.parts.mark(number)
+            if is_ready(found, place) and check is not None:
+                check(task, None if found is None else _attempt_of(found))
 
     def _check_keys(self, chain: Sequence[Assignment]) -> None:
         """Raise StateMismatch if keys are not those by which records are grouped: nobody can say
@@ -362,14 +381,13 @@ class Move:
             return
         for source in range(chain[place - 1].tasks):
             self._leave(chain, place - 1, source, own)
-        content, last = self._content(chain, place, task)
+        content, ready = self._content(chain, place, task)
         total = _sum(content)
         if found is not None and found.word.get("content") != total:
             stale = dict.fromkeys(key for key, _ in self.parts.backing(number).items())
             content = {**stale, **content}  # another program has begun
             total = _sum(content)
         chunks = list(_chunks(content))
-        ready = self._owner(own.tasks).mark(last, Journal())
         while not is_ready(found := self.parts.mark(number), place):
             done = 0
             if found is not None and found.word.get("content") == total:
@@ -377,36 +395,90 @@ class Move:
             mark = ready
             if done + 1 < len(chunks):
                 about = {"version": versions.STATE_MOVED, "content": total, "filled": done + 1}
-                mark = Mark(json.dumps({**json.loads(ready.word), **about}), ready.journal)
+                mark = Mark(json.dumps({**json.loads(ready.word), **about}), Journal().text())
             with suppress(WrongVersion):
                 seen = found.mark.word if found else None
                 self.parts.backing(number).put(chunks[done], mark, seen)
 
-    def _content(
-        self, chain: Sequence[Assignment], place: int, task: int
-    ) -> tuple[Changes, Attempt]:
-        """The entries of a task, from the parts of the assignment before, which are frozen; and an
-        attempt that is not before those that wrote them."""
+    def _content(self, chain: Sequence[Assignment], place: int, task: int) -> tuple[Changes, Mark]:
+        """The entries of a task, from the parts of the assignment before, which are frozen; and the
+        mark of a part that has all of them. Its attempt is not before those that wrote them."""
         former, own, kind = chain[place - 1], chain[place], self.owner.kind
+        sources = former.sources(task, own, self.moving.spread)
+        marks = [self._mark_of(former, source) for source in sources]
+        last = _latest([_attempt_of(mark) for mark in marks], repeats=self.moving.repeats)
         content: Changes = {}
-        found: list[FoundPart] = []
-        txid, epoch = 1, 0
-        for source in former.sources(task, own, self.moving.spread):
-            mark = self.parts.mark(former.first + source)
-            assert mark is not None
-            last = Attempt(mark.word["txid"], mark.word["attempt"], mark.word["epoch"])
-            txid, epoch = max(txid, last.txid), max(epoch, last.epoch)
-            removed = set(self.owner.journal(mark.mark).removed)
+        written, removed = dict[str, None](), dict[str, None]()
+        parts: list[_MovedPart] = []
+        for source, mark in zip(sources, marks, strict=True):
+            journal, txid = self.owner.journal(mark.mark), _attempt_of(mark).txid
             entries = [*self.parts.backing(former.first + source).items()]
-            entries = [one for one in entries if one[0] not in removed]
+            if not (self.moving.repeats and txid == last.txid):  # it is not repeated any more
+                gone, journal = set(journal.removed), Journal()
+                entries = [one for one in entries if one[0] not in gone]
             beside, kept = self._sorted(entries, source, own, task)
             content.update(kept)
-            heir, items = source % own.tasks == task, partial(self._items, kept)
-            found.append(FoundPart(heir, dict(self._items(beside)), items))
-        for key, value in self.moving.join(found).items():
-            text = None if value is None else text_of(value)
-            content[text_of_key(key)] = None if text is None else packed(kind, txid, text, "null")
-        return content, Attempt(txid, 0, epoch)
+            written |= dict.fromkeys(key for key in journal.written if key in content)
+            removed |= dict.fromkeys(key for key in journal.removed if key in content)
+            parts.append(_MovedPart(source, txid, beside, kept))
+        after, before = self._joined(parts, former, own, task, last.txid)
+        for key in {**after, **before}:
+            value, old, text = after.get(key), before.get(key), text_of_key(key)
+            is_gone = value is None and old is None
+            content[text] = (
+                None if is_gone else packed(kind, last.txid, text_of(value), text_of(old))
+            )
+            if self.moving.repeats and not is_gone:
+                written[text] = None
+                if value is None:
+                    removed[text] = None
+        journal = Journal((*written,) if kind is StateKind.OPAQUE else (), (*removed,))
+        return content, self._owner(own.tasks).mark(last, journal)
+
+    def _joined(
+        self,
+        moved: Sequence[_MovedPart],
+        former: Assignment,
+        own: Assignment,
+        task: int,
+        txid: int,
+    ) -> tuple[Mapping[Key, Any], Mapping[Key, Any]]:
+        """What is made of the entries beside the keys: of those that are there after batch `txid`,
+        and of those from before it, if it may be repeated and the state has them."""
+        is_copied = self.moving.spread is Spread.EVERYWHERE
+
+        def gets(group: Key) -> bool:
+            return is_copied or task_index(group, own.tasks) == task
+
+        def join(value_of: Callable[[Stored], Any]) -> Mapping[Key, Any]:
+            found = []
+            for part in moved:
+                beside = dict(self._items(part.beside, lambda stored: stored))
+                values = {key: value_of(stored) for key, stored in beside.items()}
+                found.append(
+                    FoundPart(
+                        task=part.task,
+                        tasks=former.tasks,
+                        txid=part.txid,
+                        is_heir=part.task % own.tasks == task,
+                        beside={key: value for key, value in values.items() if value is not None},
+                        latest={key for key, stored in beside.items() if stored.txid == txid},
+                        items=partial(self._items, part.kept, value_of),
+                        gets=gets,
+                    )
+                )
+            return self.moving.join(found)
+
+        after = join(lambda stored: stored.value)
+        if not (self.moving.repeats and self.owner.kind is StateKind.OPAQUE):
+            return after, {}
+        return after, join(lambda stored: found_by(StateKind.OPAQUE, stored, txid))
+
+    def _mark_of(self, assignment: Assignment, task: int) -> PartMark:
+        mark = self.parts.mark(assignment.first + task)
+        assert mark is not None, "it has been left"
+        self._owner(assignment.tasks).read(mark.mark)  # raises if it belongs to another owner
+        return mark
 
     def _sorted(
         self, entries: Sequence[Entry], source: int, own: Assignment, task: int
@@ -423,10 +495,14 @@ class Move:
                 kept.append(entry)
         return beside, kept
 
-    def _items(self, entries: Sequence[Entry]) -> Iterator[tuple[Key, Any]]:
+    def _items(
+        self, entries: Sequence[Entry], value_of: Callable[[Stored], Any]
+    ) -> Iterator[tuple[Key, Any]]:
+        """The keys that have a value, with the value."""
         keys = keys_of([key for key, _ in entries])
-        values = unpacked(self.owner.kind, values_of([text for _, text in entries]))
-        return ((key, one.value) for key, one in zip(keys, values, strict=True))
+        stored = unpacked(self.owner.kind, values_of([text for _, text in entries]))
+        pairs = ((key, value_of(one)) for key, one in zip(keys, stored, strict=True))
+        return (pair for pair in pairs if pair[1] is not None)
 
     # ---- clear -----------------------------------------------------------------------------------
 
@@ -454,6 +530,27 @@ class Move:
             mark = Mark(json.dumps({**found.word, "cleared": cleared}), Journal().text())
             backing.put(chunk, mark, seen)
             seen = mark.word
+
+
+class _MovedPart(NamedTuple):
+    """What a task has of one of the former tasks."""
+
+    task: int  # the former one
+    txid: int  # of its last write
+    beside: list[Entry]
+    kept: list[Entry]
+
+
+def _attempt_of(mark: PartMark) -> Attempt:
+    return Attempt(mark.word["txid"], mark.word["attempt"], mark.word["epoch"])
+
+
+def _latest(attempts: Sequence[Attempt], *, repeats: bool) -> Attempt:
+    """The attempt of the values that these have written. Without batches no number is repeated."""
+    if repeats:
+        return max(attempts, key=order_of)
+    txid, epoch = max(one.txid for one in attempts), max(one.epoch for one in attempts)
+    return Attempt(max(1, txid), 0, epoch)
 
 
 def _sum(content: Changes) -> int:

@@ -175,8 +175,8 @@ def _attempt(node: JsonNode) -> Attempt:
 
 _ANOTHER = "give the state another name, under which it begins empty"
 _CAN_CHANGE = (
-    ". The number of tasks can change for states of ordinary streams whose tasks are chosen by "
-    "their key; not for batches(…)"
+    ". The number of tasks can change for states whose keys choose the task of a record, as in "
+    "aggregate, process and windows of groups; the function of this one chooses its keys itself"
 )
 
 
@@ -269,7 +269,7 @@ class StateOwner:
                 "removed and that of the state was not: remove both to start over"
             )
         if attempt.txid < last.txid:
-            if self.place.moving is not None:
+            if self.place.moving is not None and not self.place.moving.repeats:
                 raise FailedBatch(f"{self} was written meanwhile by an earlier life of its task")
             self._counted_elsewhere(last)
 
@@ -509,7 +509,7 @@ class StoredMap:
 
     @property
     def last_attempt(self) -> Attempt | None:
-        return self._last
+        return self._last if self._last is not None and self._last.txid else None
 
     def close(self) -> None:
         self._backing.close()

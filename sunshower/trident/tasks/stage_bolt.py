@@ -44,7 +44,7 @@ from sunshower.runtime.events.metrics import EventTime
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.generated_stages import code_of_rows, generated_steps
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.stage_graph import Feed
 from sunshower.topologies.operators.states import entries_of
 from sunshower.topologies.operators.windows.watermarks import LateRecords, sum_of
@@ -58,6 +58,7 @@ from sunshower.trident.coordination.attempts import (
     SourceTime,
     counts_stream,
 )
+from sunshower.trident.stages.persisting import PersistPartition
 from sunshower.trident.stages.plan import (
     Stage,
     StageOutput,
@@ -426,7 +427,7 @@ class TaskBatch:
 class StageBolt(Stateless, Bolt[Any, Any]):
     """A task of a stage of `group`, with the emitter if the stage has a spout."""
 
-    __sunshower_batches__ = True  # its tasks cannot change while they run
+    __sunshower_batches__ = True  # the tasks of its group change together
 
     def __init__(
         self,
@@ -435,13 +436,43 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         phases: Phases,
         max_batches: int,
         emitter: EmitterRunner | None = None,
+        is_single: bool = False,
     ) -> None:
+        """`is_single`: whether all rows go to the first task."""
+        self._is_single = is_single
         self._group, self._stage, self._phases = group, stage, phases
         self._max_batches, self._emitter = max_batches, emitter
         self._is_late = phases.is_late(stage)
         nodes = range(len(stage.nodes))
         self._late_nodes = sorted(phases.late_nodes)
         self._early_nodes = [node for node in nodes if node not in phases.late_nodes]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """All operators of the stage."""
+        return [node.operator for node in self._stage.nodes]
+
+    @property
+    def can_rescale(self) -> bool:
+        """Whether another run may have other tasks: its states move when they are opened."""
+        return not any(isinstance(operator, PersistPartition) for operator in self.operators)
+
+    def refuses(self, tasks: int) -> str | None:
+        """Why it cannot have so many tasks while it runs; None: it can."""
+        if self._emitter is not None:
+            return (
+                f"its tasks are those of the source {self._stage.id!r}, which have the partitions. "
+                "Kill the topology and submit it with another parallelism"
+            )
+        for operator in self.operators:
+            if isinstance(operator, PersistPartition):
+                return (
+                    f"the function of its state {operator.slot.name!r} chooses the keys itself, so "
+                    "no task is known to have one. Use aggregate, or process, of groups"
+                )
+            if publishing(operator) is not None:
+                return "one task publishes its batches"
+        return "one task has all of its rows" if self._is_single and tasks > 1 else None
 
     def prepare(self, context: Context) -> None:
         """Open operators and emitter. Raises Unavailable while a store or source is unavailable."""
@@ -762,7 +793,7 @@ class WaitingStageBolt(StageBolt):
 class RecordsBolt(Stateless, Bolt[Part, Any]):
     """Emits the rows of parts."""
 
-    __sunshower_batches__ = True  # its tasks cannot change while they run
+    __sunshower_batches__ = True  # the tasks of its group change together
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

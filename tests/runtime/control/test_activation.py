@@ -242,7 +242,7 @@ def test_resumed_source_skips_committed_records(spout: Any, position: int) -> No
         task.complete(task.pending.all_roots(), 0.0)
         emitted += values(rig)
     assert emitted == list(range(position, 9))
-    assert task.exhausted
+    assert task.source.exhausted
     assert task.committed == 9
 
 
@@ -263,7 +263,7 @@ def test_spout_that_stays_continues_its_source_and_emits_pending_records_again(s
         successor.complete(successor.pending.all_roots(), 0.0)
         emitted += values(next_life)
     assert sorted(emitted) == sorted(set(range(9)) - set(before[:2]))
-    assert successor.exhausted
+    assert successor.source.exhausted
 
 
 @pytest.mark.parametrize("spout", [Lines, Rows])

@@ -24,7 +24,7 @@ def test_a_source_continues_after_the_task_of_the_former_plan_was_deleted() -> N
     task.emit(1.0, 100)  # the four pending records
     task.emit(1.0, 100)
     assert [number.n for number in records_of(present.sent("sink"))] == list(range(10))
-    assert task.exhausted
+    assert task.source.exhausted
 
 
 class Falsy:

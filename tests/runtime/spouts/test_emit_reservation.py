@@ -11,7 +11,7 @@ import pytest
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.runtime.tasks.spouts.position import Position
+from sunshower.runtime.tasks.spouts.records_source import Position
 from sunshower.runtime.tasks.spouts.source import EmitReservation
 from sunshower.runtime.tasks.user_code import context
 from sunshower.simulation.network import SimReservationStore
@@ -201,7 +201,7 @@ def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between()
     for _ in range(100):
         again.emit(2.0, 4)
     assert again.source.drawn >= moved.source.drawn
-    assert again.exhausted
+    assert again.source.exhausted
 
 
 class DryNumbers(Acks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import pytest
@@ -107,6 +107,15 @@ def test_spout_without_replay_only_gets_the_failure() -> None:
     spout.failed(spout.pending.all_roots(), DIED, 0.0)
     assert spout.emit(0.0, 10) == 0
     assert spout.spout.calls == [("fail", "one", 1)]
+
+
+def test_a_spout_without_replay_remembers_nothing_of_a_failed_message() -> None:
+    here = rig(emit(1, "one"), kind=WithoutReplay)
+    spout = here.spout("numbers")
+    queue = spout.replays.line
+    spout.emit(0.0, 10)
+    spout.failed(spout.pending.all_roots(), Failure(Cause.UNAVAILABLE), 0.0)
+    assert not [name for name, value in vars(queue).items() if isinstance(value, Sized) and value]
 
 
 def test_without_ackers_a_message_is_acked_as_soon_as_it_is_sent() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
 from sunshower.runtime.tasks.spouts import records_source
-from sunshower.runtime.tasks.spouts.position import Position
+from sunshower.runtime.tasks.spouts.records_source import Position
 from sunshower.runtime.tasks.spouts.source import ReservationStore
 from sunshower.simulation.network import SimReservationStore
 from tests.runtime.lives import RestartedWorker

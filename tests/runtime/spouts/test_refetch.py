@@ -90,7 +90,7 @@ def test_without_dead_letters_a_deleted_record_is_skipped_and_settled() -> None:
     log.removed = {(0, 4)}
     worker = run(log, Sink(n4=1))
     assert log.committed == [10]
-    assert not worker.core._spouts[0].replays.line.remembers
+    assert not worker.core._spouts[0].replays.line.in_use
 
 
 def test_a_record_that_does_not_fit_when_it_is_read_again_halts_the_topology() -> None:

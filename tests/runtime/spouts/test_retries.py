@@ -120,10 +120,11 @@ def test_settled_messages_are_forgotten() -> None:
     for number, failure in enumerate([BROKEN, DIED] * 50):
         queue.fail(number, failure, 0.0)
     queue.take_due(100.0)
-    assert queue.remembers
+    assert queue.in_use
     for number in range(100):
         assert not queue.settle(number), "none was a dead letter"
-    assert not queue.remembers
+    queue.look()
+    assert not queue.in_use
 
 
 # ---- failures by the runtime --------------------------------------------------------------------

@@ -571,7 +571,7 @@ def test_finish_of_another_thread_follows_its_emits() -> None:
     elsewhere(work)
     assert not here.source.done
     here.source.emit(0.0, 10)
-    assert here.source.exhausted
+    assert here.source.source.exhausted
     assert records_of(here.sent("chosen")) == [Word("a")]
     here.source.complete(here.source.pending.all_roots(), 0.0)
     assert here.source.done

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking import acker_task
-from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking import ledger
 from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ledger import AckerTask
 from sunshower.runtime.tracking.reports import ShardReport
 
 A, B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
@@ -44,7 +44,7 @@ def test_first_reason_counts(acker: AckerTask) -> None:
 def test_more_failures_at_once_than_are_kept_all_have_their_reason(
     acker: AckerTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acker_task, "_REASONS_MAX", 5)
+    monkeypatch.setattr(ledger, "_REASONS_MAX", 5)
     roots = [root(2, slot) for slot in range(50)]
     acker.apply(ShardReport(starts=pair(roots, [A] * 50)), 0.0)
     verdicts = acker.apply(ShardReport(fails=[(one, WHY) for one in roots]), 0.0)
@@ -54,7 +54,7 @@ def test_more_failures_at_once_than_are_kept_all_have_their_reason(
 def test_reasons_of_trees_that_never_start_do_not_pile_up(
     acker: AckerTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acker_task, "_REASONS_MAX", 5)
+    monkeypatch.setattr(ledger, "_REASONS_MAX", 5)
     for slot in range(50):
         acker.apply(ShardReport(fails=[(root(2, slot), WHY)]), 0.0)
     assert len(acker._reasons) <= 5

@@ -14,8 +14,8 @@ from sunshower.config import Config
 from sunshower.errors import ConfigError
 from sunshower.runtime.events.metrics import LatencyKind
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.tracking.congestion_control import CongestionControl
 from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.tracking.pending import CongestionControl
 from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch, Watched
 

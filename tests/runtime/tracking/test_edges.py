@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sunshower.runtime.tracking.edges import fold, runs, segment_xor
+from sunshower.runtime.tracking.ids import fold, runs, segment_xor
 
 ids = st.integers(0, (1 << 64) - 1)
 few_roots = st.lists(st.integers(1, 4), max_size=30)  # so that neighbours are often equal

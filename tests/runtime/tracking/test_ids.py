@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sunshower.runtime.tracking.ids import (
     GENERATION_MASK,
+    INCARNATIONS_MAX,
     SLOTS_MAX,
     EdgeIds,
     first_of_each,
@@ -17,7 +18,6 @@ from sunshower.runtime.tracking.ids import (
     make_roots,
     slots_of,
 )
-from sunshower.runtime.tracking.incarnations import INCARNATIONS_MAX
 
 incarnations = st.integers(0, INCARNATIONS_MAX - 1)
 places = st.lists(st.tuples(st.integers(0, GENERATION_MASK), st.integers(0, SLOTS_MAX - 1)))

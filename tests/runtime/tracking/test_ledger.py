@@ -25,8 +25,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from sunshower.runtime.tracking.ids import GENERATION_MASK, EdgeIds
-from sunshower.runtime.tracking.incarnations import INCARNATIONS_MAX
+from sunshower.runtime.tracking.ids import GENERATION_MASK, INCARNATIONS_MAX, EdgeIds
 from sunshower.runtime.tracking.ledger import Ledger, SettledTrees
 
 STRIDES = (3, 1)  # two spout tasks; the slots of the first are spread over three shards

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sunshower import Counter, Number, Topology
 from sunshower.errors import ConfigError
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
-from sunshower.runtime.tracking.incarnations import INCARNATIONS_MAX, is_older_life, lives_max
+from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, is_older_life, lives_max
 
 
 class Pair(NamedTuple):

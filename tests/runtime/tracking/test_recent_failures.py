@@ -77,7 +77,7 @@ def test_charged_message_that_was_replayed_is_a_dead_letter_only_if_it_fails_aga
         if fate == "completes":
             spout.complete(second, 2.0)
             assert spout.done
-            assert not spout.replays.line.remembers
+            assert not spout.replays.line.in_use
         else:
             spout.failed(second, DIED, 2.0)
             emit(here, 10.0)
@@ -91,7 +91,7 @@ def test_settled_message_is_not_charged() -> None:
     spout.failed(first, DIED, 0.0)
     spout.complete(emit(here, 0.0), 0.5)
     spout.suspect(first, KILLED, 1.0)
-    assert not spout.replays.line.remembers
+    assert not spout.replays.line.in_use
 
 
 def test_each_root_is_charged_once() -> None:

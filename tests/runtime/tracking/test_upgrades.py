@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,11 +29,14 @@ from sunshower import (
 from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
-from sunshower.runtime.control.plan_changes import changes, upgraded
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.plan_changes import changes, ends_anew, upgraded, with_counts
+from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.logs import LogSpout
-from sunshower.trident import batches
+from sunshower.topologies.operators.states import MapState, StateKind
+from sunshower.trident import FixedBatchSpout, InSqlite, PlainSpout, batches
 
 Declare = Callable[[Any], Any]
 
@@ -312,14 +317,86 @@ def test_a_log_of_another_class_is_refused() -> None:
         upgraded(plan(nothing, Log()), plan(nothing, OtherLog()), [])
 
 
-def test_an_exactly_once_program_is_refused() -> None:
+def batch_plan(
+    spout: Any = None,
+    state: Any = None,
+    *,
+    tasks: int = 1,
+    keepers: int = 2,
+    id: str = "clicks",
+    name: str = "clicked",
+    by: str = "user",
+    store: Any = None,
+) -> Plan:
     topology = Topology("clicks")
-    clicks = batches(topology, "clicks", Records([Click("a", 1)], type=Click))
-    with pytest.warns(UserWarning, match="exactly once"):
-        clicks.group_by("user").aggregate(count(), state=MemoryState(), not_exactly_once=True)
-    now = make_plan(topology.graph())
-    with pytest.raises(LifecycleError, match="belongs to an exactly-once program"):
-        upgraded(now, now, [])
+    source = FixedBatchSpout([Click("a", 1)], 1, type=Click) if spout is None else spout
+    rows = batches(topology, id, source, store=store or STORE)
+    kept = MemoryState() if state is None else state
+    rows.group_by(by).aggregate(count(), state=kept, name=name, parallelism=tasks)
+    rows.partition_by("user", parallelism=keepers).partition_persist(
+        MemoryState(), keep, name="kept"
+    )
+    return make_plan(topology.graph())
+
+
+STORE = InSqlite("clicks.db")
+
+
+def keep(state: MapState, rows: Sequence[Click]) -> None: ...
+
+
+def test_an_exactly_once_program_gets_new_code_and_other_numbers_of_tasks() -> None:
+    now = batch_plan()
+    then = upgraded(now, batch_plan(tasks=3), [])
+    assert [len(then.tasks_of(id)) for id in ("clicked", "$mastercoord-clicks")] == [3, 1]
+    assert len(with_counts(now, {"clicked": 3}).tasks_of("clicked")) == 3
+    ids = {task.component for task in ends_anew(now, with_counts(now, {"clicked": 3}))}
+    assert ids == {"$mastercoord-clicks", "clicks", "clicked", "clicks-3"}, "all know the others"
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"id": "other"}, "position of the spout '[$]mastercoord-clicks' would be left"),
+        (
+            {"spout": PlainSpout(Records([Click("a", 1)], type=Click), repeats=True)},
+            "read by PlainSpout .* instead of Fixed",
+        ),
+        ({"store": InSqlite("other.db")}, "the store of the batches of 'clicks' differs"),
+        ({"name": "others"}, "the state 'clicked' of 'clicked' would be left"),
+        ({"by": "at"}, "the state 'clicked' of 'clicked' would differ in its key"),
+        ({"state": MemoryState(StateKind.TRANSACTIONAL)}, "would differ in its store"),
+    ],
+)
+def test_new_code_that_cannot_continue_with_the_batches_is_refused(changed: Any, why: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = batch_plan(**changed)
+    with pytest.raises(LifecycleError, match=why):
+        upgraded(batch_plan(), given, [])
+
+
+@pytest.mark.parametrize(
+    ("component", "why"),
+    [
+        ("clicks", "its tasks are those of the source 'clicks'"),
+        ("clicks-3", "the function of its state 'kept' chooses the keys itself"),
+        ("$mastercoord-clicks", "one task coordinates the batches"),
+    ],
+)
+def test_a_component_of_batches_that_has_to_keep_its_number_of_tasks_says_why(
+    component: str, why: str
+) -> None:
+    with pytest.raises(LifecycleError, match=re.escape(why)):
+        with_counts(batch_plan(), {component: 3})
+
+
+def test_a_savepoint_continues_with_other_numbers_of_tasks_of_batches() -> None:
+    """But not with those of a state whose keys a function chooses."""
+    kept = Savepoint.of(batch_plan(), MasterState())
+    assert len(kept.resumed(batch_plan(tasks=3)).tasks_of("clicked")) == 3
+    with pytest.raises(LifecycleError, match="'clicks-3' has 2 tasks in it, and 3 in the code"):
+        kept.resumed(batch_plan(keepers=3))
 
 
 def test_the_changes_are_a_line_each() -> None:

@@ -16,7 +16,7 @@ from sunshower.errors import TopologyError, TopologyFailed, Unserialisable
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import encode, first_bad
+from sunshower.runtime.transport.packets import encode_frame, first_bad
 from tests.runtime.batches import STREAMS
 from tests.runtime.network import Network
 from tests.runtime.rig import ROOT, Rig, Word, records_of, sink
@@ -260,7 +260,7 @@ def test_record_that_is_too_large_is_refused_with_size_and_limit() -> None:
     """Unserialisable has the size and the limit; `first_bad` finds the record."""
     batch = Batch(4, 1, [("small", 1), ("x" * 1_000, 2)], *[np.arange(1, 3, dtype=np.uint64)] * 2)
     with pytest.raises(Unserialisable, match=r"is 1,00\d bytes on the wire, more than .* 500"):
-        encode(3, 1, batch, STREAMS[4], 500)
+        encode_frame(3, 1, batch, STREAMS[4], 500)
     assert first_bad(batch, STREAMS[4], 500) == 1
 
 

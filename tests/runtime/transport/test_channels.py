@@ -17,6 +17,7 @@ from sunshower.runtime.transport.channels import (
     Credit,
     Inbox,
     Inflow,
+    Inflows,
     LocalChannel,
     RemoteChannel,
 )
@@ -158,10 +159,12 @@ def test_inbox_splits_a_batch_and_returns_its_frame_number_with_the_last_part(
 def test_grant_is_due_before_the_window_that_the_sender_knows_is_used_up(
     knows: int, next_one: int, due_at: int
 ) -> None:
-    flow = Inflow(1, 2, worker=0, credit=Credit(knows, 1))
+    inflows = Inflows()
+    flow = inflows.of(1, 2, worker=0)
+    flow.credit = Credit(knows, 1)
     for record in range(1, due_at + 1):
         flow.processed(1, None, Credit(next_one, 1))
-        assert flow.due == (record == due_at)
+        assert inflows.to_grant(0.0) == ([flow] if record == due_at else [])
     assert flow.grant() == (1, 2, 0, Credit(next_one, 1))
     assert flow.credit.window == next_one
 

@@ -21,7 +21,7 @@ from sunshower.codec import Codec, RowList
 from sunshower.errors import Unserialisable
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.topologies.graph import StreamSpec
 from tests.runtime.field_values import SCHEMA, Color, Field, Line, Point, exactly
 
@@ -29,7 +29,7 @@ STREAM = PlannedStream(0, "spout", StreamSpec("default", SCHEMA), SCHEMA.classes
 
 
 def travelled(value: Any) -> Any:
-    frame = decode(encode(3, 1, Batch(0, 7, [Field(value)]), STREAM, 1 << 24), [STREAM])
+    frame = decode_frame(encode_frame(3, 1, Batch(0, 7, [Field(value)]), STREAM, 1 << 24), [STREAM])
     assert frame.error is None
     ((found,),) = frame.batch.records
     return found

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import decode, encode, first_bad
+from sunshower.runtime.transport.packets import decode_frame, encode_frame, first_bad
 from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, records_with_anchors
 
 
@@ -22,7 +22,9 @@ def over_the_wire(fields: list[Any]) -> list[Any]:
 
 @given(batches())
 def test_frame_decodes_to_what_was_encoded(batch: Batch) -> None:
-    frame = decode(over_the_wire(encode(3, 41, batch, STREAMS[batch.stream], MAX)), STREAMS)
+    frame = decode_frame(
+        over_the_wire(encode_frame(3, 41, batch, STREAMS[batch.stream], MAX)), STREAMS
+    )
     assert (frame.target, frame.seq) == (3, 41)
     assert (frame.batch.stream, frame.batch.source) == (batch.stream, batch.source)
     assert frame.batch.is_table == batch.is_table
@@ -32,7 +34,7 @@ def test_frame_decodes_to_what_was_encoded(batch: Batch) -> None:
 def test_children_of_one_parent_encode_their_root_once() -> None:
     root = np.full(100, 1 << 60, np.uint64)
     batch = Batch(0, 7, [Word("a", 1)] * 100, root, np.arange(100, dtype=np.uint64))
-    roots, counts = encode(3, 1, batch, STREAMS[0], MAX)[6:8]
+    roots, counts = encode_frame(3, 1, batch, STREAMS[0], MAX)[6:8]
     assert (len(roots), len(counts)) == (8, 4)
 
 
@@ -41,23 +43,23 @@ def test_children_of_one_parent_encode_their_root_once() -> None:
 )
 def test_long_integers_and_scalars_of_numpy_arrive_as_python_values(value: Any) -> None:
     batch = Batch(4, 7, [("a", value)])
-    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
+    frame = decode_frame(over_the_wire(encode_frame(3, 1, batch, STREAMS[4], MAX)), STREAMS)
     (found,) = frame.batch.records
     assert found == ("a", value)
     assert type(found[1]) in {int, float, bool}
 
 
 def test_an_unknown_extension_type_is_an_error_of_the_frame_alone() -> None:
-    frame = encode(3, 1, Batch(4, 7, [("a", 1)]), STREAMS[4], MAX)
+    frame = encode_frame(3, 1, Batch(4, 7, [("a", 1)]), STREAMS[4], MAX)
     frame[5] = msgpack.packb(["a", msgpack.ExtType(99, b"x")])
-    assert "unknown extension type 99" in str(decode(over_the_wire(frame), STREAMS).error)
+    assert "unknown extension type 99" in str(decode_frame(over_the_wire(frame), STREAMS).error)
 
 
 @pytest.mark.parametrize("value", [object(), 1j])
 def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> None:
     batch = Batch(4, 7, [("good", 1), ("bad", value), ("good", 2)])
     with pytest.raises(Unserialisable, match=r"stream 'default' of 'spout' cannot travel"):
-        encode(3, 1, batch, STREAMS[4], MAX)
+        encode_frame(3, 1, batch, STREAMS[4], MAX)
     assert first_bad(batch, STREAMS[4], MAX) == 1
 
 
@@ -68,10 +70,10 @@ def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> Non
 )
 def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
     batch = Batch(0, 7, [Word("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
-    fields = encode(3, 1, batch, STREAMS[0], MAX)
+    fields = encode_frame(3, 1, batch, STREAMS[0], MAX)
     fields[place] = value
     with pytest.raises(CorruptPacket, match="a frame of this topology cannot be read"):
-        decode(fields, STREAMS)
+        decode_frame(fields, STREAMS)
 
 
 @pytest.mark.parametrize(
@@ -81,19 +83,19 @@ def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
 )
 def test_frame_whose_records_cannot_be_decoded_still_has_its_roots(place: int, value: Any) -> None:
     batch = Batch(2, 7, [Order("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
-    fields = encode(3, 1, batch, STREAMS[2], MAX)
+    fields = encode_frame(3, 1, batch, STREAMS[2], MAX)
     fields[place] = value
-    frame = decode(fields, STREAMS)
+    frame = decode_frame(fields, STREAMS)
     assert frame.error
     assert frame.batch.roots.tolist() == [1]
 
 
 def test_lone_surrogates_travel() -> None:
     batch = Batch(4, 7, [("\udc80", 1)])
-    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
+    frame = decode_frame(over_the_wire(encode_frame(3, 1, batch, STREAMS[4], MAX)), STREAMS)
     assert frame.batch.records == [("\udc80", 1)]
 
 
 def test_frame_with_a_field_too_few_is_corrupt() -> None:
     with pytest.raises(CorruptPacket):
-        decode([1, 2, 3], STREAMS)
+        decode_frame([1, 2, 3], STREAMS)

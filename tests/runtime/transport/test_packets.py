@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from sunshower import versions
 from sunshower.errors import CorruptPacket, VersionMismatch
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import Credit
-from sunshower.runtime.transport.frames import encode
 from sunshower.runtime.transport.packets import (
     Address,
     Content,
     Grant,
+    encode_frame,
     encode_packet,
     read_address,
     read_content,
@@ -71,7 +71,9 @@ def test_packet_decodes_to_what_was_encoded(
     postponed: list[int],
     grants: list[Grant],
 ) -> None:
-    frames = [encode(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)]
+    frames = [
+        encode_frame(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)
+    ]
     data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))
     assert read_address(data) == ADDRESS
     packet = read_content(data, STREAMS)
@@ -105,7 +107,7 @@ def test_questions_about_progress_and_their_answers_travel() -> None:
 def example() -> bytes:
     one = np.array([1 << 60], np.uint64)
     failure = Failure(Cause.FAILED, "split", 0, "no such word")
-    frame = encode(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0], MAX)
+    frame = encode_frame(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0], MAX)
     report = ShardReport([(one, one)], [(one, one)], [(1 << 60, failure)])
     return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([one])}, [7], []))
 

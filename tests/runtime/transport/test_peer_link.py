@@ -10,9 +10,9 @@ import pytest
 from sunshower.config import Config, Internals
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ledger import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.channels import Credit, RemoteChannel
 from sunshower.runtime.transport.packets import Answer, Packet, read_address, read_content
@@ -48,10 +48,8 @@ class LinkWithChannel:
 
     def packets(self, now: float = 0.0) -> list[tuple[int, Packet]]:
         """All packets that leave now."""
-        found = []
-        while (packet := self.peer_link.next_packet(now)) is not None:
-            found.append((packet[0], read_content(packet[1], STREAMS)))
-        return found
+        packets = self.peer_link.next_packets(now)
+        return [(seq, read_content(data, STREAMS)) for seq, data in packets]
 
     def sent(self, now: float = 0.0) -> list[list[int]]:
         """The roots of the records in each packet that leaves now."""
@@ -96,9 +94,8 @@ def test_full_packet_does_not_wait_but_the_packets_in_flight_are_limited(
 
 def test_packet_names_sender_and_receiver_with_their_lives(link: LinkWithChannel) -> None:
     link.push(1)
-    packet = link.peer_link.next_packet(0.0)
-    assert packet is not None
-    address = read_address(packet[1])
+    ((_, packet),) = link.peer_link.next_packets(0.0)
+    address = read_address(packet)
     assert (address.sender, address.receiver) == (ME, PEER)
     assert (address.sender_incarnation, address.receiver_incarnation) == (MY_LIFE, PEER_LIFE)
 
@@ -120,10 +117,10 @@ def test_one_long_queue_does_not_starve_the_other(link: LinkWithChannel) -> None
 def test_nothing_leaves_before_the_life_of_the_peer_is_known() -> None:
     peer_link = PeerLink(ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda *_: None)
     peer_link.content.postponed.append(1)
-    assert peer_link.next_packet(0.0) is None
+    assert not peer_link.next_packets(0.0)
     assert peer_link.next_look_s == math.inf, "the worker wakes up when it learns of the peer"
     peer_link.peer_is(1)
-    assert peer_link.next_packet(0.0) is not None
+    assert peer_link.next_packets(0.0)
 
 
 def test_record_that_cannot_travel_is_removed_and_the_rest_is_sent(link: LinkWithChannel) -> None:
@@ -242,7 +239,8 @@ def test_second_answer_to_a_packet_is_ignored(link: LinkWithChannel) -> None:
     link.packets()
     link.peer_link.answered(1, Answer.ACCEPTED, 0.0)
     assert not link.peer_link.answered(1, None, 0.0).frames
-    assert link.peer_link.up(0.0)
+    link.push(2)
+    assert link.sent() == [[2]]
 
 
 # ---- a new life of the peer ---------------------------------------------------------------------
@@ -282,9 +280,8 @@ def packet(seq: int, sender_life: int = MY_LIFE, receiver_life: int = PEER_LIFE)
     peer_link.peer_is(receiver_life)
     peer_link._seq = seq - 1
     peer_link.content.postponed.append(1)
-    found = peer_link.next_packet(0.0)
-    assert found is not None
-    return found[1]
+    ((_, data),) = peer_link.next_packets(0.0)
+    return data
 
 
 @pytest.fixture
@@ -330,5 +327,5 @@ def test_refusal_has_the_error_of_the_record() -> None:
     )
     peer_link.peer_is(PEER_LIFE)
     RemoteChannel(1, 2, 9, ready=peer_link.ready).push(Batch(4, 1, [("a", object())]))
-    peer_link.next_packet(0.0)
+    peer_link.next_packets(0.0)
     assert "cannot travel to another process" in str(found[0])

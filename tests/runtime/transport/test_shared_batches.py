@@ -19,7 +19,7 @@ from sunshower.runtime.tracking.batch import Anchors, Batch, can_join, join
 from sunshower.runtime.tracking.ids import make_roots, seeded
 from sunshower.runtime.tracking.reports import FailedTrees
 from sunshower.runtime.transport.channels import Inbox, LocalChannel
-from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.topologies.graph import StreamSpec
 
 
@@ -81,7 +81,7 @@ def test_edges_of_the_parts_xor_to_those_of_the_batch() -> None:
 def test_a_shared_batch_decodes_to_what_was_encoded(alone: bool) -> None:
     batch = shared([1, 2], 3)
     batch.alone = alone
-    frame = decode(encode(4, 1, batch, STREAM, 1 << 20), [STREAM])
+    frame = decode_frame(encode_frame(4, 1, batch, STREAM, 1 << 20), [STREAM])
     found = frame.batch
     assert frame.error is None
     assert (found.shared, found.alone, list(found.records)) == (True, alone, list(batch.records))

@@ -19,7 +19,7 @@ from sunshower.json_values import text_of_key
 from sunshower.records import Schema, key_of
 from sunshower.runtime.plan import Layout, PlannedStream
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.packets import decode_frame, encode_frame
 from sunshower.runtime.transport.routing import stable_hash
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
@@ -56,8 +56,8 @@ values = st.recursive(
 
 def transported(value: Any) -> Any:
     """A value as another process receives it."""
-    fields = encode(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
-    frame = decode(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
+    fields = encode_frame(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
+    frame = decode_frame(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
     assert frame.error is None
     return frame.batch.records[0][0]
 

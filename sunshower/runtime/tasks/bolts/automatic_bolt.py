@@ -14,17 +14,17 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit, user_errors
+from sunshower.errors import BadEmit, is_user_error, user_errors
 from sunshower.failures import Failure
+from sunshower.record_loops import each, expand
 from sunshower.records import prepare_tables
 from sunshower.runtime.events.injected_faults import TaskFaults
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, Intake
@@ -33,8 +33,7 @@ from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.edges import segment_xor
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, segment_xor
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
-_second: Any = {}.get  # returns its second argument if the first is None; runs in C
 
 
 # ---- async bolt ----------------------------------------------------------------------------------
@@ -216,8 +214,9 @@ class AutomaticBoltTask(BoltTask):
             self.settle(batch, xors, flushed)
         return not_begun
 
-    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return self.output_streams.fits(DEFAULT, outputs, kinds)
+    def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
+        schema = self._schema
+        return schema is not None and schema.fits(outputs, kinds, widths_fit=widths_fit)
 
     def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
         """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
@@ -264,38 +263,28 @@ class AutomaticBoltTask(BoltTask):
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
         """Call a function that returns an iterable for each record, as a generator function does,
-        until `most` outputs are made.
-
-        The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
-        record would cost 90 ns.
-        """
-        batch_outputs = BatchOutputs()
-        outputs, starts = batch_outputs.outputs, list[int]()
-        waiting = iter(records)
-        # list.extend() updates the list's length as it goes, so that length is where the outputs of
-        # the next record begin. `_second` advances `begin` before it advances the call.
-        begin = map(starts.append, map(len, repeat(outputs)))
-        begun = map(_second, begin, map(call, waiting))
+        until `most` outputs are made."""
+        batch_outputs, rows_in = BatchOutputs(), as_list(records)
+        outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
+        kind, width = (object, 0) if schema is None else (schema.type, len(schema.fields))
+        batch_outputs.fit = True
         while True:
-            produced = chain.from_iterable(begun)
-            try:
-                outputs.extend(islice(produced, most - len(outputs)))
-                if len(outputs) < most and len(starts) <= len(records):
-                    raise RuntimeError(_STOPPED)  # of iter(what the call returned)
-            except user_errors() as error:
-                index = len(starts) - 1
-                batch_outputs.failures[index] = self._judge(index, error, records)
-                del outputs[starts[index] :]
-                if self.errors.stops:
-                    break
-                continue
-            if len(outputs) >= most and len(starts) <= len(records):
-                deque(waiting, maxlen=0)  # so that `produced` ends with the last started record
-                batch_outputs.rest = produced
-            break
-        del starts[len(records) :]  # `begin` also ran once after the last record
-        batch_outputs.ends = [*starts[1:], len(outputs)] if starts else []
-        return batch_outputs
+            fit, batch_outputs.rest, error = expand(call, rows_in, most, kind, width, outputs, ends)
+            batch_outputs.fit &= fit
+            if error is None:
+                return batch_outputs
+            index = len(ends)
+            batch_outputs.failures[index] = self._judge_raised(index, error, records)
+            ends.append(len(outputs))
+            if self.errors.stops or index + 1 == len(records):
+                return batch_outputs
+
+    def _judge_raised(self, index: int, error: BaseException, records: Sequence[Any]) -> Failure:
+        """The failure of the input at `index`, whose call has raised. Raises what no user code is
+        judged for, such as an interrupt."""
+        if not is_user_error(error):
+            raise error
+        return self._judge(index, _not_the_end(error), records)
 
     def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
@@ -357,25 +346,40 @@ class AutomaticBoltTask(BoltTask):
         """Call a bolt without output streams: no list of ends is kept, which saves a fifth of the
         time. Returns the number of records taken, and the failures by index."""
         failures: dict[int, Failure] = {}
-        for index, record in enumerate(records):
-            try:
-                if produced := call(record):
-                    if not self._yields:
-                        check_returned(produced, None)
-                    for output in produced:
-                        self._check_one(output)
-            except user_errors() as error:
-                failures[index] = self._judge(index, _not_the_end(error), records)
+        rows_in, index = as_list(records), 0
+        while True:
+            index, produced, error = each(call, rows_in, index)
+            if index == len(rows_in):
+                return index, failures
+            if error is None:
+                error = self._refused_by_sink(produced)
+            if error is not None:
+                failures[index] = self._judge_raised(index, error, records)
                 if self.errors.stops:
                     return index + 1, failures
-        return len(records), failures
+            index += 1
+
+    def _refused_by_sink(self, produced: Any) -> BaseException | None:
+        """Why a bolt without output streams cannot return or yield this."""
+        try:
+            if produced:
+                if not self._yields:
+                    check_returned(produced, None)
+                for output in produced:
+                    self._check_one(output)
+        except BaseException as error:
+            return error
+        return None
 
     def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
         """Fail the inputs that yielded a record which does not fit, and drop all their outputs.
         Returns the types of the outputs."""
         outputs = made.outputs
-        kinds = set(map(type, outputs))
-        if not outputs or self._fit(outputs, kinds):
+        if made.fit and self._schema is not None:
+            kinds = {self._schema.type}
+        else:
+            kinds = set(map(type, outputs))
+        if not outputs or self._fit(outputs, kinds, made.fit):
             return kinds
         start, fitting, ends = 0, list[Any](), list[int]()
         for index, stop in enumerate(made.ends):
@@ -420,6 +424,11 @@ class AutomaticBoltTask(BoltTask):
             for index, error in refused.errors.items():
                 failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
         return None if edges is None else segment_xor(edges, ends)
+
+
+def as_list(records: Sequence[Any]) -> list[Any]:
+    """The records as a list, which `record_loops` reads."""
+    return records if type(records) is list else list(records)
 
 
 def _not_the_end(error: BaseException) -> BaseException:

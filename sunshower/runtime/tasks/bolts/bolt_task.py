@@ -1,6 +1,6 @@
 """The common part of all bolt tasks, from prepare() to the ack or fail report of each input.
 
-A report needs only the XOR of the edges that an input made; see edges.py.
+A report needs only the XOR of the edges that an input made; see ids.py.
 """
 
 from __future__ import annotations

@@ -174,8 +174,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
-    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
+    def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
+        return self._advances or super()._fit(outputs, kinds, widths_fit)
 
     def _check_one(self, output: Any) -> None:
         check_rows([output], self.bolt.schema, self.bolt.maker)

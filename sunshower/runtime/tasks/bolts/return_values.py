@@ -26,6 +26,7 @@ class BatchOutputs:
     ends: list[int] = field(default_factory=list)  # for each started input, its end in `outputs`
     failures: dict[int, Failure] = field(default_factory=dict)
     rest: Iterator[Any] | None = None  # further outputs of the last input
+    fit: bool = False  # whether all outputs are known to be of the type of the default stream
 
 
 def is_generator(call: Callable[[Any], Any]) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError, user_errors
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource, apart
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource, apart
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
@@ -89,10 +89,10 @@ class LogSource(SpoutSource):
         self._host.close()
 
     def drain(self) -> None:
-        self._host.exhausted = True
+        self.exhausted = True
 
     def draw(self, limit: int, now: float) -> Drawn:
-        polled = _NOTHING if self._host.exhausted or not limit else self._take(limit, now)
+        polled = _NOTHING if self.exhausted or not limit else self._take(limit, now)
         count = len(polled.numbers) + len(polled.unreadable)
         self._set_aside(polled.unreadable, now)
         return Drawn(polled.numbers, polled.records, polled.records, count)
@@ -108,8 +108,8 @@ class LogSource(SpoutSource):
         if isinstance(payload, Unreadable):
             return dict(payload.record)
         if type(payload) is list:
-            return {"records": [self._host.values(*apart(part)) for part in payload]}
-        return self._host.values(*apart(payload))
+            return {"records": [self._host.output_streams.values(*apart(part)) for part in payload]}
+        return self._host.output_streams.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class LogSource(SpoutSource):
         )
 
     def _stop_at_end(self) -> None:
-        self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
+        self.exhausted |= self._has_ended and not len(self._ahead.numbers)
 
     def _forget(self, first: int, end: int, now: float) -> None:
         """Drop the open messages of [first, end): another member owns them now."""
@@ -294,15 +294,15 @@ class LogSource(SpoutSource):
 
     # ---- output -------------------------------------------------------------------------------
 
-    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
+    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
         if self._mixed:
             self._send_mixed(drawn.payloads, drawn.numbers, attempts, now)
             return
         payloads = drawn.payloads if self._keeps_records else [ABSENT] * len(drawn.payloads)
-        self._host.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
+        send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
         self._ack_untracked(drawn.numbers)
 
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         numbers, payloads, attempts = zip(*replays, strict=True)
         self._send_mixed(payloads, np.array(numbers, np.int64), attempts, now)
 
@@ -329,9 +329,10 @@ class LogSource(SpoutSource):
     def listens(self, spout: Any) -> bool:
         return True
 
-    def tell_completed(self, released: Released) -> None:
+    def settled(self, released: Released) -> list[Any]:
         if len(released.numbers):
             self._tell_acked(released.numbers)
+        return []
 
     def _tell_acked(self, numbers: I64) -> None:
         if self._host.is_open:

@@ -14,7 +14,7 @@ from sunshower.errors import BadEmit, user_errors
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
@@ -61,7 +61,7 @@ class NextTupleSource(SpoutSource):
 
     def draw(self, limit: int, now: float) -> Drawn:
         self._catch_up(max(0, limit - len(self._emissions)))
-        asks = not self._host.exhausted and len(self._emissions) < limit
+        asks = not self.exhausted and len(self._emissions) < limit
         self._ask(limit)
         if asks and self.error is None:
             self.asked_s = now
@@ -93,7 +93,7 @@ class NextTupleSource(SpoutSource):
 
     def check_unfinished(self) -> None:
         """Raise BadEmit if no record may follow, for other threads."""
-        if self._host.exhausted:
+        if self.exhausted:
             raise BadEmit(
                 f"{self._task.name} emits no more records: it has finished or is quarantined, or "
                 "the topology drains. End the thread that emits in drain(), or after finish()"
@@ -117,7 +117,7 @@ class NextTupleSource(SpoutSource):
                 call(self, *arguments)
 
     def adopt(self, spout: Any) -> None:
-        if self._host.exhausted:  # a drain was requested before `open`
+        if self.exhausted:  # a drain was requested before `open`
             self.drain()
 
     def drain(self) -> None:
@@ -129,7 +129,7 @@ class NextTupleSource(SpoutSource):
 
     def finish(self) -> None:
         """Call next_tuple no more."""
-        self._host.exhausted = True
+        self.exhausted = True
 
     def _ask(self, limit: int) -> None:
         """Call next_tuple until `limit` emits wait, or it emits nothing, or raises."""
@@ -141,7 +141,7 @@ class NextTupleSource(SpoutSource):
         )
         collector.enter()
         try:
-            while not self._host.exhausted and len(emitted) < limit:
+            while not self.exhausted and len(emitted) < limit:
                 before = len(emitted)
                 next_tuple()
                 if len(emitted) == before:
@@ -154,10 +154,10 @@ class NextTupleSource(SpoutSource):
     def _is_tracked(self, emission: Emission) -> bool:
         return self._host.is_tracked and emission.message_id is not None
 
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         self._send([r.payload._replace(attempt=r.attempt) for r in replays], now)
 
-    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
+    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
         self._send(drawn.records, now)
 
     def _send(self, emissions: list[Emission], now: float) -> None:
@@ -194,16 +194,13 @@ class NextTupleSource(SpoutSource):
         return [emission.message_id for emission in released.payloads]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.values(replay.payload.stream, replay.payload.record)
+        return self._host.output_streams.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         return replay.payload._replace(stream=DEAD_LETTERS, record=letter, task=None)
-
-    def tell_completed(self, released: Released) -> None:
-        self._host.tell_acked(self.message_ids(released))
 
     def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
         if stays:

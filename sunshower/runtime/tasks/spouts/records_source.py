@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -10,25 +11,100 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
+from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.tasks.flight_recorder import Recorder
-from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import (
     Drawn,
     EmitReservation,
+    Send,
     SpoutSource,
     apart,
     by_stream,
 )
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard
-from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+
+# ---- position ------------------------------------------------------------------------------------
+# The position of a spout task in its source: which records were drawn, which are committed.
+#
+#   0 ──── settled ────▶ committed ──── drawn, some of it settled ────▶ drawn ──── not yet drawn ──▶
+#
+# A new life reads the source from the start, skips the committed records and emits the rest:
+# records settled above the lowest open one are emitted twice, and none is lost.
+
+SKIP_RECORDS = 1 << 16  # in one call: lines of a text file in 25 ms, about a slice
+
+
+class Position:
+    """The numbers of one spout task's records: 0, 1, 2 … in the order of its source."""
+
+    def __init__(self) -> None:
+        self.next = 0  # the number of the next record to draw
+        self.behind = 0  # records below it that the source still repeats
+        self._drawn = 0  # a former life had drawn all records below this number
+        self._owed = 0  # and perhaps all below this one
+        self.end = np.inf  # no record from here on may be drawn
+        self._nothing_since_s: float | None = None
+
+    def begin_at(self, committed: int, drawn: int, owed: int = 0) -> None:
+        """Continue a former life; called before anything is drawn. That life drew the first `drawn`
+        records for certain, and none from `owed` on."""
+        self.next, self._drawn, self._owed = committed, drawn, max(drawn, owed)
+
+    @property
+    def owed(self) -> int:
+        """All records below this number were drawn, or may have been."""
+        return max(self.next, self._owed)
+
+    def rewind(self) -> None:
+        """The source is read again from its beginning."""
+        self.behind = self.next
+
+    def stop(self) -> None:
+        """Draw nothing new, except records that a former life drew and did not settle."""
+        self.end = self.owed
+
+    def wait(self, now: float, patience_s: float) -> None:
+        """The source has nothing now. During a drain, a record that was perhaps drawn, and does not
+        come again within `patience_s`, counts as never drawn."""
+        if self.end == np.inf or self.next < self._drawn:
+            return
+        if self._nothing_since_s is None:
+            self._nothing_since_s = now
+        elif now - self._nothing_since_s >= patience_s:
+            self.end = self.next
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no further record may be drawn."""
+        return self.next >= self.end
+
+    def room(self, count: int) -> int:
+        """How many of the next `count` records may be drawn."""
+        return int(min(count, self.end - self.next))
+
+    def advance(self, count: int) -> range:
+        """Note that `count` more records are drawn. Returns their numbers."""
+        first, self.next = self.next, self.next + count
+        if count:
+            self._nothing_since_s = None
+        return range(first, self.next)
+
+
+def skip(there_now: Iterator[Any], count: int) -> int:
+    """Drop up to `count` records without a Python loop. Returns how many were dropped."""
+    last = deque(enumerate(islice(there_now, count), 1), maxlen=1)
+    return last[0][0] if last else 0
+
+
+# ---- records source ------------------------------------------------------------------------------
 
 
 class RecordsSource(SpoutSource):
@@ -40,16 +116,13 @@ class RecordsSource(SpoutSource):
     _source: Iterator[Any]  # wraps `_left` and notes its end
 
     def __init__(self, task: SpoutTask) -> None:
-        self._host = task
-        self._task = task.task
+        self._task, self._streams = task.task, task.output_streams
+        self._instrument, self._supervision = task.instrument, task.supervision
+        self._patience_s = task.config.message_timeout_s
+        self._spout: Any = None  # once it is open
         self._position = Position()
         self.reservation: EmitReservation | None = None  # None: it may draw without limit
         self.recorder = Recorder()  # notes how many records are drawn
-
-    @property
-    def committed(self) -> int:  # type: ignore[override]
-        lowest = self._host.pending.lowest_number(self.drawn)
-        return int(min(lowest, self._host.replays.line.lowest))
 
     @property
     def drawn(self) -> int:  # type: ignore[override]
@@ -61,21 +134,22 @@ class RecordsSource(SpoutSource):
 
     @property
     def behind(self) -> int:  # type: ignore[override]
-        return 0 if self._host.exhausted else self._position.behind
+        return 0 if self.exhausted else self._position.behind
 
     # ---- input --------------------------------------------------------------------------------
 
     def draw(self, limit: int, now: float) -> Drawn:
-        asks = limit and not self._host.exhausted
+        asks = limit and not self.exhausted
         records = self._take(limit) if asks else []
         if asks and self.error is None:
             self.asked_s = now
         if limit and not len(records) and self.error is None:
-            self._position.wait(now, self._host.config.message_timeout_s)
+            self._position.wait(now, self._patience_s)
         numbers = self._position.advance(len(records))
         if len(records):
             self._note_drawn()
-        self._stop_at_end()
+        if self._position.end < np.inf:
+            self._stop_at_end()
         return self._drawn(records, numbers)
 
     def skip(self) -> int:
@@ -85,7 +159,7 @@ class RecordsSource(SpoutSource):
 
     def _take(self, count: int) -> Any:
         """Up to `count` records available now, and none from the first bad one on."""
-        output_streams, fresh = self._host.output_streams, list[Any]()
+        fresh = list[Any]()
         room = self._room(count)
         try:
             fresh.extend(islice(self._available(), room))
@@ -94,11 +168,13 @@ class RecordsSource(SpoutSource):
             self._fail_with(error)
         if not fresh:
             return fresh
-        bad = output_streams.check(DEFAULT, fresh)
+        bad = self._streams.check(DEFAULT, fresh)
         if bad is not None:
-            self._fail_with(output_streams.misfit_error(DEFAULT, fresh[bad]))
+            self._fail_with(self._streams.misfit_error(DEFAULT, fresh[bad]))
             del fresh[bad:]
-        return fresh[: self._first_hit(fresh)]
+        if self._instrument.faults is not NO_FAULTS:
+            del fresh[self._first_hit(fresh) :]
+        return fresh
 
     def _drawn(self, records: Any, numbers: range) -> Drawn:
         return Drawn(np.arange(numbers.start, numbers.stop), records, records, len(numbers))
@@ -114,46 +190,41 @@ class RecordsSource(SpoutSource):
             return room
         return self.reservation.room(self._position.next, room)
 
-    def _first_hit(self, records: Any) -> int | None:
-        """The index of the first record that an experiment injects an error for, or None."""
-        faults = self._host.instrument.faults
-        hit = faults.first_hit(records, self._host.schema(DEFAULT))
-        if hit is not None:
-            self._fail_with(faults.error)
+    def _first_hit(self, records: Any) -> int:
+        """The index of the first record that an experiment injects an error for; behind the last
+        one if there is none."""
+        faults = self._instrument.faults
+        hit = faults.first_hit(records, self._streams.output_stream(DEFAULT).spec.schema)
+        if hit is None:
+            return len(records)
+        self._fail_with(faults.error)
         return hit
 
     def _fail_with(self, error: BaseException) -> None:
         """Treat the source as one that raised, not as one that ended: records that were read from
         it and not emitted are read again."""
         self.error = as_raised(self._task, self._method, error)
-        self._host.exhausted = False
+        self.exhausted = False
 
     def _note_drawn(self) -> None:
         self.recorder.drew(self._task.id, self._position.next, self._position.owed)
 
     def _stop_at_end(self) -> None:
         if self._position.at_end:
-            self._host.exhausted = True
+            self.exhausted = True
 
     # ---- output -------------------------------------------------------------------------------
 
-    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
-        records = (DEFAULT, drawn.records, drawn.payloads)
-        self._host.send(*records, drawn.numbers, attempts, now)
-
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         for stream, of_stream in by_stream(replays).items():
             numbers, payloads, attempts = zip(*of_stream, strict=True)
-            self._host.send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
+            send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
 
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         return [apart(replay.payload)[1] for replay in replays]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.values(DEFAULT, replay.payload)
-
-    def tell_completed(self, released: Released) -> None:
-        self._host.tell_acked(self.message_ids(released))
+        return self._streams.values(DEFAULT, replay.payload)
 
     # ---- lives --------------------------------------------------------------------------------
 
@@ -163,15 +234,18 @@ class RecordsSource(SpoutSource):
         self._position.begin_at(position, drawn, owed)
         self._note_drawn()
 
+    def adopt(self, spout: Any) -> None:
+        self._spout = spout
+
     def begin(self) -> None:
         self._position.rewind()
-        method = getattr(self._host.spout, self._method)
+        method = getattr(self._spout, self._method)
         self._left = guard(self._task, self._method, method)
         self._source = self._watched()
 
     def _watched(self) -> Iterator[Any]:
         yield from chain(self._left)  # chain(): closing this generator must not close `_left`
-        self._host.exhausted = True
+        self.exhausted = True
 
     def drain(self) -> None:
         self._position.stop()
@@ -181,8 +255,7 @@ class RecordsSource(SpoutSource):
 
     @property
     def may_stay(self) -> bool:
-        care = self._host.supervision
-        return care.in_a_row == 0 and care.wait is None
+        return self._supervision.in_a_row == 0 and self._supervision.wait is None
 
     def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
         transfer.owed = self._position.owed
@@ -275,8 +348,9 @@ class TablesSource(RecordsSource):
         count = self._room(count)
         self._rest = table.slice(count) if len(table) > count else None
         piece = table.slice(0, count)
-        hit = self._first_hit(piece)
-        return piece if hit is None else piece.slice(0, hit)
+        if self._instrument.faults is not NO_FAULTS:
+            piece = piece.slice(0, self._first_hit(piece))
+        return piece
 
     def _drawn(self, records: Any, numbers: range) -> Drawn:
         count = len(numbers)
@@ -298,12 +372,12 @@ class TablesSource(RecordsSource):
 
     def _next_table(self) -> pa.Table | None:
         """The next table that has rows; None if none is available now."""
-        table = None if self._host.exhausted else next(self._source, None)
+        table = None if self.exhausted else next(self._source, None)
         if table is None or not len(table):
             return None
         import pyarrow as pa
 
-        fields = self._host.schema(DEFAULT).fields
+        fields = self._streams.output_stream(DEFAULT).spec.schema.fields
         if not isinstance(table, pa.Table) or tuple(table.column_names) != fields:
             names = getattr(table, "column_names", type(table).__name__)
             raise BadEmit(f"tables() yielded {names}; the stream's columns are {list(fields)}")

@@ -30,7 +30,7 @@ class RequestSource(NextTupleSource):
     def adopt(self, spout: Any) -> None:
         self._requests = spout
         spout.wake = self._host.rest.end
-        if self._host.exhausted:  # another life was drained
+        if self.exhausted:  # another life was drained
             spout.stop()
 
     def add(self, roots: U64, row: Any) -> None:
@@ -51,15 +51,16 @@ class RequestSource(NextTupleSource):
     def listens(self, spout: Any) -> bool:
         return True
 
-    def tell_completed(self, released: Released) -> None:
+    def settled(self, released: Released) -> list[Any]:
         for root, emission in zip(released.roots.tolist(), released.payloads, strict=True):
             self._requests.complete(emission.message_id, root)
+        return []
 
     def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
         if stays:
             super().pack(transfer, stays=True)
         else:  # callers send their requests again
-            transfer.waiting, transfer.exhausted = [], self._host.exhausted
+            transfer.waiting, transfer.exhausted = [], self.exhausted
             self._requests.wake = lambda: None
 
     def unpack(self, transfer: TaskTransfer) -> None:
@@ -72,7 +73,7 @@ class RequestSource(NextTupleSource):
         for id, record in self._requests.take(limit - len(self._emissions)):
             self.put(DEFAULT, record, id)
         if self._requests.ends and self.is_empty:
-            self._host.exhausted = True
+            self.exhausted = True
 
     def _send(self, emissions: Sequence[Emission], now: float) -> None:
         streams = self._host.output_streams

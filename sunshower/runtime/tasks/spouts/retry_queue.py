@@ -73,6 +73,9 @@ class RetryQueue:
         self, retry: Retry, generator: np.random.Generator, unavailable_max_s: float = math.inf
     ) -> None:
         self.retry = retry
+        # Whether a message waits here, or has failed and is not settled. It may stay True until the
+        # next message is complete: as long as it is False, a spout task asks nothing else.
+        self.in_use = False
         self._unavailable_max_s = unavailable_max_s
         self._unavailable_since: dict[int, float] = {}  # number → its first UNAVAILABLE
         self._generator = generator
@@ -96,11 +99,6 @@ class RetryQueue:
         return self._waiting[0][0] if self._waiting else math.inf
 
     @property
-    def remembers(self) -> bool:
-        """Whether any message has failed and is not settled."""
-        return bool(self.charges or self._runtime_failures)
-
-    @property
     def lowest(self) -> float:
         """The lowest queued message number of a record of the source; ∞ if there is none."""
         return min((n for n in self.numbers if n >= 0), default=math.inf) if self else math.inf
@@ -113,6 +111,7 @@ class RetryQueue:
 
     def enqueue_ready(self, replay: Replay) -> None:
         """Queue a message that is due now."""
+        self.in_use = True
         self._ready.append(replay)
 
     def condemn(self, replay: Replay, failure: Failure) -> None:
@@ -161,6 +160,7 @@ class RetryQueue:
 
     def charge(self, number: int, failure: Failure) -> Charges:
         """Charge a failure to a message."""
+        self.in_use = True
         charges = self.charges.get(number)
         if charges is None:
             charges = self.charges[number] = Charges(failure)
@@ -188,6 +188,7 @@ class RetryQueue:
         """Take over the queue of a former life; no message waits any longer."""
         for replay in waiting:
             self._let_go(replay)
+        self.in_use = True
         for number, charged in charges.items():
             self.charges[number] = charged
             for other in self._texts.add(number, charged.failure):
@@ -213,7 +214,12 @@ class RetryQueue:
         charges = self.charges.pop(number, None)
         return charges is not None and charges.dead
 
+    def look(self) -> None:
+        """Find out whether it is still in use."""
+        self.in_use = len(self) > 0 or bool(self.charges or self._runtime_failures)
+
     def _wait(self, replay: Replay, now: float, wait_s: float) -> None:
+        self.in_use = True
         if wait_s:
             self._put += 1
             heappush(self._waiting, (now + wait_s, self._put, replay))

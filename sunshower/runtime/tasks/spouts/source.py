@@ -56,6 +56,20 @@ class Drawn:
         return Drawn(self.numbers[which], records, payloads, self.count, self.has_more)
 
 
+class Send(Protocol):
+    """Emits records of one stream, a message each: see SpoutTask.send."""
+
+    def __call__(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None: ...
+
+
 class MessageRecords:
     """Records of one stream in the order in which they leave, and the message of each."""
 
@@ -90,9 +104,9 @@ class SpoutSource:
     repeats_numbers = True  # a new life gives each record the number that it had before
     tracks_all = True  # no record is emitted without a message id
     reopens = False  # after an error: a new spout object is opened
+    exhausted = False  # it has no further record, or none is wanted
     error: Raised | None = None  # raised by the source after the records drawn last
     next_poll_s = inf  # when `look` is due
-    committed = 0  # the lowest message number that is not settled: pending, queued, or not drawn
     drawn = 0  # the number of the next record to draw
     owed = 0  # no record from this number on was drawn, by this life or an earlier one
     behind = 0  # how many settled records the source still repeats; they are skipped
@@ -105,11 +119,11 @@ class SpoutSource:
         """Up to `limit` records that are available now. An exception of user code is in `error`."""
         raise NotImplementedError
 
-    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
-        """Emit new records; `attempts`: the number of the attempt, of all or of each."""
-        raise NotImplementedError
+    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
+        """Emit new records by `send`; `attempts`: the number of the attempt, of all or of each."""
+        send(DEFAULT, drawn.records, drawn.payloads, drawn.numbers, attempts, now)
 
-    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
         """Emit queued messages and dead letters."""
         raise NotImplementedError
 
@@ -187,8 +201,10 @@ class SpoutSource:
         """Whether the spout gets a call of `ack` for complete messages."""
         return type(spout).ack is not Spout.ack
 
-    def tell_completed(self, released: Released) -> None:
-        """Tell the spout which messages are complete; called if it `listens`."""
+    def settled(self, released: Released) -> list[Any]:
+        """These messages are complete; called if the spout `listens`. Returns the ids of those for
+        which its `ack` is to be called."""
+        return self.message_ids(released)
 
 
 # ---- emit reservation ----------------------------------------------------------------------------

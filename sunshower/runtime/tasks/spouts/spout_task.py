@@ -34,15 +34,14 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import MessageRecords, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
 from sunshower.runtime.tracking.batch import Anchors
-from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
-from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, Released
+from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, PendingLimit, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.channels import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
@@ -199,6 +198,7 @@ class Replays:
         self._recent = RecentFailures()
         self._instrument = instrument
         self.former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
+        self.fresh = 0  # new records emitted since the budget was asked last
 
     def fail(
         self,
@@ -222,7 +222,9 @@ class Replays:
             failures,
             strict=True,
         ):
-            counts = accused or self.line.is_charged(number, failure, now, held=held)
+            counts = self.keeps and (
+                accused or self.line.is_charged(number, failure, now, held=held)
+            )
             counted.append(counts)
             self._count(failure)
             if self.keeps:
@@ -289,15 +291,22 @@ class Replays:
     def settle(self, numbers: Sequence[int]) -> None:
         """Settle messages: they, or their dead letters, are complete."""
         self.dead += sum(map(self.line.settle, numbers))
+        self.line.look()
 
     def share_out(self, now: float, limit: int, room: int) -> tuple[int, int]:
         """Of `limit` records, how many replays to emit and how many new records to request.
 
         `room`: how many new records may be emitted.
         """
-        due = self.line.due(now)
-        replays = self._budget.replays(due, limit, room) if due else 0
+        replays = 0
+        if self.line.in_use and (due := self.line.due(now)):
+            self._earn()
+            replays = self._budget.replays(due, limit, room)
         return replays, max(0, min(limit - replays, room))
+
+    def _earn(self) -> None:
+        self._budget.spend(0, self.fresh)
+        self.fresh = 0
 
     def take(self, limit: int, fresh: int) -> list[Replay]:
         """Take up to `limit` due messages, beside `fresh` new records, without those that the
@@ -313,23 +322,26 @@ class Replays:
                 self.line.settle(replay.number)
             else:
                 replays.append(replay if last is None else self._bury(replay, last))
+        self._earn()
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
         return replays
 
-    def send(self, replays: Sequence[Replay], streams: OutputStreams, now: float) -> None:
+    def send(
+        self, replays: Sequence[Replay], streams: OutputStreams, now: float, send: Send
+    ) -> None:
         """Emit messages again; each of those that failed together with others in its own batch."""
         apart = [replay for replay in replays if self.line.is_apart(replay)]
         streams.alone = True
         try:
             for replay in apart:
-                self._source_of(replay).send_again([replay], now)
+                self._source_of(replay).send_again([replay], now, send)
         finally:
             streams.alone = False
         others = [replay for replay in replays if not self.line.is_apart(replay)]
         for source in (self._source, self._letters):
             if of_source := [replay for replay in others if self._source_of(replay) is source]:
-                source.send_again(of_source, now)
+                source.send_again(of_source, now, send)
 
     def _source_of(self, replay: Replay) -> SpoutSource:
         return self._letters if replay.number < LETTERS_END else self._source
@@ -437,8 +449,9 @@ class SpoutTask(Supervised):
         self.spout: Any = None  # None until it is open
         self._make, self.pending = make, pending
         self.output_streams = output_streams
-        self.exhausted = self.is_open = False
+        self.is_open = False
         self.active = True  # whether it may emit at all
+        self.settles = False  # it is deactivated once what it has begun is complete
         self.latencies = Latencies()
         self.service = ServiceTime(config)
         self.is_tracked = reports.tracked
@@ -496,7 +509,7 @@ class SpoutTask(Supervised):
         source = self.source
         if not source.notes_first_end or not self.is_open:
             return False
-        if not (source.has_read_first or self.exhausted):
+        if not (source.has_read_first or source.exhausted):
             self._filling = None
             return False
         if self._filling or self._filling is None:
@@ -508,7 +521,10 @@ class SpoutTask(Supervised):
     @property
     def committed(self) -> int:
         """The lowest message number that is not settled: pending, queued, or not drawn."""
-        return self.source.committed
+        drawn = self.source.drawn
+        if not drawn:
+            return 0
+        return int(min(self.pending.lowest_number(drawn), self.replays.line.lowest))
 
     def resume(self, context: Context) -> None:
         """Open the spout, or let it go on after an error. A source whose iterator ended when it
@@ -521,6 +537,8 @@ class SpoutTask(Supervised):
 
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         """The state to move in a rebalance. Pending messages are queued for replay."""
+        if self.settles:  # the wait is over, and `fail` must not begin anything
+            self.deactivate()
         reason = "tasks changed places before it was processed"
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
         self.letters.forget()
@@ -530,7 +548,7 @@ class SpoutTask(Supervised):
         transfer.event_times = self.watermarks.queued
         transfer.times_ahead = self.watermarks.queued_ahead
         if stays or not self.source.repeats_numbers:  # else these are read again
-            transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
+            transfer.waiting, transfer.exhausted = line.waiting, self.source.exhausted
         if stays:
             transfer.instance = self.spout
         self.source.pack(transfer, stays=stays)
@@ -549,7 +567,7 @@ class SpoutTask(Supervised):
         else:
             self.open(context)
         self.source.unpack(transfer)
-        self.exhausted |= transfer.exhausted
+        self.source.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
         self.watermarks.queued |= transfer.event_times
         # Savepoints of earlier releases do not have it.
@@ -557,16 +575,31 @@ class SpoutTask(Supervised):
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
-        self.active = True
+        self.active, self.settles = True, False
         self.rest.end()
         if self.spout is not None:
             self.notify("activate", self.spout.activate)
 
     def deactivate(self) -> None:
         """Emit nothing from now on, not even replays: in Storm both come from nextTuple."""
-        self.active = False
+        self.active = self.settles = False
         if self.spout is not None:
             self.notify("deactivate", self.spout.deactivate)
+
+    def settle(self) -> None:
+        """Emit nothing from now on; but a spout that has `settle` first completes what it has
+        begun, such as the batches of an exactly-once program."""
+        settle = getattr(self.spout, "settle", None)
+        if not (self.active and callable(settle)):
+            self.deactivate()
+            return
+        self.settles = True
+        self.notify("settle", settle)
+
+    def end_settling(self) -> None:
+        """Deactivate it if what it had begun is complete."""
+        if self.done or (self.spout.is_settled and self.source.is_empty):
+            self.deactivate()
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many.
@@ -583,37 +616,40 @@ class SpoutTask(Supervised):
         if room > 0 and not source.tracks_all:
             wanted = limit - replays  # untracked records need no room
         drawn = source.draw(wanted, now)
-        if not drawn.count and not line and source.error is None:
-            return 0
-        if drawn.count < wanted and not drawn.has_more:
-            replays = limit - drawn.count
-        if self.is_tracked:
-            replays = min(replays, self.pending.room - len(drawn.numbers))
         attempts: Any = 1
-        if self.replays.former:
-            emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
-            drawn, attempts = drawn.only(emit), attempts[emit]
-        again = self.replays.take(replays, len(drawn.records))
-        if again:
-            self.replays.send(again, self.output_streams, now)
+        again = 0
+        if line.in_use or self.replays.former:
+            if drawn.count < wanted and not drawn.has_more:
+                replays = limit - drawn.count
+            drawn, attempts, again = self._replay(drawn, replays, now)
+        else:
+            self.replays.fresh += len(drawn.records)
         if len(drawn.records):
-            source.send(drawn, attempts, now)
+            source.send(drawn, attempts, now, self.send)
         if source.error is not None:
             error, source.error = source.error, None
             if len(drawn.records):
                 self.supervision.went_well(now, progress=True)
             raise error
-        return len(again) + drawn.count
+        return again + drawn.count
+
+    def _replay(self, drawn: Drawn, replays: int, now: float) -> tuple[Drawn, Any, int]:
+        """Emit up to `replays` failed messages again. Returns which of the new records to emit now,
+        the attempt of each, and how many messages were emitted again."""
+        attempts: Any = 1
+        if self.is_tracked:
+            replays = min(replays, self.pending.room - len(drawn.numbers))
+        if self.replays.former:
+            emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
+            drawn, attempts = drawn.only(emit), attempts[emit]
+        again = self.replays.take(replays, len(drawn.records))
+        if again:
+            self.replays.send(again, self.output_streams, now, self.send)
+        return drawn, attempts, len(again)
 
     def schema(self, stream: str) -> Schema:
         """The schema of an output stream."""
         return self.output_streams.output_stream(stream).spec.schema
-
-    def values(self, stream: str, record: Any) -> dict[str, Any]:
-        """A record as field → value."""
-        schema = self.schema(stream)
-        (values,) = schema.rows([record])
-        return dict(zip(schema.fields, values, strict=True))
 
     def send(
         self,
@@ -698,7 +734,7 @@ class SpoutTask(Supervised):
     ) -> U64:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `lowest_times`."""
-        self.limit.opened(now)
+        self.limit.moved_s = now
         traced = self._traces.positions(len(payloads), attempts, now) if self._traces else ()
         roots = self.pending.take(
             payloads, numbers, attempts, now, self.config.message_timeout_s, traced
@@ -736,13 +772,15 @@ class SpoutTask(Supervised):
         if self.is_tracked and asks:
             if not self.pending.room:
                 return math.inf
-            asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
-        return min(self.rest.until_s if asks else math.inf, line.next_s)
+            if line.in_use:
+                asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
+        poll_s = self.rest.until_s if asks else math.inf
+        return min(poll_s, line.next_s) if line.in_use else poll_s
 
     @property
     def done(self) -> bool:
         """Whether nothing is left to emit, and nothing is pending."""
-        is_emitted = self.exhausted and self.source.is_empty
+        is_emitted = self.source.exhausted and self.source.is_empty
         is_settled = not self.watermarks.pending_records and not len(self.replays.line)
         return is_emitted and is_settled and self.watermarks.done
 
@@ -793,19 +831,23 @@ class SpoutTask(Supervised):
     def complete(self, roots: U64, now: float) -> None:
         """Handle the ackers' report that these trees are complete."""
         reached = self.limit.adapts and self.fresh_room <= 0
-        released = self.watermarks.completed(self.pending.release(roots), now)
+        released = self.pending.release(roots)
+        if self.watermarks.on:
+            released = self.watermarks.completed(released, now)
         self._acked += len(released.roots)
         self.instrument.completed(released)
         self.latencies.add(latencies_s := now - released.emitted_s)
-        self.limit.completed(now, latencies_s, reached=reached)
+        if self.limit.adapts:
+            self.limit.completed(now, latencies_s, reached=reached)
         self._last_ack_s = now
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
-        if self.replays.line.remembers:
+        if self.replays.line.in_use:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
-        released = self.letters.completed(released)
+        if self.letters.senders:
+            released = self.letters.completed(released)
         if self._hears_ack:
-            self.source.tell_completed(released)
+            self.tell_acked(self.source.settled(released))
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """Fail these trees; those still pending are queued for replay.
@@ -838,7 +880,7 @@ class SpoutTask(Supervised):
 
     def abandon(self) -> None:
         """Stop reading the source, whatever it still has."""
-        self.exhausted = True
+        self.source.exhausted = True
         self.watermarks.stops = True
         self.source.abandon()
 
@@ -900,7 +942,7 @@ class SpoutTask(Supervised):
     def is_held(self) -> bool:
         """Whether it emits nothing new because receivers have no credit, or as many trees are open
         as are allowed."""
-        waits = self.output_streams.full or (not self.exhausted and self.fresh_room <= 0)
+        waits = self.output_streams.full or (not self.source.exhausted and self.fresh_room <= 0)
         return waits and self.active and not self.done
 
     @property
@@ -911,7 +953,10 @@ class SpoutTask(Supervised):
             return 0
         if not self.is_tracked:
             return _NO_LIMIT
-        return min(self.pending.room, self.pending.free - len(self.replays.line))
+        room = self.pending.room
+        if self.replays.line.in_use:
+            room = min(room, self.pending.free - len(self.replays.line))
+        return room
 
     def tell_acked(self, message_ids: Iterable[Any]) -> None:
         """Call the spout's `ack` for each; an error of it is only recorded."""
@@ -938,11 +983,14 @@ class SpoutTask(Supervised):
         accused: bool = False,
     ) -> None:
         held = self.deadlines.held
-        released = self.watermarks.failed(released, why, now, held=held)
+        if self.watermarks.on:
+            released = self.watermarks.failed(released, why, now, held=held)
         self._failed += len(released.roots)
         failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
         self.instrument.failed(released, failures)
-        message_ids = self.letters.named(released, self.source.message_ids(released))
+        message_ids = self.source.message_ids(released)
+        if self.letters.senders:
+            message_ids = self.letters.named(released, message_ids)
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and len(released.roots):
             self._reports.failed.append(released.roots)

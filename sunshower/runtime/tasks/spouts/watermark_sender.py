@@ -68,7 +68,6 @@ class WatermarkHost(Protocol):
     output_streams: OutputStreams
     source: SpoutSource
     supervision: Supervision
-    exhausted: bool
     is_open: bool
     active: bool
 
@@ -169,7 +168,7 @@ class WatermarkSender:
         watermark ends a window, the next one that behind it, the last one confirms."""
         if not self.on or self._last_ones > self._windows:
             return True
-        return self.stops and self._owner.exhausted and not self._owner.is_open
+        return self.stops and self._owner.source.exhausted and not self._owner.is_open
 
     def times(self, stream: str, records: Any, schema: Schema) -> MessageTimes:
         """The event times of records; inf for those without one. Raises TopologyFailed for those
@@ -278,10 +277,11 @@ class WatermarkSender:
 
     def completed(self, released: Released, now: float) -> Released:
         """Note complete trees. Returns those of records."""
-        if not self.on or not (mine := released.numbers == WATERMARK).any():
+        mine = released.numbers == WATERMARK
+        if not mine.any():
             return released
         self._complete, self._failures, self.lags = True, 0, False
-        ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
+        ends = self._owner.source.exhausted and (self.stops or (self._mark or _NONE).ended)
         is_last = ends and self._is_empty  # not while a message waits for its replay
         self._last_ones = self._last_ones + 1 if is_last else 0
         if is_last and not self.done:
@@ -292,8 +292,6 @@ class WatermarkSender:
         self, released: Released, why: Failure | Mapping[int, Failure], now: float, *, held: bool
     ) -> Released:
         """Note failed trees, which the framework replays. Returns those of records."""
-        if not self.on:
-            return released
         mine = released.numbers == WATERMARK
         records = Released(*(values[~mine] for values in released)) if mine.any() else released
         times = self._times[slots_of(records.roots)]
@@ -433,7 +431,7 @@ class WatermarkSender:
         if self.queued_ahead:
             self.queued_ahead &= {*self._pending.numbers().tolist(), *self._retries.numbers}
         pending = lowest([*self._pending.only_pending(self._times), self._lowest_queued(now)])
-        ended = self._owner.exhausted and not self.stops and self._is_empty
+        ended = self._owner.source.exhausted and not self.stops and self._is_empty
         # A partition without a record yet holds windows back, as does a task that does not know its
         # partitions.
         reached, idle = (self._partitions.lowest if self._is_known else -inf), False
