@@ -196,20 +196,21 @@ class AutomaticBoltTask(BoltTask):
         outputs, failures = made.outputs, made.failures
         kinds = self._check_outputs(made, batch.records) if outputs else ()
         flushed = self._flush(batch, failures) if self._flushes else failures
-        if len(flushed) == len(batch):
+        if len(flushed) == begun:
             outputs = []
-        xors: U64 | None = np.zeros(len(batch), np.uint64)
+        xors: U64 | None = np.zeros(begun, np.uint64)
         if outputs or self._has_operators:
             xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
         if before is not None and xors is not None:
             xors ^= before
-        last = len(batch) - 1
+        last = begun - 1
         if made.rest is not None and last not in flushed:
             unfinished = Unfinished(batch.only(last), made.rest, _last(xors))
             self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
-        if len(batch):
+            begun = last
+        if begun:
             self.settle(batch, xors, flushed)
         return not_begun
 
