@@ -646,8 +646,10 @@ decode(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 
 /* ---- constructors of NamedTuples ------------------------------------------------------------------ */
 
-/* The classes whose instances `new_record` makes, by their address. A class whose attributes have
-   changed since has another version, and its instances are made by Python again. */
+/* The classes whose instances `new_record` makes, by their address; a new class takes the place of
+   an older one. The instances of a class are made by Python if it has lost its place, or if its
+   attributes have changed since, as its version then says. Classes are not kept alive: one that
+   is new at the address of a former one does not have `new_record`. */
 #define CLASSES 1024
 static struct {
     PyTypeObject *kind;
@@ -694,10 +696,9 @@ quicken(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     size_t slot = slot_of(kind);
     int can = PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(kind) == &PyType_Type &&
               PyType_IsSubtype(kind, &PyTuple_Type) && kind->tp_init == PyBaseObject_Type.tp_init &&
-              kind->tp_version_tag != 0 && kind->tp_vectorcall == NULL &&
-              (classes[slot].kind == NULL || classes[slot].kind->tp_vectorcall != new_record);
+              kind->tp_version_tag != 0 && kind->tp_vectorcall == NULL;
     if (can) {
-        classes[slot].kind = (PyTypeObject *)Py_NewRef(kind);
+        classes[slot].kind = kind;
         classes[slot].width = width;
         classes[slot].version = kind->tp_version_tag;
         kind->tp_vectorcall = new_record;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import math
 import os
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -383,6 +385,18 @@ def test_a_class_with_a_constructor_of_its_own_keeps_it() -> None:
     assert calls == [(1, 2)] * 2
     assert not record_loops.quicken(Initialised, 2)
     assert not record_loops.quicken(tuple, 2)
+
+
+def test_quick_classes_are_many_and_may_end() -> None:
+    kinds = [new_kind() for _ in range(3000)]
+    for kind in kinds:
+        assert record_loops.quicken(kind, 2)
+    assert all(kind(1, 2) == (1, 2) and type(kind(1, 2)) is kind for kind in kinds)
+    last = weakref.ref(kinds.pop())
+    del kind, kinds
+    gc.collect()
+    assert last() is None
+    assert type(new_kind()(1, 2)).__name__ == "Point"
 
 
 def test_a_subclass_of_a_quick_class_is_itself() -> None:
