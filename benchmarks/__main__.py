@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from benchmarks.interpreter import restart_optimised
 from benchmarks.names import NAMES, SHORT
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         help="do not measure: run each entry of Sunshower once, and record its profile",
     )
     parser.add_argument(
+        "--this-python",
+        action="store_true",
+        help="use this Python, even if it is not an optimised build and the distribution has one",
+    )
+    parser.add_argument(
         "--patience",
         type=float,
         default=5.0,
@@ -71,6 +77,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
+    if not options.this_python:
+        restart_optimised()
     from rich.console import Console
     from rich.markup import escape
 

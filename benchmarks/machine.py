@@ -11,6 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sunshower.cli.doctor import is_optimised
+from sunshower.record_loops import compiled
+
 _PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax", "pyspark")
 _PROC = Path("/proc")
 _RESULT_PATHS = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by each run
@@ -23,9 +26,17 @@ def describe() -> dict[str, Any]:
     """Machine, versions and commit, in the form of the results file."""
     return {
         "machine": {"cpu": _cpu(), "cores": cores(), "memory_gib": _memory_gib()},
-        "versions": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
+        "versions": {
+            "python": f"{platform.python_version()} ({_build()})",
+            **{package: _version(package) for package in _PACKAGES},
+        },
         "commit": _commit(),
     }
+
+
+def _build() -> str:
+    optimised = "an optimised build" if is_optimised() else "not an optimised build"
+    return f"{optimised}, {'compiled' if compiled else 'uncompiled'} loops"
 
 
 def cores() -> int:
