@@ -151,8 +151,9 @@ class Machine:
 
 def all_checks(*, start: bool = False) -> list[Check]:
     """Make all checks; with `start`, start a local Ray, too."""
-    checks = [*python_checks(PYTHON), *speed_checks(is_optimised(), compiled)]
+    checks = python_checks(PYTHON)
     checks += [package_check(package) for package in packages()]
+    checks += speed_checks(is_optimised(), compiled)
     checks += machine_checks(machine_facts())
     return [*checks, start_check()] if start else checks
 
