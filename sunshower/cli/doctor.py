@@ -109,10 +109,7 @@ _PYTHONS = (3, 11), (3, 13)  # the oldest, and the newest that was tried
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _SLOW_BUILD = "not optimised: programs take 1.15 to 1.25 times as long"
-_OTHER_BUILD = (
-    "use the python3 of a distribution, or: uv python install 3.11; or: "
-    "PYTHON_CONFIGURE_OPTS=--enable-optimizations pyenv install 3.11"
-)
+_OTHER_BUILD = "use the python3 of a distribution, or: uv python install 3.11"
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
@@ -191,7 +188,7 @@ def speed_checks(optimised: bool, loops: bool) -> Iterator[Check]:
         remedy = f"unset {PURE}"
         yield Check("core", "compiled loops", Severity.DOUBTFUL, f"turned off by {PURE}", remedy)
     else:
-        again = "rm -f .venv/.core && make setup" if in_repository() else install_command(None)
+        again = "make clean && make setup" if in_repository() else install_command(None)
         remedy = f"install a C compiler and Python.h (Debian: gcc, python3-dev), then: {again}"
         yield Check("core", "compiled loops", Severity.DOUBTFUL, "missing", remedy)
 
