@@ -71,11 +71,13 @@ from sunshower.trident.stages.persisting import (
     Windows,
 )
 from sunshower.trident.states.factories import (
+    Assignment,
     Changes,
     KeptState,
     PartMark,
     Parts,
     chunks,
+    is_ready,
 )
 from sunshower.trident.states.stored_map import (
     Journal,
@@ -410,6 +412,7 @@ class StateImport:
         """The parts of the tasks that have the state, or that will have it."""
         if chain := parts.chain():
             first, tasks = chain[-1]
+            self._check_moved(parts, chain)
         else:
             known = parts.mark(numbers[0]) if numbers else None
             first, tasks = 0, int(known.word["parallelism"]) if known else self._state.tasks
@@ -417,6 +420,16 @@ class StateImport:
         return [
             self._part(parts, first + index, index, tasks, written[index]) for index in range(tasks)
         ]
+
+    def _check_moved(self, parts: Parts, chain: Sequence[Assignment]) -> None:
+        """Raise ConfigError if a part has not got all values from the parts that were left. One
+        without a mark has none of them yet."""
+        last = chain[-1]
+        if not all(is_ready(parts.mark(number), len(chain) - 1) for number in last.parts()):
+            raise ConfigError(
+                f"state {self._state.name!r} is moving to {last.tasks} tasks: start the program, "
+                "which completes that, kill it, and import then"
+            )
 
     def _by_task(self, tasks: int) -> list[dict[Key, Any]]:
         """What each task is to have, as it is stored."""
@@ -435,11 +448,6 @@ class StateImport:
     ) -> _Part:
         state, slot, mark = self._state, self._state.slot, parts.mark(number)
         assert slot is not None
-        if mark is not None and mark.is_filling:
-            raise ConfigError(
-                f"state {state.name!r} is moving to {tasks} tasks: start the program, which "
-                "completes that, kill it, and import then"
-            )
         place, factory = self._place(slot, index, tasks), state.factory
         owner = StateOwner(place, factory.kind, factory.where, self._file)
         stored = StoredMap(parts.backing(number), owner)  # its backing is that of `parts`

@@ -30,6 +30,7 @@ from sunshower.trident.states.stored_states import StateImport, StoredState, sta
 from tests.runtime.field_values import Access, Color, Level, Line, Point, Unit, exactly
 from tests.runtime.field_values import values as field_values
 from tests.trident.rigs.every_store import state_in, stores
+from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
 
@@ -253,6 +254,47 @@ def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
     else:
         pytest.fail("it never ends")
     assert number > 6
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_state_that_has_not_moved_completely_is_read_and_not_imported_into(
+    tmp_path: Path, tasks: int
+) -> None:
+    """Wherever the move has ended, the program completes it, and then a file can be imported."""
+    old = dict.fromkeys("abcdefgh", 1)
+    for last in range(1, 100):
+        factory = fresh(tmp_path)
+        imported(totals(factory, 2), old)
+        life = Life((last + 1) // 2, is_after=last % 2 == 0)
+        try:
+            for index in range(tasks):
+                mortal = MortalState(factory, life, factory.kind, factory.name)
+                _opened(totals(mortal, tasks), index, tasks)
+        except ProcessEnded:
+            is_over = False
+        else:
+            is_over = True
+        state = only(totals(factory, tasks))
+        assert dict(state.items()) == {key: state.get(key) for key in old} == old
+        try:
+            imported(totals(factory, tasks), {"a": 2, "z": 3})
+        except ConfigError as error:
+            if "is moving to" not in str(error):
+                raise
+            for index in range(tasks):
+                _opened(totals(factory, tasks), index, tasks)
+            imported(totals(factory, tasks), {"a": 2, "z": 3})
+        assert dict(state.items()) == {**old, "a": 2, "z": 3}
+        if is_over:
+            break
+    assert last > 6
+
+
+def _opened(graph: Graph, index: int, tasks: int) -> None:
+    """Open the state of a task, as a start of the program does, and close it."""
+    slot: Any = only(graph).slot
+    slot.open(Context("seen", "state", index, index, tasks))
+    slot.close()
 
 
 # ---- order ---------------------------------------------------------------------------------------
