@@ -321,7 +321,7 @@ def check_import(word: Mapping[str, Any], importing: Sequence[Any] | None, where
         raise StoreUnreachable(
             f"{where}: the file {found[0]!r} is being imported, or its import was interrupted. "
             "Until it is complete, nobody reads or writes the state: repeat `sunshower state "
-            "import` with that file"
+            "import` with that file, unchanged"
         )
 
 
