@@ -526,6 +526,11 @@ class StoredMap:
     def last_attempt(self) -> Attempt | None:
         return self._last if self._last is not None and self._last.txid else None
 
+    def removed_by(self, attempt: Attempt) -> list[Key]:
+        """The keys that an earlier attempt of a batch has removed."""
+        is_again = self._last is not None and self._last.txid == attempt.txid
+        return [key_of(text) for text in self._journal.removed] if is_again else []
+
     def close(self) -> None:
         self._backing.close()
 
