@@ -200,7 +200,6 @@ class ProcessByKey(Persist, Timed):
         super().prepare(context)
         self.calls.prepare(context)
         self._reader = self.event_time and self.event_time.reader(self.calls.reads)
-        self._removed: tuple[int, tuple[Any, ...]] = (0, ())  # a txid, and what has expired in it
         if self.sources:
             self.calls.store.expire_in_batches()
 
@@ -217,7 +216,7 @@ class ProcessByKey(Persist, Timed):
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         calls, store, made = self.calls, self.calls.store, list[Any]()
-        reader, txid = self._reader, attempt.txid
+        reader = self._reader
         try:
             calls.announce(batch)
             if self.sources:
@@ -228,8 +227,8 @@ class ProcessByKey(Persist, Timed):
                 made += calls.expand(row)
             if self.sources:
                 calls.set_time(batch.time)
-                again = self._removed[1] if self._removed[0] == txid else ()
-                self._removed = txid, store.expired_in_batch(again)
+                removed_by = getattr(state, "removed_by", None)
+                store.expire_in_batch(removed_by(attempt) if removed_by is not None else ())
             changed = store.changed
         finally:
             store.forget()

@@ -204,6 +204,19 @@ class Parts:
             root = self.mark(root.next.first)
         return chain
 
+    def parts_with(self, key: Key) -> list[int]:
+        """The parts that may have a key now: all of the latest assignment in which the task of the
+        key has its values. A function may choose keys itself, so another part may have it."""
+        chain = self.chain()
+        for place in reversed(range(len(chain))):
+            root, own = self.mark(0), chain[place]
+            assert root is not None
+            group = group_of(key, root.spread)
+            task = 0 if group is None else task_index(group[0], own.tasks)
+            if is_ready(self.mark(own.first + task), place):
+                return [*own.parts()]
+        return []
+
     def entries(self) -> Iterator[Entry]:
         """All entries of the state, each once, whatever moves meanwhile. A part is read at once."""
         seen: list[tuple[int, int]] = []  # tasks, and how many of them were read

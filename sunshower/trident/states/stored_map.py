@@ -321,7 +321,7 @@ def check_import(word: Mapping[str, Any], importing: Sequence[Any] | None, where
         raise StoreUnreachable(
             f"{where}: the file {found[0]!r} is being imported, or its import was interrupted. "
             "Until it is complete, nobody reads or writes the state: repeat `sunshower state "
-            "import` with that file"
+            "import` with that file, unchanged"
         )
 
 
@@ -525,6 +525,11 @@ class StoredMap:
     @property
     def last_attempt(self) -> Attempt | None:
         return self._last if self._last is not None and self._last.txid else None
+
+    def removed_by(self, attempt: Attempt) -> list[Key]:
+        """The keys that an earlier attempt of a batch has removed."""
+        is_again = self._last is not None and self._last.txid == attempt.txid
+        return [key_of(text) for text in self._journal.removed] if is_again else []
 
     def close(self) -> None:
         self._backing.close()

@@ -9,7 +9,8 @@ An import has one order, and each step is a compare-and-set of the mark of a par
     fence     each part gets a mark that names the import: nobody else reads or writes it now
     migrate   values of an earlier version become those of this one
     import    the keys of the file get their values
-    ready     each part gets its usual mark, when all parts have all values
+    ready     each part gets its usual mark, when all parts have all values; the first one last,
+              whose mark is read by all who open the state
 
 A process that dies between leaves marks that only the same import takes away, by doing all of it
 again. Values expire when the program runs: the time of an imported value is that of its import.
@@ -71,11 +72,13 @@ from sunshower.trident.stages.persisting import (
     Windows,
 )
 from sunshower.trident.states.factories import (
+    Assignment,
     Changes,
     KeptState,
     PartMark,
     Parts,
     chunks,
+    is_ready,
 )
 from sunshower.trident.states.stored_map import (
     Journal,
@@ -156,19 +159,27 @@ class StoredState:
 
     def get(self, key: Key) -> Any:
         """The value of a key; None if there is none."""
+        if not (numbers := self._numbers()):
+            return None
         with self._readable(), Parts(self.factory.open, self.name, self.factory.where) as parts:
-            for number in reversed(self._numbers()):
-                mark = parts.mark(number)
-                part = _PartReader(parts, number, mark)
-                (found,) = part.values([key])
-                if found is None:
-                    continue
-                head = unstamped(found)[1]
-                if not numbers_of(head):
-                    is_keyed = self.store is not None or part.values([ABOUT]) != [None]
-                    return self._read(found) if is_keyed else found
-                return self._whole(part, key, head)
+            present: list[int] | None = None
+            while present != (present := parts.parts_with(key)):  # else it has moved meanwhile
+                for number in present or numbers:
+                    if (value := self._value(parts, number, key)) is not None:
+                        return value
         return None
+
+    def _value(self, parts: Parts, number: int, key: Key) -> Any:
+        """The value of a key in a part; None if there is none."""
+        part = _PartReader(parts, number, parts.mark(number))
+        (found,) = part.values([key])
+        if found is None:
+            return None
+        head = unstamped(found)[1]
+        if numbers_of(head):
+            return self._whole(part, key, head)
+        is_keyed = self.store is not None or part.values([ABOUT]) != [None]
+        return self._read(found) if is_keyed else found
 
     def _whole(self, part: _PartReader, key: Key, head: Any) -> Any:
         """The list or the dictionary of a key."""
@@ -302,7 +313,8 @@ class _Part(NamedTuple):
     seen: str | None  # the word of its mark
     ready: Mark  # when all is imported
     changes: Changes
-    undone: Mark | None  # as it was; None: an import has begun before, and there is no way back
+    undone: Mark | None  # as it was; None: nothing was written
+    is_fenced: bool  # by the same import, which was interrupted
 
 
 class StateImport:
@@ -361,7 +373,7 @@ class StateImport:
                 backing = parts.backing(part.number)
                 for step, changes in enumerate(chunks(part.changes), start=1):
                     _put(backing, changes, self._unready(part.ready, step))
-            for part in parts_found:
+            for part in reversed(parts_found):  # the first one is read by all who open the state
                 _put(parts.backing(part.number), {}, part.ready)
         removed = sum(self._values.get(key, 0) is None for key in self._keys)
         return len(self._keys) - removed, removed
@@ -410,13 +422,28 @@ class StateImport:
         """The parts of the tasks that have the state, or that will have it."""
         if chain := parts.chain():
             first, tasks = chain[-1]
+            self._check_moved(parts, chain)
         else:
             known = parts.mark(numbers[0]) if numbers else None
             first, tasks = 0, int(known.word["parallelism"]) if known else self._state.tasks
-        written = self._by_task(tasks)
+        written, root = self._by_task(tasks), parts.mark(first)
+        # Values are written when all parts are fenced, so one that is not is ready since.
+        has_values = root is not None and root.importing and root.word["step"] > 0
         return [
-            self._part(parts, first + index, index, tasks, written[index]) for index in range(tasks)
+            self._part(parts, number, index, tasks, written[index])
+            for index, number in enumerate(range(first, first + tasks))
+            if not has_values or ((mark := parts.mark(number)) and mark.importing)
         ]
+
+    def _check_moved(self, parts: Parts, chain: Sequence[Assignment]) -> None:
+        """Raise ConfigError if a part has not got all values from the parts that were left. One
+        without a mark has none of them yet."""
+        last = chain[-1]
+        if not all(is_ready(parts.mark(number), len(chain) - 1) for number in last.parts()):
+            raise ConfigError(
+                f"state {self._state.name!r} is moving to {last.tasks} tasks: start the program, "
+                "which completes that, kill it, and import then"
+            )
 
     def _by_task(self, tasks: int) -> list[dict[Key, Any]]:
         """What each task is to have, as it is stored."""
@@ -435,11 +462,6 @@ class StateImport:
     ) -> _Part:
         state, slot, mark = self._state, self._state.slot, parts.mark(number)
         assert slot is not None
-        if mark is not None and mark.is_filling:
-            raise ConfigError(
-                f"state {state.name!r} is moving to {tasks} tasks: start the program, which "
-                "completes that, kill it, and import then"
-            )
         place, factory = self._place(slot, index, tasks), state.factory
         owner = StateOwner(place, factory.kind, factory.where, self._file)
         stored = StoredMap(parts.backing(number), owner)  # its backing is that of `parts`
@@ -452,8 +474,8 @@ class StateImport:
         ready = owner.mark(self._attempt(slot, last), Journal())
         ready = _with(ready, imported=f"{SystemClock().wall():.6f}")
         seen = None if mark is None else mark.mark
-        undone = None if mark is None or mark.importing else seen
-        return _Part(number, seen and seen.word, ready, changes, undone)
+        is_fenced = bool(mark is not None and mark.importing)
+        return _Part(number, seen and seen.word, ready, changes, seen, is_fenced)
 
     def _place(self, slot: StateSlot, index: int, tasks: int) -> Place:
         if isinstance(slot, BatchSlot):
@@ -511,11 +533,13 @@ class StateImport:
         done: list[_Part] = []
         try:
             for part in found:
+                if part.is_fenced:
+                    continue
                 fence = self._unready(part.ready, 0)
                 parts.backing(part.number).put({}, fence, part.seen)
                 done.append(part)
         except WrongVersion as error:
-            for part in done:
+            for part in reversed(done):
                 back = part.undone or part.ready  # one that was never written is empty
                 with suppress(WrongVersion):
                     parts.backing(part.number).put({}, back, self._unready(part.ready, 0).word)

@@ -13,6 +13,7 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState
+from sunshower.trident.states.stored_states import StateImport, states_of_program
 from tests.seeds import seeds
 from tests.trident.rigs.programs import SETTINGS, kill_three
 
@@ -73,3 +74,17 @@ def test_wrong_declarations(settings: Any, says: str) -> None:
     stream = Topology("clicks").spout("clicks", Records(clicks))
     with pytest.raises(TopologyError, match=says):
         stream.distinct(**{"on": "id", **settings})
+
+
+def test_a_value_that_was_imported_without_its_timer_keeps_no_record_back() -> None:
+    """A file that was exported while a record waited for its timer has the record alone."""
+    topology, counts = Topology("clicks"), MemoryState(name="counts")
+    declare(topology, counts, ttl_s=TTL, event_time="at", state=MemoryState(), name="ids")
+    graph = topology.graph()
+    (state,) = [state for state in states_of_program(graph) if state.name == "ids"]
+    target = StateImport(graph.id, state, "waiting.jsonl", 1)
+    waiting = Click("a", -1)
+    target.add("a", [0.0, waiting])
+    target.write()
+    run_inline(graph)
+    assert {*dict(counts.items())} == {*expected(TTL), waiting}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,12 +11,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import KeyState, Topology
+from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
+from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import MemoryState, SqliteState
 from sunshower.trident import FixedBatchSpout, InMemory, InSqlite, StateKind, batches, count
 from tests.seeds import seeds
+from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.rigs.one_process import stub_stream
 from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
@@ -139,6 +143,34 @@ def test_values_from_before_the_state_expired_begin_with_the_next_batch(tmp_path
     left = {key for key, _ in ids.items()}
     assert {f"k{n}" for n in range(20)}.isdisjoint(left)
     assert "k199" in left
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_what_a_batch_has_removed_is_removed_again_when_another_life_repeats_it(
+    tasks: int,
+) -> None:
+    """Also if the state has moved to another number of tasks. An opaque state gives back the values
+    from before the batch first."""
+    rows = [Click(f"k{n}", n * 10) for n in range(12)]
+
+    def distinct(ids: Any, parallelism: int) -> None:
+        topology = Topology("clicks")
+        spout = FixedBatchSpout(rows, 1, type=Click)
+        clicks = batches(topology, "clicks", spout, store=store, max_batches=1)
+        settings: Any = {"name": "ids", "parallelism": parallelism}
+        clicks.distinct("id", state=ids, ttl_s=25, event_time="at", **settings)
+        run_inline(topology.graph(), clock=ManualClock())
+
+    for last in range(1, 20):
+        store, ids = InMemory(), MemoryState(name="ids")
+        life = Life(last, is_after=True)
+        with suppress(ProcessEnded):
+            distinct(MortalState(ids, life, ids.kind, ids.name), tasks)
+        if life.writes < last:
+            break
+        distinct(ids, 1)
+        assert {key for key, _ in ids.items()} - {"k8"} == {"k9", "k10", "k11"}
+    assert last > 12
 
 
 @pytest.mark.parametrize("ttl_s", [None, TTL])

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sunshower import KeyList, KeyMap, KeyState, MemoryState, Records, SqliteState, Topology, count
 from sunshower.clock import SystemClock
 from sunshower.connectors.state_files import content_of, read_into
-from sunshower.errors import ConfigError, StoreUnreachable
+from sunshower.errors import ConfigError, FailedBatch, StoreUnreachable
+from sunshower.runtime.transport.routing import task_index
 from sunshower.state.sqlite import SqliteBacking
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Graph
@@ -30,6 +31,7 @@ from sunshower.trident.states.stored_states import StateImport, StoredState, sta
 from tests.runtime.field_values import Access, Color, Level, Line, Point, Unit, exactly
 from tests.runtime.field_values import values as field_values
 from tests.trident.rigs.every_store import state_in, stores
+from tests.trident.rigs.moving_states import Life, MortalState, ProcessEnded
 from tests.trident.states.test_texts import keys as plain_keys
 from tests.trident.states.test_texts import values as plain_values
 
@@ -248,11 +250,82 @@ def test_an_import_that_ends_anywhere_is_completed_by_the_same_one(
             with pytest.raises(StoreUnreachable, match=r"second\.jsonl"):
                 imported(graph, {"a": old}, "third.jsonl", 3)
         assert found in (before, after)
+        tasks = 2 + number % 2
+        assert len({_opens(process, factory, index, tasks) for index in range(tasks)}) == 1
         imported(graph, dict.fromkeys("abcx", new), "second.jsonl", 2)
         assert dict(only(graph).items()) == after
     else:
         pytest.fail("it never ends")
     assert number > 6
+
+
+def _opens(process: Any, factory: KeptState, index: int, tasks: int) -> bool:
+    """Whether a task can open the state."""
+    store: Any = only(program(process, factory, parallelism=tasks)).store
+    try:
+        store.open(Context("seen", "state", index, index, tasks))
+    except StoreUnreachable:
+        return False
+    store.close()
+    return True
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_state_that_has_not_moved_completely_is_read_and_not_imported_into(
+    tmp_path: Path, tasks: int
+) -> None:
+    """Wherever the move has ended, the program completes it, and then a file can be imported."""
+    old = dict.fromkeys("abcdefgh", 1)
+    for last in range(1, 100):
+        factory = fresh(tmp_path)
+        imported(totals(factory, 2), old)
+        life = Life((last + 1) // 2, is_after=last % 2 == 0)
+        try:
+            for index in range(tasks):
+                mortal = MortalState(factory, life, factory.kind, factory.name)
+                _opened(totals(mortal, tasks), index, tasks)
+        except ProcessEnded:
+            is_over = False
+        else:
+            is_over = True
+        state = only(totals(factory, tasks))
+        assert dict(state.items()) == {key: state.get(key) for key in old} == old
+        try:
+            imported(totals(factory, tasks), {"a": 2, "z": 3})
+        except ConfigError as error:
+            if "is moving to" not in str(error):
+                raise
+            for index in range(tasks):
+                _opened(totals(factory, tasks), index, tasks)
+            imported(totals(factory, tasks), {"a": 2, "z": 3})
+        assert dict(state.items()) == {**old, "a": 2, "z": 3}
+        if is_over:
+            break
+    assert last > 6
+
+
+def test_a_key_that_was_removed_after_a_move_is_not_looked_for_where_it_was(
+    tmp_path: Path,
+) -> None:
+    """The parts of the former tasks have values until all new tasks have opened the state."""
+    factory = fresh(tmp_path)
+    imported(totals(factory, 2), dict.fromkeys("abcdefgh", 1))
+    slot: Any = only(totals(factory, 3)).slot
+    slot.open(Context("seen", "state", 0, 0, 3))
+    removed, changed, *_ = (key for key in "abcdefgh" if task_index(key, 3) == 0)
+    slot.write({removed: None, changed: 2})
+    state = only(totals(factory, 3))
+    expected = {**dict.fromkeys("abcdefgh", 1), changed: 2, removed: None}
+    assert {key: state.get(key) for key in expected} == expected
+    del expected[removed]
+    assert dict(state.items()) == expected
+
+
+def _opened(graph: Graph, index: int, tasks: int) -> None:
+    """Open the state of a task, as a start of the program does, and close it."""
+    slot: Any = only(graph).slot
+    slot.open(Context("seen", "state", index, index, tasks))
+    slot.close()
 
 
 # ---- order ---------------------------------------------------------------------------------------
@@ -343,10 +416,10 @@ def test_a_program_that_writes_meanwhile_is_noticed_and_nothing_changes(
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def _in_batches(factory: KeptState, store: InMemory) -> Graph:
+def _in_batches(factory: KeptState, store: InMemory, tasks: int = 1) -> Graph:
     topology = Topology("seen")
     rows = batches(topology, "words", FixedBatchSpout([Word("a")], 1, type=Word), store=store)
-    rows.group_by("word").aggregate(count(), state=factory, name="state")
+    rows.group_by("word").aggregate(count(), state=factory, name="state", parallelism=tasks)
     return topology.graph()
 
 
@@ -363,10 +436,7 @@ def test_the_batch_after_an_import_counts_on_and_once(
     def add(txid: int, attempt: int) -> None:
         slot.close()
         slot.open(Context("seen", "state", 0, 0, 1))
-        id = Attempt(txid, attempt, 1)
-        slot.begin_commit(id)
-        slot.state.multi_update(["a", "b"], [lambda old: (old or 0) + 1] * 2)
-        slot.commit(id)
+        _add(slot, ["a", "b"], Attempt(txid, attempt, 1))
 
     def commit(txid: int) -> None:
         from sunshower.trident.coordination.transactional_log import StoredProgress
@@ -383,6 +453,30 @@ def test_the_batch_after_an_import_counts_on_and_once(
     assert dict(only(graph).items()) == {"a": 101, "b": 1}
     with pytest.raises(ConfigError, match="written and not committed"):
         imported(graph, {"a": 1})
+
+
+def test_a_part_that_is_ready_is_not_imported_into_again(tmp_path: Path) -> None:
+    """A program that was not killed has gone on with it, when the import is repeated."""
+    store, factory, values = InMemory(), fresh(tmp_path), dict.fromkeys("abcdefgh", 100)
+    running: Any = only(_in_batches(factory, store, 2)).slot
+    running.open(Context("seen", "state", 1, 1, 2))
+    # It ends after two fences and the values of two parts, when the second part is ready.
+    mortal = MortalState(factory, Life(5, is_after=True), factory.kind, factory.name)
+    with pytest.raises(ProcessEnded):
+        imported(_in_batches(mortal, store, 2), values)
+    keys = [key for key in values if task_index(key, 2) == 1]
+    with pytest.raises(FailedBatch):  # so it reads the mark again
+        _add(running, keys, Attempt(1, 0, 1))
+    _add(running, keys, Attempt(1, 1, 1))
+    state = imported(_in_batches(factory, store, 2), values)
+    assert dict(state.items()) == {**values, **dict.fromkeys(keys, 101)}
+
+
+def _add(slot: Any, keys: list[str], attempt: Attempt) -> None:
+    """Commit a batch that adds one to each key."""
+    slot.begin_commit(attempt)
+    slot.state.multi_update(keys, [lambda old: (old or 0) + 1] * len(keys))
+    slot.commit(attempt)
 
 
 def test_windows_are_only_read(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def first_and_later(
         until, *waiting = state.value or [-inf]
         if until is not None and until <= state.time:
             state.value = [None if ttl_s is None else state.time + ttl_s, *waiting, record]
-            if not waiting:
+            if not waiting or state.timer is None:  # imported values have no timers
                 state.timer = state.time
 
     def emit(_: Any, state: Any) -> Iterator[Any]:

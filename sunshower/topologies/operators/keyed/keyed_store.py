@@ -379,12 +379,13 @@ class KeyedStore:
             self.time = self._ages.least = -inf
             self.read_ages()
 
-    def expired_in_batch(self, again: Iterable[Key]) -> tuple[Key, ...]:
-        """Remove the keys that are too old at `time`. An earlier attempt of the batch may have
-        removed keys, `again`, that are there again now. Returns what is removed."""
+    def expire_in_batch(self, again: Iterable[Key]) -> None:
+        """Remove the keys that are too old at `time`. An earlier attempt of the batch, also of a
+        former life of the task, may have removed keys, `again`, that are there again now."""
         if (ages := self._ages) is None:
-            return ()
+            return
         written = self._batch.written
+        again = (key for key in again if not is_own(key))
         keys = dict.fromkeys([*again, *ages.expired(self._now_s)]).keys() - written.keys()
         self._fetch(keys)
         found = {key: self._batch.found[key] for key in sorted(keys, key=repr)}
@@ -393,12 +394,10 @@ class KeyedStore:
         for key, stored in found.items():
             if stored is not None and unstamped(stored)[0] is None:  # it was there before `ttl_s`
                 self._put(key, stored)
-        old = tuple(
-            key for key in found if found[key] is not None and self._fresh(found[key]) is None
+        self._expire(
+            [key for key in found if found[key] is not None and self._fresh(found[key]) is None]
         )
-        self._expire(old)
         ages.note(written.items(), self._now_s)
-        return old
 
     # ---- what is stored --------------------------------------------------------------------------
 
