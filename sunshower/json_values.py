@@ -1,4 +1,4 @@
-"""Writes values as JSON, for states, keys and dead letters, and reads them back.
+r"""Writes values as JSON, for states, keys and dead letters, and reads them back.
 
 What JSON has no type for is an object with one mark, of `sunshower.value_types`:
 

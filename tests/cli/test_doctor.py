@@ -53,6 +53,7 @@ def level(checks: Sequence[Check], name: str) -> Severity:
 def test_loops_that_are_not_compiled_and_a_slow_build_are_doubtful(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("SUNSHOWER_PURE", raising=False)
     assert [check.level for check in speed_checks(True, True)] == [Severity.FINE]
     build, loops = speed_checks(False, False)
     assert "1.15 to 1.25 times as long" in build.found

@@ -23,6 +23,20 @@ def none_is_wrong(wrong: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_docstrings_are_texts_that_utf_8_has() -> None:
+    """Python 3.13 cannot compile others, such as "\\ud800" in a docstring that is not raw."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    none_is_wrong(
+        [
+            f"{path}: write r in front of its docstring"
+            for path in PYTHON
+            for node in ast.walk(syntax(path))
+            if isinstance(node, kinds)
+            and re.search("[\ud800-\udfff]", ast.get_docstring(node, clean=False) or "")
+        ]
+    )
+
+
 def opening_mistake(path: Path) -> str | None:
     """What is wrong with the first line of a file."""
     opening = text(path).partition("\n")[0]
