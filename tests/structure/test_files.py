@@ -24,7 +24,7 @@ def none_is_wrong(wrong: list[str]) -> None:
 
 
 def test_docstrings_are_texts_that_utf_8_has() -> None:
-    """Python 3.13 cannot compile others, such as "\\ud800" in a docstring that is not raw."""
+    """Python 3.13 cannot compile one with a lone surrogate: a raw docstring has its letters."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     none_is_wrong(
         [
