@@ -33,6 +33,7 @@ def compile_module(source: Path, module: Path) -> bool:
     """Compile an extension module; whether that was possible."""
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     flags = ["-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv", "-DNDEBUG"]
+    flags += ["-Werror=implicit-function-declaration"]  # of a function that this Python lacks
     include = {sysconfig.get_path(name) for name in ("include", "platinclude")}
     new = module.with_name(f"{module.name}.{os.getpid()}")
     command = [*shlex.split(compiler), *flags, *(f"-I{path}" for path in sorted(include))]

@@ -663,6 +663,27 @@ slot_of(PyTypeObject *kind)
     return ((size_t)kind >> 5) * 0x9E3779B97F4A7C15ull >> 54;
 }
 
+/* The call as Python makes it for a type without a vectorcall. */
+static PyObject *
+call_type(PyObject *type, PyObject *const *arguments, Py_ssize_t given, PyObject *keywords)
+{
+    PyObject *record = NULL, *named = NULL, *positional = PyTuple_New(given);
+    if (positional == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < given; i++)
+        PyTuple_SET_ITEM(positional, i, Py_NewRef(arguments[i]));
+    if (keywords != NULL && (named = PyDict_New()) == NULL)
+        goto end;
+    for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_GET_SIZE(keywords); i++)
+        if (PyDict_SetItem(named, PyTuple_GET_ITEM(keywords, i), arguments[given + i]) < 0)
+            goto end;
+    record = PyType_Type.tp_call(type, positional, named);
+end:
+    Py_DECREF(positional);
+    Py_XDECREF(named);
+    return record;
+}
+
 static PyObject *
 new_record(PyObject *type, PyObject *const *arguments, size_t flags, PyObject *keywords)
 {
@@ -676,7 +697,7 @@ new_record(PyObject *type, PyObject *const *arguments, size_t flags, PyObject *k
             PyTuple_SET_ITEM(record, i, Py_NewRef(arguments[i]));
         return record;
     }
-    return _PyObject_MakeTpCall(PyThreadState_Get(), type, arguments, given, keywords);
+    return call_type(type, arguments, given, keywords);
 }
 
 static PyObject *
@@ -688,11 +709,10 @@ quicken(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     Py_ssize_t width = PyLong_AsSsize_t(arguments[1]);
     if (width == -1 && PyErr_Occurred())
         return NULL;
-    PyObject *name = PyUnicode_InternFromString("__new__");
-    if (name == NULL)
+    PyObject *constructor = PyObject_GetAttrString(arguments[0], "__new__");
+    if (constructor == NULL)
         return NULL;
-    _PyType_Lookup(kind, name); /* so that the class has a version */
-    Py_DECREF(name);
+    Py_DECREF(constructor); /* it was looked up so that the class has a version */
     size_t slot = slot_of(kind);
     int can = PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(kind) == &PyType_Type &&
               PyType_IsSubtype(kind, &PyTuple_Type) && kind->tp_init == PyBaseObject_Type.tp_init &&
