@@ -1,8 +1,8 @@
 """Loops over the records of a batch: in C where that could be compiled, else in Python.
 
 Both ways do the same: a worker with `_record_loops.c` and one without it work together. The
-functions keep no state, and know nothing of tasks, trees and links. The variable SUNSHOWER_PURE=1
-turns the compiled module off. Decision 30 has the figures.
+functions keep nothing of a batch, and know nothing of tasks, trees and links. The variable
+SUNSHOWER_PURE=1 turns the compiled module off. Decision 30 has the figures.
 """
 
 from __future__ import annotations

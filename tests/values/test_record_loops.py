@@ -180,8 +180,10 @@ keys = st.one_of(
 
 
 @given(st.lists(keys, max_size=20), st.integers(2, 256), st.integers(0, 1))
-def test_each_row_goes_to_the_target_of_its_key(found: list[Any], targets: int, place: int) -> None:
-    rows = [(None, key)[::-1] if place == 0 else (None, key) for key in found]
+def test_each_row_goes_to_the_target_of_its_key(
+    chosen_keys: list[Any], targets: int, place: int
+) -> None:
+    rows = [(None, key)[::-1] if place == 0 else (None, key) for key in chosen_keys]
 
     def outcome(module: Any) -> Any:
         table = KeyTable(targets)
@@ -194,11 +196,11 @@ def test_each_row_goes_to_the_target_of_its_key(found: list[Any], targets: int, 
 
 
 @given(st.lists(keys, max_size=8), st.integers(0, 1))
-def test_plain_keys_are_those_that_every_row_has(found: list[Any], place: int) -> None:
-    rows = [(None, key)[::-1] if place == 0 else (None, key) for key in found]
+def test_plain_keys_are_those_that_every_row_has(chosen_keys: list[Any], place: int) -> None:
+    rows = [(None, key)[::-1] if place == 0 else (None, key) for key in chosen_keys]
     plain_ones = record_loops.plain_keys(rows, place)
-    if {*map(type, found)} <= KEYS_THEMSELVES:
-        assert identical(plain_ones, found)
+    if {*map(type, chosen_keys)} <= KEYS_THEMSELVES:
+        assert identical(plain_ones, chosen_keys)
     else:
         assert plain_ones is None
     assert record_loops.plain_keys([(1,)], 1) is None

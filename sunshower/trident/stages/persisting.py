@@ -695,25 +695,25 @@ def moved_windows(
 def _moved(parts: Sequence[FoundPart], width: int, window: Window) -> dict[str, Any]:
     """The value of a new task from those of former tasks. Only rows and panes of the last batch can
     be asked for again."""
-    found = [(part, part.beside.get(KEY) or _NOTHING_YET) for part in parts]
-    latest: Any = max((old["time"] for _, old in found if old["time"] is not None), default=None)
+    former = [(part, part.beside.get(KEY) or _NOTHING_YET) for part in parts]
+    latest: Any = max((old["time"] for _, old in former if old["time"] is not None), default=None)
     lists: dict[str, list[Any]] = {
         name: [] for name in ("fired", "late_rows", "ended", "groups", "behind")
     }
     panes, late = Panes(window.every), length_of(window.late)
-    for part, old in found:
+    for part, old in former:
         if KEY in part.latest:
             for name in ("fired", "late_rows"):
                 rows = old.get(name, ())
                 lists[name] += [row for row in rows if part.gets(_group_of(row, width))]
         for name in ("ended", "groups") if KEY in part.latest else ("groups",):
-            lists[name] += [one for one in old.get(name, ()) if part.gets(hashable(one[0]))]
+            lists[name] += [group for group in old.get(name, ()) if part.gets(hashable(group[0]))]
         if (time := old["time"]) is not None and time < latest:
             ended = [panes.of_time(minus(at, late)) for at in (time, latest)]
             groups = {key[1]: None for key, _ in part.items() if type(key) is tuple}
             if ended[0] < ended[1]:
                 lists["behind"] += [[listed(group), time] for group in groups]
-    count = sum(old["late"] for part, old in found if part.is_heir)
+    count = sum(old["late"] for part, old in former if part.is_heir)
     more = {name: values for name, values in lists.items() if values or name in _ALWAYS}
     return {"time": latest, "late": count, **more}
 
