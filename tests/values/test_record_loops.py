@@ -442,7 +442,9 @@ def test_no_reference_is_lost_or_kept() -> None:
         record_loops.decode(b"\x92\xa4text\x01", 2, kind)
         kind(marker, 2)
 
-    watched = (marker, kind, None, True, "text", fail)
+    watched = [marker, kind, fail]
+    if sys.version_info < (3, 12):  # later, these are immortal, and their counts say nothing
+        watched += [None, True, "text"]
     steps()
     before = [sys.getrefcount(thing) for thing in watched]
     for _ in range(1000):
