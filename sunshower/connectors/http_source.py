@@ -97,7 +97,6 @@ class HttpEndpoint:
 
     @property
     def pending(self) -> int:
-        """The number of records that are not settled."""
         return self._pending
 
     def start(self, host: str, port: int) -> None:
@@ -130,7 +129,6 @@ class HttpEndpoint:
             self._end(number, _ENDS)
 
     def take(self) -> tuple[tuple[int, int], Any] | None:
-        """The next record, and its id; None if there is none."""
         with self._lock:
             while self._waiting:
                 number, index, record = self._waiting.popleft()
@@ -158,7 +156,6 @@ class HttpEndpoint:
         self._thread.join(_CLOSE_S)
 
     def _end(self, number: int, answer: HttpAnswer) -> None:
-        """Answer a request, unless it has an answer."""
         with self._lock:
             if (posted := self._posted.pop(number, None)) is None:
                 return

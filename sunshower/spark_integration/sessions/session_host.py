@@ -29,7 +29,6 @@ import pyarrow as pa
 from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.secret import protected
 from sunshower.spark_integration.job import (
-    OpenSession,
     Runner,
     collect_rows,
     error_text,
@@ -303,7 +302,6 @@ class RunningJobs:
             former.cancel()
 
     def remove(self, number: str) -> None:
-        """Forget a finished job."""
         with self._lock:
             self._jobs.pop(number, None)
 
@@ -353,7 +351,6 @@ class SessionHost:
 
     @property
     def opened(self) -> bool:
-        """Whether a session is open."""
         return self._session is not None
 
     def start(self) -> None:
@@ -502,12 +499,11 @@ class SessionHost:
 
 
 def _description(job: Job) -> str:
-    """The description that Spark's UI shows for the job."""
     where = f"{job.batch.topology}: " if job.batch.topology else ""
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
+def cancel(session: DriverSession, group: str, ended: threading.Event) -> None:
     """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
     cancels only what runs: the job may start tasks later, such as those of a query it still
     plans."""
