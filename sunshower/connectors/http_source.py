@@ -10,6 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from hmac import compare_digest
 from types import NoneType
 from typing import Any, NamedTuple
@@ -69,13 +70,13 @@ class EndpointLimits(NamedTuple):
     body_s: float = 30.0
 
 
+@dataclass
 class _Posted:
     """A request whose records are not all settled."""
 
-    def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
-        self.records, self.answer = records, answer
-        self.left = len(records)
-        self.is_taken = False  # one of its records was emitted
+    answer: Callable[[HttpAnswer], None]
+    left: int  # records
+    is_taken: bool = False  # one of its records was emitted
 
 
 class HttpEndpoint:
@@ -231,7 +232,7 @@ class HttpEndpoint:
             if self._pending + len(records) > self._limits.pending_max:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
-            self._posted[number] = _Posted(records, set_answer)
+            self._posted[number] = _Posted(set_answer, len(records))
             self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
