@@ -193,8 +193,9 @@ class StartFinder:
         """Where to begin. `new`: the partition was created after the first start, so without a
         stored offset it is read from its beginning."""
         where = StartPosition.EARLIEST if new and stored is None else self._first
-        is_time = isinstance(where, StartTime)
-        stamped = self._consumer.since(partition, where.timestamp_ms) if is_time else None
+        stamped = None
+        if isinstance(where, StartTime):
+            stamped = self._consumer.since(partition, where.timestamp_ms)
         check_start(where, partition, stored and stored.offset, retained)
         return find_start(
             where,
