@@ -84,7 +84,7 @@ def in_redis(request: pytest.FixtureRequest) -> Made:
     url = request.getfixturevalue("redis")
     return (
         lambda home: redis_backing.RedisBacking(url, home, answer_within_s=ANSWER_S),
-        lambda: redis_backing.homes(url, "sunshower", ANSWER_S),
+        lambda: redis_backing.homes(url, "sunshower"),
     )
 
 
@@ -95,7 +95,7 @@ def in_postgres(request: pytest.FixtureRequest) -> Made:
     dsn = request.getfixturevalue("postgres")
     return (
         lambda home: postgres_backing.PostgresBacking(dsn, home, answer_within_s=ANSWER_S),
-        lambda: postgres_backing.homes(dsn, ANSWER_S),
+        lambda: postgres_backing.homes(dsn),
     )
 
 
