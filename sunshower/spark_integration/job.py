@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -38,8 +38,6 @@ from sunshower.spark_integration.sessions.spark_port import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from sunshower.spark_integration.sessions.session_host import DriverSession
 
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
@@ -207,10 +205,19 @@ def from_bytes(packed: bytes) -> pa.Table:
         return stream.read_all()
 
 
+class OpenSession(Protocol):
+    """An open session: `DriverSession` of session_host.py, which describes its methods."""
+
+    spark: Any
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any: ...
+    def alive(self) -> bool: ...
+
+
 class Runner:
     """Runs jobs in its own session, so that view names of different runners do not collide."""
 
-    def __init__(self, session: DriverSession) -> None:
+    def __init__(self, session: OpenSession) -> None:
         self.session = session
         self._session = session.spark.newSession()
         for name in TIMES:  # a new session has them only from a SparkContext that we have made
@@ -382,5 +389,6 @@ def _spilled(store: Any, job: int) -> int:
 
 
 def _items(sequence: Any) -> Iterator[Any]:
+    """Iterate over a Scala sequence."""
     for index in range(sequence.size()):
         yield sequence.apply(index)

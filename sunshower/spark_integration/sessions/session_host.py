@@ -29,6 +29,7 @@ import pyarrow as pa
 from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.secret import protected
 from sunshower.spark_integration.job import (
+    OpenSession,
     Runner,
     collect_rows,
     error_text,
@@ -503,7 +504,7 @@ def _description(job: Job) -> str:
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(session: DriverSession, group: str, ended: threading.Event) -> None:
+def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
     """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
     cancels only what runs: the job may start tasks later, such as those of a query it still
     plans."""
