@@ -56,7 +56,15 @@ from sunshower.errors import (
     VersionMismatch,
 )
 from sunshower.runtime.cluster import Look, Run
-from sunshower.runtime.control.lifecycle import NOT_STARTED
+from sunshower.runtime.control.lifecycle import (
+    NOT_STARTED,
+    Disturb,
+    Event,
+    Hello,
+    Tick,
+    Upgrade,
+    Watch,
+)
 from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind, Measure
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
@@ -263,11 +271,11 @@ class MasterActor(MasterProcessBase):
         super().__init__(active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._begun_s = self._exported_s = self.now()
-        self._watch_later()
+        self._call_later(_WATCH_S, "watch")
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
         """A worker has started."""
-        welcome = self.welcome(worker, crash_report)
+        welcome: Welcome = self.apply(Hello(worker, crash_report))
         self.here(worker, process)
         return welcome
 
@@ -314,13 +322,14 @@ class MasterActor(MasterProcessBase):
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._store.keep_plans(numbers)
 
-    def upgrade(
-        self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
-    ) -> tuple[int, list[str]]:
-        """`given`: as shipped by the client. The code is loaded in another process."""
-        assert isinstance(given, bytes)
-        self._given = check_plan(self._store.read_plan(self.core.stored.plan), given, open_s)
-        return super().upgrade(outline(self._given), wait_s, open_s, dry_run)
+    def apply(self, event: Event) -> Any:
+        """The code of an upgrade, as shipped by the client, is loaded in another process."""
+        if isinstance(event, Upgrade):
+            assert isinstance(event.given, bytes)
+            before = self._store.read_plan(self.core.stored.plan)
+            self._given = check_plan(before, event.given, event.open_s)
+            event = replace(event, given=outline(self._given))
+        return super().apply(event)
 
     def plan_in_force(self, known: int | None) -> tuple[int, Plan | None, list[Task] | None]:
         """The number of the plan in force; the plan without user code, unless the caller knows that
@@ -365,12 +374,13 @@ class MasterActor(MasterProcessBase):
             kill_soon(process)  # a process that is stopped does not end by Ray's request
 
     def watch(self) -> None:
+        """Called every second, while heartbeats come."""
         try:
-            super().watch()
+            self.apply(Watch())
             self._export()
             self._leave_node()
         finally:
-            self._watch_later()
+            self._call_later(_WATCH_S, "watch")
 
     def _export(self) -> None:
         if (now := self.now()) - self._exported_s >= EXPORT_S:
@@ -386,14 +396,11 @@ class MasterActor(MasterProcessBase):
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 
     def look_after(self, seconds: float) -> None:
-        me = ray.get_runtime_context().current_actor
-        timer = threading.Timer(seconds, silent(me.look).remote)
-        timer.daemon = True
-        timer.start()
+        self._call_later(seconds, "apply", Tick())
 
-    def _watch_later(self) -> None:
-        me = ray.get_runtime_context().current_actor
-        timer = threading.Timer(_WATCH_S, silent(me.watch).remote)
+    def _call_later(self, seconds: float, what: str, *given: Any) -> None:
+        method = getattr(ray.get_runtime_context().current_actor, what)
+        timer = threading.Timer(seconds, silent(method).remote, given)
         timer.daemon = True
         timer.start()
 
@@ -566,9 +573,9 @@ class RayRun(Run):
         here receives it when resumed; this call does not wait for that."""
         self._check_not_stopped()
         if self._master_is_paused:
-            self._master.disturb.remote(injected)
+            self._master.apply.remote(Disturb(injected))
         else:
-            self._call_master("disturb", injected)
+            self._apply(Disturb(injected))
 
     def now(self) -> float:
         """This machine's monotonic clock."""
@@ -642,10 +649,10 @@ class RayRun(Run):
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args, within_s=within_s)
 
-    def _call_once(self, what: str, *args: Any) -> Any:
+    def _apply_once(self, event: Event) -> Any:
         _ = self.plan  # waits for a master that is starting
         self._check_not_stopped()
-        return call_once(self.topology, self._master, what, *args)
+        return call_once(self.topology, self._master, event)
 
     def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
         return self._call(getattr(actor_named(worker_name(self.id, worker)), what), *given)

@@ -24,6 +24,7 @@ import ray
 
 from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.runtime.control.lifecycle import Event
 
 _LOOPBACK = "127."
 _ANSWER_S = 5.0
@@ -358,15 +359,15 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
     )
 
 
-def call_once(topology: str, master: Any, command: str, *args: Any) -> Any:
-    """Call a method of a master, and do not repeat that if the master dies, perhaps after it had
+def call_once(topology: str, master: Any, event: Event) -> Any:
+    """Let a master apply an event, and do not repeat that if the master dies, perhaps after it had
     begun to carry it out. Raises as `call`; ClusterError says how to find out."""
     try:
-        return call(topology, getattr(master, command).options(max_task_retries=0), *args)
+        return call(topology, master.apply.options(max_task_retries=0), event)
     except ClusterError as error:
         if not isinstance(error.__cause__, ray.exceptions.RayActorError):
             raise
         raise ClusterError(
             f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows "
-            f"whether the {command} has happened"
+            f"whether the {type(event).__name__.lower()} has happened"
         ) from error

@@ -42,6 +42,7 @@ from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
+from sunshower.runtime.control.lifecycle import Beat, Broken, Event, Logged, Report, Stuck
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
@@ -353,7 +354,7 @@ class WorkerActor(WorkerProcessBase):
         """Return at once, as soon as calls reach this actor."""
 
     def report(self) -> None:
-        self.call_master("here", self._worker, self._process)
+        silent(self._master.here).remote(self._worker, self._process)
         super().report()
 
     def results(self, component: str) -> list[Any]:
@@ -394,12 +395,11 @@ class WorkerActor(WorkerProcessBase):
     def wake(self) -> None:
         self._sockets.wake()
 
-    def call_master(self, what: str, *given: Any) -> None:
-        method = getattr(self._master, what)
-        if what == "hear":  # Ray would repeat old statistics to the next master, after newer ones
-            method.options(num_returns=0, max_task_retries=0).remote(*given)
+    def call_master(self, event: Event) -> None:
+        if type(event) is Report:  # Ray would repeat old ones to the next master, after newer ones
+            self._master.apply.options(num_returns=0, max_task_retries=0).remote(event)
         else:
-            silent(method).remote(*given)
+            silent(self._master.apply).remote(event)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
         spouts = [spout.id for spout in plan.spouts if spout.worker == self._worker]
@@ -472,15 +472,13 @@ class WorkerActor(WorkerProcessBase):
             )
             self._loop(config.internals.slice_s)
         except SunshowerError as error:
-            self.call_master("broken", self._worker, self.life, without_secrets(str(error)))
+            self.call_master(Broken(self._worker, self.life, without_secrets(str(error))))
         except BaseException:
-            self.call_master(
-                "broken",
-                self._worker,
-                self.life,
+            why = (
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
-                + without_secrets(traceback.format_exc()),
+                + without_secrets(traceback.format_exc())
             )
+            self.call_master(Broken(self._worker, self.life, why))
 
     def _beat(self) -> None:
         """Send heartbeats to the master, on a thread of their own, until the process ends."""
@@ -493,10 +491,11 @@ class WorkerActor(WorkerProcessBase):
                 stats_s = now
                 self.put(self._forget_stats)
             if lines := self._log_capture.take(now, time.time(), self._printed_lines.take()):
-                self.call_master("log", self._worker, self.life, lines)
+                self.call_master(Logged(self._worker, self.life, lines))
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
-                call = self._master.beat.options(max_task_retries=0).remote(self._worker, life)
+                beat = Beat(self._worker, life)
+                call = self._master.apply.options(max_task_retries=0).remote(beat)
             if ray.wait([call], timeout=lease.beat_s / 2)[0]:
                 try:
                     answer = ray.get(call)
@@ -577,7 +576,8 @@ class WorkerActor(WorkerProcessBase):
             self.plan.graph.config.block_max_s,
             "".join(slow.stack.format()),
         )
-        self.call_master("stuck", self._worker, self.life, slow.task, slow.for_s, slow.where)
+        place = self._worker, self.life
+        self.call_master(Stuck(*place, slow.task, slow.for_s, slow.where))
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0

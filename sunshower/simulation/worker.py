@@ -15,6 +15,7 @@ from mmap import mmap
 from typing import Any
 
 from sunshower.errors import EndsProcess, SunshowerError
+from sunshower.runtime.control.lifecycle import Beat, Broken, Event, Hello
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -152,8 +153,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
         """Say hello to the master; `welcomed` is called with its answer."""
         again = partial(self.do, self.say_hello)
         failed = partial(self._network.when_there, MASTER, again)
-        hello = (self, self.welcomed, self._crash_report)
-        self._network.call(self, MASTER, "hello", *hello, failed=failed)
+        hello = Hello(self.address, self._crash_report)
+        self._network.call(self, MASTER, "ask", hello, self, self.welcomed, failed=failed)
 
     def welcomed(self, welcome: Welcome | None) -> None:
         """Handle the master's answer; None: it died meanwhile, so say hello to the next master."""
@@ -171,7 +172,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         sent_s = self.clock.now()
         self.tick(sent_s)
         hear = partial(self._beat_answered, self.life, sent_s)
-        self._network.call(self, MASTER, "answer_beat", self, self.life, hear)
+        self._network.call(self, MASTER, "ask", Beat(self.address, self.life), self, hear)
 
     def resume(self) -> None:
         """Continue: the threads of a process do so at the same time, so their order is drawn."""
@@ -206,8 +207,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
     def wake(self) -> None:
         self._wake_at(self._world.now_s)
 
-    def call_master(self, what: str, *given: Any) -> None:
-        self._network.call(self, MASTER, what, *given)
+    def call_master(self, event: Event) -> None:
+        self._network.call(self, MASTER, "apply", event)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
         env, worker = self._env, self.address
@@ -309,7 +310,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
     def _give_up(self, why: str) -> None:
         self.broken = True
-        self.call_master("broken", self.address, self.life, why)
+        self.call_master(Broken(self.address, self.life, why))
 
     # ---- messages to others --------------------------------------------------------------------
 

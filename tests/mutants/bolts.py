@@ -166,9 +166,9 @@ BOLTS = [
         "a restarted worker has its earlier life",
         "The master does not increment the life: peers do not notice the restart.",
         defect(
-            "Master.hello",
-            "max(book.lives.get(worker, 0), book.floor) + 1",
-            "max(book.lives.get(worker, 1), book.floor + 1)",
+            "MasterState.begin_life",
+            "max(self.lives.get(worker, 0), self.floor) + 1",
+            "max(self.lives.get(worker, 1), self.floor + 1)",
         ),
     ),
     mutant(
