@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower import Counter, Number, Topology
+from sunshower import Counter, Topology
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import (
     TABLE,
