@@ -55,20 +55,13 @@ from sunshower.errors import (
     TopologyFailed,
     VersionMismatch,
 )
-from sunshower.runtime.cluster import Look, Run
-from sunshower.runtime.control.lifecycle import (
-    NOT_STARTED,
-    Disturb,
-    Event,
-    Hello,
-    Tick,
-    Upgrade,
-    Watch,
-)
+from sunshower.runtime.cluster import MASTER, Look, Run
+from sunshower.runtime.control import events
+from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind, Measure
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
-from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.control.overview import Overview, without_code
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.health import TaskError
@@ -269,13 +262,14 @@ class MasterActor(MasterProcessBase):
         self._nodes = NodeWatch(run)
         self._handles: dict[int, Any] = {}
         super().__init__(active=active)
+        self.core.nodes.why_refused = why_refused
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._begun_s = self._exported_s = self.now()
         self._call_later(_WATCH_S, "watch")
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
         """A worker has started."""
-        welcome: Welcome = self.apply(Hello(worker, crash_report))
+        welcome: Welcome = self.apply(events.Hello(worker, crash_report))
         self.here(worker, process)
         return welcome
 
@@ -289,15 +283,9 @@ class MasterActor(MasterProcessBase):
 
     def overview(self) -> Overview:
         """Plan, statistics and processes, for a client without the code."""
-        return Overview(
-            without_code(self.core.plan),
-            self.core.snapshot(self.now(), windows=True),
-            self.core.error,
-            self._since_s,
-            dict(self._processes),
-            edges_of(self.core.plan.graph),
-            letter_stores(self.core.plan.graph),
-        )
+        snapshot = self.core.snapshot(self.now(), windows=True)
+        facts = self.core.error, self._since_s, dict(self._processes)
+        return Overview.of(self.core.plan, snapshot, *facts)
 
     # ---- the port of MasterProcessBase --------------------------------------------------------
 
@@ -322,9 +310,9 @@ class MasterActor(MasterProcessBase):
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._store.keep_plans(numbers)
 
-    def apply(self, event: Event) -> Any:
+    def apply(self, event: events.Event) -> Any:
         """The code of an upgrade, as shipped by the client, is loaded in another process."""
-        if isinstance(event, Upgrade):
+        if isinstance(event, events.Upgrade):
             assert isinstance(event.given, bytes)
             before = self._store.read_plan(self.core.stored.plan)
             self._given = check_plan(before, event.given, event.open_s)
@@ -354,9 +342,6 @@ class MasterActor(MasterProcessBase):
             options = worker_options(self._run, worker, request, node, placement)
             WorkerClass.options(**options).remote(self._run, worker)
 
-    def why_refused(self, request: Resources) -> str | None:
-        return why_refused(request)
-
     def end_worker(self, worker: int) -> None:
         if (handle := self._handle(worker)) is not None:
             ray.kill(handle)
@@ -376,7 +361,7 @@ class MasterActor(MasterProcessBase):
     def watch(self) -> None:
         """Called every second, while heartbeats come."""
         try:
-            self.apply(Watch())
+            self.apply(events.Watch())
             self._export()
             self._leave_node()
         finally:
@@ -396,7 +381,7 @@ class MasterActor(MasterProcessBase):
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 
     def look_after(self, seconds: float) -> None:
-        self._call_later(seconds, "apply", Tick())
+        self._call_later(seconds, "apply", events.Tick())
 
     def _call_later(self, seconds: float, what: str, *given: Any) -> None:
         method = getattr(ray.get_runtime_context().current_actor, what)
@@ -524,30 +509,6 @@ class RayRun(Run):
         calls = [actor.recorded.remote(root) for actor in living_workers(self.id)]
         return processes.answers(calls)
 
-    def kill_worker(self, worker: int) -> int:
-        return self._signal(signal.SIGKILL, worker_name(self.id, worker))
-
-    def kill_master(self) -> int:
-        self._master_is_paused = False  # the next one is not
-        return self._signal(signal.SIGKILL, master_name(self.id))
-
-    def pause_worker(self, worker: int) -> None:
-        """For Ray it is alive, and calls to it wait; after seven minutes they fail."""
-        self._pause(worker_name(self.id, worker))
-
-    def resume_worker(self, worker: int) -> None:
-        self._resume(worker_name(self.id, worker))
-
-    def pause_master(self) -> None:
-        """Calls to it then raise ClusterError after 30 s."""
-        _ = self.plan  # fetch it while the master answers
-        self._pause(master_name(self.id))
-        self._master_is_paused = True
-
-    def resume_master(self) -> None:
-        self._resume(master_name(self.id))
-        self._master_is_paused = False
-
     def nodes(self) -> dict[str, list[int]]:
         """By Ray's node ids; without workers that are starting."""
         found: dict[str, list[int]] = {}
@@ -573,9 +534,9 @@ class RayRun(Run):
         here receives it when resumed; this call does not wait for that."""
         self._check_not_stopped()
         if self._master_is_paused:
-            self._master.apply.remote(Disturb(injected))
+            self._master.apply.remote(events.Disturb(injected))
         else:
-            self._apply(Disturb(injected))
+            self._apply(events.Disturb(injected))
 
     def now(self) -> float:
         """This machine's monotonic clock."""
@@ -625,17 +586,31 @@ class RayRun(Run):
             self.stop()
             raise
 
-    def _pause(self, name: str) -> None:
+    def _kill(self, address: int) -> int:
+        if address == MASTER:
+            self._master_is_paused = False  # the next one is not
+        return self._signal(signal.SIGKILL, address)
+
+    def _pause(self, address: int) -> None:
+        """For Ray it is alive, and calls to it wait: clients give up after 30 s, and calls of a
+        worker fail after seven minutes."""
+        if address == MASTER:
+            _ = self.plan  # fetch it while the master answers
         mark_paused(self.id)
-        self._signal(signal.SIGSTOP, name)
+        self._signal(signal.SIGSTOP, address)
+        self._master_is_paused |= address == MASTER
 
-    def _resume(self, name: str) -> None:
-        if (process := self._processes().get(name)) is not None:
+    def _resume(self, address: int) -> None:
+        if (process := self._processes().get(self._name(address))) is not None:
             send(signal.SIGCONT, [process])
+        self._master_is_paused &= address != MASTER
 
-    def _signal(self, number: int, name: str) -> int:
+    def _signal(self, number: int, address: int) -> int:
         self._check_not_stopped()
-        return processes.send_to(self.id, name, number)
+        return processes.send_to(self.id, self._name(address), number)
+
+    def _name(self, address: int) -> str:
+        return master_name(self.id) if address == MASTER else worker_name(self.id, address)
 
     def _processes(self) -> dict[str, RayProcess]:
         self._check_not_stopped()
@@ -649,7 +624,7 @@ class RayRun(Run):
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args, within_s=within_s)
 
-    def _apply_once(self, event: Event) -> Any:
+    def _apply_once(self, event: events.Event) -> Any:
         _ = self.plan  # waits for a master that is starting
         self._check_not_stopped()
         return call_once(self.topology, self._master, event)

@@ -24,7 +24,7 @@ import ray
 
 from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
-from sunshower.runtime.control.lifecycle import Event
+from sunshower.runtime.control import events
 
 _LOOPBACK = "127."
 _ANSWER_S = 5.0
@@ -359,7 +359,7 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
     )
 
 
-def call_once(topology: str, master: Any, event: Event) -> Any:
+def call_once(topology: str, master: Any, event: events.Event) -> Any:
     """Let a master apply an event, and do not repeat that if the master dies, perhaps after it had
     begun to carry it out. Raises as `call`; ClusterError says how to find out."""
     try:
@@ -369,5 +369,5 @@ def call_once(topology: str, master: Any, event: Event) -> Any:
             raise
         raise ClusterError(
             f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows "
-            f"whether the {type(event).__name__.lower()} has happened"
+            f"whether the {event.kind} has happened"
         ) from error

@@ -42,7 +42,7 @@ from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
-from sunshower.runtime.control.lifecycle import Beat, Broken, Event, Logged, Report, Stuck
+from sunshower.runtime.control import events
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
@@ -395,8 +395,9 @@ class WorkerActor(WorkerProcessBase):
     def wake(self) -> None:
         self._sockets.wake()
 
-    def call_master(self, event: Event) -> None:
-        if type(event) is Report:  # Ray would repeat old ones to the next master, after newer ones
+    def call_master(self, event: events.Event) -> None:
+        # Ray would repeat old statistics to the next master, after newer ones.
+        if type(event) is events.Report:
             self._master.apply.options(num_returns=0, max_task_retries=0).remote(event)
         else:
             silent(self._master.apply).remote(event)
@@ -472,13 +473,13 @@ class WorkerActor(WorkerProcessBase):
             )
             self._loop(config.internals.slice_s)
         except SunshowerError as error:
-            self.call_master(Broken(self._worker, self.life, without_secrets(str(error))))
+            self.call_master(events.Broken(self._worker, self.life, without_secrets(str(error))))
         except BaseException:
             why = (
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
                 + without_secrets(traceback.format_exc())
             )
-            self.call_master(Broken(self._worker, self.life, why))
+            self.call_master(events.Broken(self._worker, self.life, why))
 
     def _beat(self) -> None:
         """Send heartbeats to the master, on a thread of their own, until the process ends."""
@@ -491,10 +492,10 @@ class WorkerActor(WorkerProcessBase):
                 stats_s = now
                 self.put(self._forget_stats)
             if lines := self._log_capture.take(now, time.time(), self._printed_lines.take()):
-                self.call_master(Logged(self._worker, self.life, lines))
+                self.call_master(events.Logged(self._worker, self.life, lines))
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
-                beat = Beat(self._worker, life)
+                beat = events.Beat(self._worker, life)
                 call = self._master.apply.options(max_task_retries=0).remote(beat)
             if ray.wait([call], timeout=lease.beat_s / 2)[0]:
                 try:
@@ -577,7 +578,7 @@ class WorkerActor(WorkerProcessBase):
             "".join(slow.stack.format()),
         )
         place = self._worker, self.life
-        self.call_master(Stuck(*place, slow.task, slow.for_s, slow.where))
+        self.call_master(events.Stuck(*place, slow.task, slow.for_s, slow.where))
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0

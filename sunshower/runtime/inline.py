@@ -20,10 +20,11 @@ import numpy as np
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
-from sunshower.runtime.control.lifecycle import Broken, Drain, Event, Hello, Report, State
+from sunshower.runtime.control import events
+from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.messages import Tell
-from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER
 from sunshower.runtime.events.metrics import Snapshot
@@ -103,7 +104,7 @@ class InlineTopology:
         self._worker = _only_worker(graph, seed, self._clock, wake=wake)
         self.plan = self._worker.plan
         self._master = Master(self.plan, now=self._clock.now())
-        welcome, _ = self._master.apply(Hello(self._worker.worker), self._clock.now())
+        welcome, _ = self._master.apply(events.Hello(self._worker.worker), self._clock.now())
         self._worker.welcome(welcome)
         self._look_s = -inf  # when to read the statistics again
         self._has_finished = self._is_closed = False
@@ -119,7 +120,7 @@ class InlineTopology:
             try:
                 wait_s = self._worker.step()
             except TopologyFailed as error:
-                self._apply(Broken(self._worker.worker, self._worker.life, str(error)))
+                self._apply(events.Broken(self._worker.worker, self._worker.life, str(error)))
                 raise
             if (took_s := self._clock.now() - now) >= _STOPPED_S:
                 self._worker.stopped_for(took_s)
@@ -132,7 +133,7 @@ class InlineTopology:
 
     def drain(self) -> None:
         """Emit no new records; finish what is pending."""
-        self._apply(Drain())
+        self._apply(events.Drain())
         self._look(self._clock.now())
 
     def snapshot(self) -> Snapshot:
@@ -144,16 +145,8 @@ class InlineTopology:
 
     def overview(self) -> Overview:
         """As `RayRun.overview`: what the page shows, also if the topology has failed."""
-        graph = self.plan.graph
-        return Overview(
-            without_code(self.plan),
-            self._snapshot(windows=True),
-            self._master.error,
-            self.since_s,
-            {},
-            edges_of(graph),
-            letter_stores(graph),
-        )
+        snapshot = self._snapshot(windows=True)
+        return Overview.of(self.plan, snapshot, self._master.error, self.since_s, {})
 
     def close_tasks(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised; a second call does nothing."""
@@ -182,11 +175,11 @@ class InlineTopology:
         """Let the master read the statistics, and carry out what it decides."""
         self._look_s = now + _STATS_S
         self._log_notices()
-        self._apply(Report(self._worker.stats()))
+        self._apply(events.Report(self._worker.stats()))
         if self._has_finished:
             self._check_spouts()
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         """Let the master apply an event, and the worker hear what it shall do then."""
         for command in self._master.apply(event, self._clock.now()).commands:
             if isinstance(command, Tell) and not self._has_finished:
@@ -202,7 +195,7 @@ class InlineTopology:
         for spout in () if stored.draining else self.plan.spouts:
             if spout.id in stored.quarantined:
                 why = stored.quarantined[spout.id].story
-                self._apply(Broken(self._worker.worker, self._worker.life, why))
+                self._apply(events.Broken(self._worker.worker, self._worker.life, why))
 
     def _wait(self, seconds: float) -> None:
         """Wait, or until a thread of user code has something for a task."""

@@ -11,25 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import Any
 
-from sunshower.config import Resources
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.lifecycle import (
-    Beat,
-    Begin,
-    Done,
-    Event,
-    KillReport,
-    Logged,
-    Rebalance,
-    Report,
-    State,
-    Stuck,
-    Tick,
-    Upgrade,
-    Watch,
-    why_not_kept,
-    why_unchanged,
-)
+from sunshower.runtime.control import events
+from sunshower.runtime.control.lifecycle import KillReport, State, why_not_kept, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import (
@@ -47,7 +31,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
 
 _SAVE_S = 1.0  # how often to store what frequent events change: older positions cause more replays
-_FREQUENT = (Report, Beat, Stuck, Logged)
+_FREQUENT = (events.Report, events.Beat, events.Stuck, events.Logged)
 _LOOK_S = 0.1  # how often to look during a kill or rebalance
 
 
@@ -61,13 +45,12 @@ class MasterProcessBase(ABC):
         plan = self.load_plan(state.plan)
         other = None if state.other_plan is None else self.load_plan(state.other_plan)
         self.core = Master(plan, state, now, other, self.wall)
-        self.core.nodes.why_refused = self.why_refused
         self._saved = saved
         self._saved_s = now
         self._saved_plans: set[int] = set()
         self._keep_plans()
         self._will_look = False
-        self.apply(Begin())
+        self.apply(events.Begin())
 
     # ---- the port: implemented by the adapter ------------------------------------------------
 
@@ -111,10 +94,6 @@ class MasterProcessBase(ABC):
     def create_worker(self, worker: int) -> None:
         """Create a worker's process, unless there is one or one is starting."""
 
-    def why_refused(self, request: Resources) -> str | None:
-        """Why no process can request that, whatever the nodes have; None: one can."""
-        return None
-
     @abstractmethod
     def end_worker(self, worker: int) -> None:
         """End the process of a worker that is no longer needed."""
@@ -133,11 +112,11 @@ class MasterProcessBase(ABC):
 
     # ---- called by workers, clients and the adapter ----------------------------------------------
 
-    def apply(self, event: Event) -> Any:
+    def apply(self, event: events.Event) -> Any:
         """Apply an event, and return its answer. Raises LifecycleError."""
-        if isinstance(event, Tick):
+        if isinstance(event, events.Tick):
             self._will_look = False
-        if isinstance(event, Watch | Rebalance | Upgrade):
+        if isinstance(event, events.Watch | events.Rebalance | events.Upgrade):
             self.core.nodes.view = self.node_view()
         now = self.now()
         answer, commands = self.core.apply(event, now)
@@ -202,10 +181,10 @@ class MasterProcessBase(ABC):
                 self._create(workers)
             case End(worker):
                 self.end_worker(worker)
-                self.core.apply(Done(command), self.now())
+                self.core.apply(events.Done(command), self.now())
             case Unload():
                 self.remove_transfers()
-                self.core.apply(Done(command), self.now())
+                self.core.apply(events.Done(command), self.now())
 
     def _create(self, workers: Collection[int]) -> None:
         failed = []

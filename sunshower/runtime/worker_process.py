@@ -18,8 +18,8 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
+from sunshower.runtime.control import events
 from sunshower.runtime.control.failure_detector import Lease
-from sunshower.runtime.control.lifecycle import Event, Packed, PackFailed, Report
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
@@ -89,7 +89,7 @@ class WorkerProcessBase(ABC):
         """Let the loop read the mailbox soon."""
 
     @abstractmethod
-    def call_master(self, event: Event) -> None:
+    def call_master(self, event: events.Event) -> None:
         """Send an event to the master, without waiting for it."""
 
     @abstractmethod
@@ -248,7 +248,7 @@ class WorkerProcessBase(ABC):
         pulse = self._core.pulse()
         if pulse != self._last_pulse:
             self._last_pulse, self._stats_due_s = pulse, now + STATS_S
-            self.call_master(Report(self._core.stats()))
+            self.call_master(events.Report(self._core.stats()))
 
     def results(self, component: str) -> list[Any]:
         """`result()` of the component's tasks here."""
@@ -304,9 +304,9 @@ class WorkerProcessBase(ABC):
         try:
             self._core.pack(leaving, partial(self._save, move, fresh))
         except LifecycleError as error:
-            self.call_master(PackFailed(self._worker, self.life, str(error)))
+            self.call_master(events.PackFailed(self._worker, self.life, str(error)))
         else:
-            self.call_master(Packed(self._core.stats()))
+            self.call_master(events.Packed(self._core.stats()))
 
     def _receive_desired_state(self, desired_state: DesiredState) -> None:
         self._keeping = desired_state.keeping

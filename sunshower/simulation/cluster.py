@@ -20,17 +20,9 @@ from sunshower.errors import (
     interruptible,
     user_errors,
 )
-from sunshower.runtime.cluster import Look, Run
-from sunshower.runtime.control.lifecycle import (
-    NOT_STARTED,
-    Beat,
-    Disturb,
-    Event,
-    State,
-    Stuck,
-    Tick,
-    Watch,
-)
+from sunshower.runtime.cluster import MASTER, Look, Run
+from sunshower.runtime.control import events
+from sunshower.runtime.control.lifecycle import NOT_STARTED, State
 from sunshower.runtime.control.nodes import NodeState, NodeView
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.savepoint import Savepoint
@@ -42,7 +34,7 @@ from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Caller, worker_of_requests
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.simulation.network import MASTER, STATE, Network, SimEnvironment, SimProcess
+from sunshower.simulation.network import STATE, Network, SimEnvironment, SimProcess
 from sunshower.simulation.worker import SimWorker
 from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
@@ -63,11 +55,11 @@ class SimMaster(SimProcess, MasterProcessBase):
         self._machines = machines
         MasterProcessBase.__init__(self, active=active)
 
-    def apply(self, event: Event) -> Any:
-        self.heard = self.heard or not isinstance(event, Beat | Stuck)
+    def apply(self, event: events.Event) -> Any:
+        self.heard = self.heard or not isinstance(event, events.Beat | events.Stuck)
         return super().apply(event)
 
-    def ask(self, event: Event, caller: SimProcess, hear: Callable[[Any], None]) -> None:
+    def ask(self, event: events.Event, caller: SimProcess, hear: Callable[[Any], None]) -> None:
         """Apply an event, and send the answer to the worker that waits for it."""
         if (answer := self.apply(event)) is not None:
             self._env.network.answer(self, caller, hear, answer)
@@ -116,7 +108,7 @@ class SimMaster(SimProcess, MasterProcessBase):
         return self._machines.view()
 
     def look_after(self, seconds: float) -> None:
-        self._world.after(self.clock.in_world_s(seconds), self.do, self.apply, Tick())
+        self._world.after(self.clock.in_world_s(seconds), self.do, self.apply, events.Tick())
 
 
 # ---- machines ------------------------------------------------------------------------------------
@@ -292,7 +284,7 @@ class Machines:
             if not worker.paused:
                 worker.send_beat()
         if isinstance(master, SimMaster) and not master.paused:
-            master.apply(Watch())
+            master.apply(events.Watch())
         now_s = self._world.now_s
         if now_s < self._watch_until_s and (master is None or self._is_wrong(master, workers)):
             self._world.after(_BEAT_S, self._beat)
@@ -463,27 +455,6 @@ class SimRun(Run):
         ]
         return [process.traces(root, lambda: self._world.now_s) for process in workers]
 
-    def kill_worker(self, worker: int) -> int:
-        return self._kill(worker)
-
-    def kill_master(self) -> int:
-        return self._kill(MASTER)
-
-    def pause_worker(self, worker: int) -> None:
-        self._process(worker).pause()
-        self._machines.watch()
-
-    def resume_worker(self, worker: int) -> None:
-        self._resume(worker)
-
-    def pause_master(self) -> None:
-        self._process(MASTER).pause()
-        self._machines.watch()
-        self._plan = self._master.core.plan
-
-    def resume_master(self) -> None:
-        self._resume(MASTER)
-
     def nodes(self) -> dict[str, list[int]]:
         self._check_there()
         return self._machines.nodes()
@@ -503,11 +474,11 @@ class SimRun(Run):
         if injected.isolated:
             self._machines.watch()
         if not self._is_paused:
-            self._apply(Disturb(injected))
+            self._apply(events.Disturb(injected))
             return
 
         def hear() -> None:
-            self._master.apply(Disturb(injected))
+            self._master.apply(events.Disturb(injected))
 
         self._master.do(hear, failed=lambda: self._env.network.when_there(MASTER, hear))
 
@@ -631,6 +602,12 @@ class SimRun(Run):
         pid = self._process(address).pid
         self._machines.kill(address)
         return pid
+
+    def _pause(self, address: int) -> None:
+        self._process(address).pause()
+        self._machines.watch()
+        if address == MASTER:
+            self._plan = self._master.core.plan
 
     def _resume(self, address: int) -> None:
         self._check_there()

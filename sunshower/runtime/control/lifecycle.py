@@ -21,23 +21,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
 
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import MasterCommand
-from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import (
     Counts,
     InputStream,
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.plan import Layout, Plan
-from sunshower.runtime.tasks.flight_recorder import CrashReport
+from sunshower.runtime.plan import Plan
 
 
 class State(StrEnum):
@@ -57,192 +53,6 @@ NOT_STARTED = frozenset({State.STARTING, State.REBALANCING})  # of a run that wa
 _SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
 
 
-# ---- events --------------------------------------------------------------------------------------
-
-
-class Event:
-    """What the master learns. `command`: its name, if it is one of a client for the topology."""
-
-    command: ClassVar[str] = ""
-
-    @property
-    def sender(self) -> tuple[int, int] | None:
-        """The worker whose life says it, and that life."""
-        return None
-
-
-@dataclass(frozen=True)
-class Activate(Event):
-    """Let the spouts emit, in this life of their workers and in later ones."""
-
-    command = "activate"
-
-
-@dataclass(frozen=True)
-class Deactivate(Event):
-    """Let the spouts emit nothing, likewise."""
-
-    command = "deactivate"
-
-
-@dataclass(frozen=True)
-class Rebalance(Event):
-    """Distribute the tasks over so many workers; `tasks`: their new numbers, by component. Answer:
-    the number of this change; 0: nothing changes."""
-
-    command = "rebalance"
-    workers: int | None = None  # as many as now
-    layout: Layout | None = None  # as now
-    wait_s: float | None = None  # for pending trees; the message timeout
-    tasks: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Upgrade(Event):
-    """Let new code replace the present one, or only say what changes. Answer: the number of this
-    change (0: a dry run), and a line for each difference."""
-
-    command = "upgrade"
-    given: Any  # the Plan; to the process of a master on Ray, as shipped
-    wait_s: float | None
-    open_s: float  # how long its components may take to open
-    dry_run: bool = False
-
-
-@dataclass(frozen=True)
-class Keep(Event):
-    """Pack all tasks, for a savepoint. Answer: the number of this change."""
-
-    command = "kill --keep"
-    wait_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Drain(Event):
-    """Let no spout emit new records, in this life or a later one."""
-
-    command = "drain"
-
-
-@dataclass(frozen=True)
-class Kill(Event):
-    """Drain for `wait_s` at most (None: the message timeout), then end. `kept`: the change whose
-    savepoint was read; refused if the topology has continued since."""
-
-    command = "kill"
-    wait_s: float | None = None
-    kept: int | None = None
-
-
-@dataclass(frozen=True)
-class GoOn(Event):
-    """Do not wait for the kill after a savepoint. Answer: whether the topology continues."""
-
-    kept: int
-
-
-@dataclass(frozen=True)
-class Disturb(Event):
-    """Inject these faults instead of the former ones, in all lives."""
-
-    injected: InjectedFaults
-
-
-@dataclass(frozen=True)
-class Hello(Event):
-    """A worker begins a life. Answer: the Welcome."""
-
-    worker: int
-    crash_report: CrashReport | None = None  # of its former life
-
-
-@dataclass(frozen=True)
-class OfLife(Event):
-    """A life of a worker says something. Ignored if an experiment cuts that life off."""
-
-    worker: int
-    life: int  # 0: it has not begun
-
-    @property
-    def sender(self) -> tuple[int, int]:
-        return self.worker, self.life
-
-
-@dataclass(frozen=True)
-class Beat(OfLife):
-    """A heartbeat. Answer: True: it may go on; False: it was replaced and shall end; None: as if
-    there was no answer."""
-
-
-@dataclass(frozen=True)
-class Stuck(OfLife):
-    """Its watchdog reports a call of user code that has not returned for `for_s`."""
-
-    task: int
-    for_s: float
-    where: str
-
-
-@dataclass(frozen=True)
-class Logged(OfLife):
-    """It sends the log records of its process."""
-
-    lines: Sequence[LogLine]
-
-
-@dataclass(frozen=True)
-class PackFailed(OfLife):
-    """It could not pack for a rebalance or an upgrade, which does not happen then."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Broken(OfLife):
-    """A task failed for good: the topology fails (the first reason is kept), or an upgrade ends."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Report(Event):
-    """Statistics of a life. Those of a former one are ignored."""
-
-    stats: WorkerStats
-
-    @property
-    def sender(self) -> tuple[int, int]:
-        return self.stats.worker, self.stats.incarnation
-
-
-@dataclass(frozen=True)
-class Packed(Report):
-    """A life has ended for a rebalance; with its last statistics."""
-
-
-@dataclass(frozen=True)
-class Begin(Event):
-    """This process of the master begins: workers that a former one knew may have missed things."""
-
-
-@dataclass(frozen=True)
-class Tick(Event):
-    """Some time has passed, so that a wait may be over."""
-
-
-@dataclass(frozen=True)
-class Watch(Event):
-    """A second is over, in which heartbeats can come: look for silent workers, and for nodes that
-    are being drained."""
-
-
-@dataclass(frozen=True)
-class Done(Event):
-    """The process of the master has carried out a command."""
-
-    command_done: MasterCommand
-
-
 # ---- the table -----------------------------------------------------------------------------------
 
 _STAYS = {state: {state} for state in State}
@@ -250,21 +60,21 @@ _ON = {State.ACTIVE, State.INACTIVE}  # a topology is one of these again
 _MOVES = {state: {state, State.REBALANCING} for state in _ON}  # or stays, if nothing changes
 
 # Event → state → what the state can become. In a state that its row lacks, an event is refused.
-TABLE: Mapping[type[Event], Mapping[State, set[State]]] = {
-    Activate: {
+TABLE: Mapping[type[events.Event], Mapping[State, set[State]]] = {
+    events.Activate: {
         State.STARTING: {State.STARTING},
         State.ACTIVE: {State.ACTIVE},
         State.INACTIVE: {State.ACTIVE},
     },
-    Deactivate: {
+    events.Deactivate: {
         State.STARTING: {State.STARTING},
         State.ACTIVE: {State.INACTIVE},
         State.INACTIVE: {State.INACTIVE},
     },
-    Rebalance: _MOVES,
-    Upgrade: _MOVES,
-    Keep: _MOVES,
-    Drain: {  # also just after it finished: the caller cannot know
+    events.Rebalance: _MOVES,
+    events.Upgrade: _MOVES,
+    events.Keep: _MOVES,
+    events.Drain: {  # also just after it finished: the caller cannot know
         State.STARTING: {State.DRAINING},
         State.ACTIVE: {State.DRAINING, State.FINISHED},
         State.INACTIVE: {State.DRAINING, State.FINISHED},
@@ -272,7 +82,7 @@ TABLE: Mapping[type[Event], Mapping[State, set[State]]] = {
         State.DRAINING: {State.DRAINING},
         State.FINISHED: {State.FINISHED},
     },
-    Kill: {state: {State.DRAINING, State.KILLED} for state in State}
+    events.Kill: {state: {State.DRAINING, State.KILLED} for state in State}
     | {State.KILLED: {State.KILLED}},
 }
 
@@ -386,7 +196,7 @@ def state_of(stored: MasterState, facts: Observations) -> State:
     return State.ACTIVE if stored.active else State.INACTIVE
 
 
-def allow(event: type[Event], state: State, topology: str, error: str | None = None) -> None:
+def allow(event: type[events.Event], state: State, topology: str, error: str | None = None) -> None:
     """Raise LifecycleError, which lists the possible commands, if this one is not. `error`: why the
     topology failed."""
     if state in TABLE[event]:

@@ -26,35 +26,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
 from sunshower.runtime.control.lifecycle import (
     TABLE,
-    Activate,
-    Beat,
-    Begin,
-    Broken,
-    Deactivate,
-    Disturb,
-    Done,
-    Drain,
-    Event,
-    GoOn,
-    Hello,
-    Keep,
-    Kill,
     KillReport,
-    Logged,
     Observations,
     Observer,
-    Packed,
-    PackFailed,
-    Rebalance,
-    Report,
     State,
-    Stuck,
-    Tick,
-    Upgrade,
-    Watch,
     allow,
     state_of,
 )
@@ -145,7 +124,7 @@ class Master:
         self._windows = TimeWindows(None if self.stored.lives else now)
         self._said: list[MasterCommand] = []  # by the event that is being applied
 
-    def apply(self, event: Event, now: float) -> Outcome:
+    def apply(self, event: events.Event, now: float) -> Outcome:
         """Apply one event. Raises LifecycleError, before any change, if the state does not allow
         it or it is not possible for another reason."""
         if event.sender is not None and self.is_isolated(*event.sender):
@@ -153,9 +132,13 @@ class Master:
         if type(event) in TABLE:
             allow(type(event), self.state(now), self.plan.graph.id, self.stored.error)
         self._said = []
-        answer = _HANDLERS[type(event)](self, event, now)
+        answer = getattr(self, f"_on_{event.kind}")(event, now)
         # What follows from a heartbeat is seen at the next Watch.
-        orders = [] if isinstance(event, Beat | Stuck | Logged | Done) else self._orders()
+        orders = (
+            []
+            if isinstance(event, events.Beat | events.Stuck | events.Logged | events.Done)
+            else self._orders()
+        )
         return Outcome(answer, [*orders, *self._said])
 
     # ---- queries ---------------------------------------------------------------------------
@@ -252,7 +235,7 @@ class Master:
 
     # ---- events of workers -----------------------------------------------------------------
 
-    def _hello(self, event: Hello, now: float) -> Welcome:
+    def _on_hello(self, event: events.Hello, now: float) -> Welcome:
         worker, crash_report = event.worker, event.crash_report
         stored, silent_s = self.stored, 0.0
         if crash_report is not None and not crash_report.fits(self.plan):
@@ -298,7 +281,7 @@ class Master:
             silent_s,
         )
 
-    def _beat(self, event: Beat, now: float) -> bool:
+    def _on_beat(self, event: events.Beat, now: float) -> bool:
         if not self._is_current(event.worker, event.life):
             return False
         was_silent = event.worker in self.silent
@@ -307,7 +290,7 @@ class Master:
             self._catch_up(event.worker)
         return True
 
-    def _report(self, event: Report, now: float) -> None:
+    def _on_report(self, event: events.Report, now: float) -> None:
         stats = event.stats
         is_former = stats.incarnation != self.lives.get(stats.worker)  # or before the last move
         if is_former or not self._is_current(stats.worker, stats.incarnation):
@@ -323,34 +306,34 @@ class Master:
         self._conditions.look(self._stats)
         self._end_probations(now)
         self._observer.see(self.plan, self._tasks, now)
-        if not isinstance(event, Packed):
+        if not isinstance(event, events.Packed):
             self.log.compare(stats, self.plan)
         if self.restless:
-            self._look(event, now)
+            self._on_tick(event, now)
 
-    def _pack_done(self, event: Packed, now: float) -> None:
+    def _on_packed(self, event: events.Packed, now: float) -> None:
         if self._is_current(*event.sender):
-            self._report(event, now)
+            self._on_report(event, now)
             if self.stored.packing and event.stats.incarnation == self.lives.get(
                 event.stats.worker
             ):
                 self._packed.add(event.stats.worker)
-            self._look(event, now)
+            self._on_tick(event, now)
 
-    def _pack_failed(self, event: PackFailed, now: float) -> None:
+    def _on_pack_failed(self, event: events.PackFailed, now: float) -> None:
         stored = self.stored
         under_way = stored.packing and stored.change not in stored.cancelled
         if under_way and self._is_current(*event.sender):
             self._cancel(event.why)
 
-    def _broken(self, event: Broken, now: float) -> None:
+    def _on_broken(self, event: events.Broken, now: float) -> None:
         # A worker of an upgrade that was rolled back already says nothing new.
         if self._is_current(*event.sender) and event.worker in self.plan.workers:
             if not self.stored.is_opening:
                 self.log.note("topology failed", event.why, "error", worker=event.worker)
             self._break(event.why)
 
-    def _note_stuck(self, event: Stuck, now: float) -> None:
+    def _on_stuck(self, event: events.Stuck, now: float) -> None:
         """It is cleared when the worker sends statistics or starts again."""
         if not self._is_current(*event.sender):
             return
@@ -365,41 +348,43 @@ class Master:
             call = StuckCall(*where, event.for_s, clip(event.where))
             self._stuck[event.worker] = (call, task.id, now - event.for_s)
 
-    def _note_log(self, event: Logged, now: float) -> None:
+    def _on_logged(self, event: events.Logged, now: float) -> None:
         self.log.add(event.lines)
 
     # ---- events of clients -----------------------------------------------------------------
 
-    def _activate(self, event: Activate | Deactivate, now: float) -> None:
-        self.stored.active = isinstance(event, Activate)
+    def _on_activate(self, event: events.Activate | events.Deactivate, now: float) -> None:
+        self.stored.active = isinstance(event, events.Activate)
         self.log.note("command", event.command)
 
-    def _drain(self, event: Drain | Kill, now: float) -> None:
+    _on_deactivate = _on_activate
+
+    def _on_drain(self, event: events.Drain | events.Kill, now: float) -> None:
         """A change that is not packing yet is cancelled."""
         self.stored.draining = True
         if self.stored.next_tasks and not self.stored.packing:
             self._cancel("the topology was drained or killed before its tasks had stopped")
         self.log.note("command", event.command)
 
-    def _kill(self, event: Kill, now: float) -> None:
+    def _on_kill(self, event: events.Kill, now: float) -> None:
         if event.kept is not None and not self.stored.keeps(event.kept):
             raise LifecycleError(
                 f"topology {self.plan.graph.id!r} is not ended: it has continued since its "
                 "savepoint, which must not be used, because it was not ended within a minute. Try "
                 "again"
             )
-        self._drain(event, now)
+        self._on_drain(event, now)
         self.stored.killing = True
         self._wait(event.wait_s, now)
-        self._look(event, now)
+        self._on_tick(event, now)
 
-    def _rebalance(self, event: Rebalance, now: float) -> int:
+    def _on_rebalance(self, event: events.Rebalance, now: float) -> int:
         plan = with_counts(self.plan, event.tasks, self.stored.last_task_id)
         plan = placed(plan, replan(plan, event.workers, event.layout or self.plan.layout))
         tasks = self.nodes.rebalanced(self.plan, plan, self.stored.lives).tasks
         return 0 if tasks == self.plan.tasks else self._change(tasks, event.wait_s, now)
 
-    def _upgrade(self, event: Upgrade, now: float) -> tuple[int, list[str]]:
+    def _on_upgrade(self, event: events.Upgrade, now: float) -> tuple[int, list[str]]:
         plan = upgraded(self.plan, event.given, self.stored.lives, self.stored.last_task_id)
         self.nodes.check(plan)
         if event.dry_run:
@@ -410,18 +395,18 @@ class Master:
         self.log.note("command", event.command)
         return change, changes(self.plan, plan)
 
-    def _keep(self, event: Keep, now: float) -> int:
+    def _on_keep(self, event: events.Keep, now: float) -> int:
         change = self._change(all_elsewhere(self.plan, self.stored.lives), event.wait_s, now)
         self.stored.keeping = True
         self.log.note("command", "keep")
         return change
 
-    def _go_on(self, event: GoOn, now: float) -> bool:
+    def _on_go_on(self, event: events.GoOn, now: float) -> bool:
         if not self.stored.killing and self.stored.keeps(event.kept):
             self._cancel("its savepoint was not stored")
         return not self.stored.killing
 
-    def _disturb(self, event: Disturb, now: float) -> None:
+    def _on_disturb(self, event: events.Disturb, now: float) -> None:
         """Raises ExperimentError for a place that the topology does not have."""
         check_places(event.injected, self.plan)
         before = self.stored.isolated
@@ -431,12 +416,12 @@ class Master:
 
     # ---- events of the process --------------------------------------------------------------
 
-    def _begin(self, event: Begin, now: float) -> None:
+    def _on_begin(self, event: events.Begin, now: float) -> None:
         for worker in self.lives:  # a former master knew them
             self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
 
-    def _watch(self, event: Watch, now: float) -> None:
+    def _on_watch(self, event: events.Watch, now: float) -> None:
         """Replace silent workers, and let tasks leave nodes that are being drained."""
         stored = self.stored
         known = {w for w, life in stored.lives.items() if life != stored.fenced.get(w)}
@@ -445,7 +430,7 @@ class Master:
                 stored.fenced[worker] = stored.lives[worker]
             self._silent.append(worker)
         going = None
-        if self.state(now) in TABLE[Rebalance]:
+        if self.state(now) in TABLE[events.Rebalance]:
             going = self.nodes.away(self.plan, stored.lives, now)
         if going is not None:
             plan, wait_s = going
@@ -453,7 +438,7 @@ class Master:
             self.log.leave(sorted({task.worker for task in leaving(self.plan, plan)}))
         self.log.problems("no node", self.nodes.problems(self.plan, self.absent))
 
-    def _done(self, event: Done, now: float) -> None:
+    def _on_done(self, event: events.Done, now: float) -> None:
         match event.command_done:
             case End(worker):
                 self.stored.lives.pop(worker, None)
@@ -485,7 +470,7 @@ class Master:
         stored.next_plan, stored.keeping = None, False
         stored.next_tasks = [*self.plan.tasks] if stored.packing else None
 
-    def _look(self, event: Event, now: float) -> None:
+    def _on_tick(self, event: events.Event, now: float) -> None:
         """Continue if a wait is over or no longer needed, or if all workers have packed."""
         stored, facts = self.stored, self._facts(now)
         waited = now >= self._since_s + stored.wait_s
@@ -671,28 +656,3 @@ class Master:
         self._stuck.pop(worker, None)
         if (last := self._stats.pop(worker, None)) is not None:
             self.stored.retire(last)
-
-
-_HANDLERS: Mapping[type[Event], Callable[[Master, Any, float], Any]] = {
-    Activate: Master._activate,
-    Deactivate: Master._activate,
-    Rebalance: Master._rebalance,
-    Upgrade: Master._upgrade,
-    Keep: Master._keep,
-    Drain: Master._drain,
-    Kill: Master._kill,
-    GoOn: Master._go_on,
-    Disturb: Master._disturb,
-    Hello: Master._hello,
-    Beat: Master._beat,
-    Report: Master._report,
-    Stuck: Master._note_stuck,
-    Logged: Master._note_log,
-    Packed: Master._pack_done,
-    PackFailed: Master._pack_failed,
-    Broken: Master._broken,
-    Begin: Master._begin,
-    Tick: Master._look,
-    Watch: Master._watch,
-    Done: Master._done,
-}

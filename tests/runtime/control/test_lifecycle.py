@@ -8,21 +8,11 @@ import pytest
 
 from sunshower import Counter, Topology
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import (
     TABLE,
-    Activate,
-    Deactivate,
-    Drain,
-    Event,
-    GoOn,
-    Keep,
-    Kill,
     Observations,
-    PackFailed,
-    Rebalance,
     State,
-    Tick,
-    Upgrade,
     state_of,
     why_not_kept,
     why_unchanged,
@@ -59,7 +49,7 @@ class Observed(Master):
     def _facts(self, now: float) -> Observations:
         return self.facts
 
-    def does(self, event: Event, now: float = 0.0) -> State:
+    def does(self, event: events.Event, now: float = 0.0) -> State:
         """The state after an event."""
         self.apply(event, now)
         return self.state(now)
@@ -75,9 +65,15 @@ STATES: dict[State, tuple[MasterState, Observations]] = {
     State.KILLED: (MasterState(draining=True, killing=True, killed=True), WORKING),
     State.FAILED: (MasterState(error="a bolt raised"), WORKING),
 }
-COMMANDS: list[Event] = [
-    Activate(), Deactivate(), Rebalance(2), Upgrade(PLAN, None, 60.0), Keep(), Drain(), Kill(),
-]  # fmt: skip
+COMMANDS: list[events.Event] = [
+    events.Activate(),
+    events.Deactivate(),
+    events.Rebalance(2),
+    events.Upgrade(PLAN, None, 60.0),
+    events.Keep(),
+    events.Drain(),
+    events.Kill(),
+]
 POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, keep, drain, kill
     State.STARTING: (True, True, False, False, False, True, True),
     State.ACTIVE: (True, True, True, True, True, True, True),
@@ -97,7 +93,7 @@ def test_every_state_follows_from_the_stored_state_and_the_observations(state: S
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.command)
-def test_every_command_in_every_state(command: Event, state: State) -> None:
+def test_every_command_in_every_state(command: events.Event, state: State) -> None:
     stored, facts = STATES[state]
     master = Observed(replace(stored), facts)
     before = master.stored.to_bytes()
@@ -119,9 +115,17 @@ def test_the_table_has_exactly_the_commands() -> None:
     assert [*TABLE] == [type(command) for command in COMMANDS]
 
 
+def test_the_master_applies_every_event() -> None:
+    kinds = [*events.Event.__subclasses__()]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    for kind in kinds:
+        assert kind is events.OfLife or hasattr(Master, f"_on_{kind.kind}")
+
+
 def test_a_refusal_says_why_a_topology_has_failed() -> None:
     with pytest.raises(LifecycleError, match=r"is failed \(a bolt raised\)"):
-        Observed(MasterState(error="a bolt raised")).apply(Activate(), 0.0)
+        Observed(MasterState(error="a bolt raised")).apply(events.Activate(), 0.0)
 
 
 def test_state_is_starting_before_the_first_lives_and_rebalancing_after_a_move() -> None:
@@ -131,28 +135,28 @@ def test_state_is_starting_before_the_first_lives_and_rebalancing_after_a_move()
 
 def test_drained_topology_is_finished_and_a_killed_one_killed() -> None:
     master = Observed(facts=DONE)
-    assert master.does(Drain()) is State.FINISHED
-    assert master.does(Kill(30.0), 5.0) is State.KILLED
+    assert master.does(events.Drain()) is State.FINISHED
+    assert master.does(events.Kill(30.0), 5.0) is State.KILLED
 
 
 def test_kill_ends_when_its_wait_is_over_and_a_second_one_begins_a_new_wait() -> None:
     master = Observed()
-    master.apply(Kill(30.0), 100.0)
-    master.apply(Kill(10.0), 120.0)
-    assert master.does(Tick(), 129.9) is State.DRAINING
-    assert master.does(Tick(), 130.0) is State.KILLED
+    master.apply(events.Kill(30.0), 100.0)
+    master.apply(events.Kill(10.0), 120.0)
+    assert master.does(events.Tick(), 129.9) is State.DRAINING
+    assert master.does(events.Tick(), 130.0) is State.KILLED
 
 
 def test_next_master_restarts_the_wait() -> None:
     master = Observed()
-    master.apply(Kill(30.0), 100.0)
+    master.apply(events.Kill(30.0), 100.0)
     successor = Observed(MasterState.from_bytes(master.stored.to_bytes()), now=7.0)
-    assert successor.does(Tick(), 36.9) is State.DRAINING
-    assert successor.does(Tick(), 37.0) is State.KILLED
+    assert successor.does(events.Tick(), 36.9) is State.DRAINING
+    assert successor.does(events.Tick(), 37.0) is State.KILLED
 
 
 def test_failed_topology_is_killed_without_a_wait() -> None:
-    assert Observed(MasterState(error="why")).does(Kill(30.0), 1.0) is State.KILLED
+    assert Observed(MasterState(error="why")).does(events.Kill(30.0), 1.0) is State.KILLED
 
 
 @pytest.mark.parametrize(("facts", "now"), [(QUIET, 1.0), (WORKING, 30.0)], ids=["quiet", "waited"])
@@ -161,49 +165,49 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
 ) -> None:
     master = Observed(MasterState(lives={0: 4}))
     stored = master.stored
-    assert master.apply(Rebalance(2, None, 30.0), 0.0).answer == 1
+    assert master.apply(events.Rebalance(2, None, 30.0), 0.0).answer == 1
     next_tasks = stored.next_tasks
-    master.apply(Tick(), 29.9)
+    master.apply(events.Tick(), 29.9)
     assert not stored.packing
     master.facts = facts
-    master.apply(Tick(), now)
+    master.apply(events.Tick(), now)
     assert stored.packing
     master._packed.add(0)
-    master.apply(Tick(), now)
+    master.apply(events.Tick(), now)
     assert (stored.tasks, stored.next_tasks, stored.packing) == (next_tasks, None, False)
     assert (stored.floor, stored.moves, stored.last_task_id) == (4, 1, TASKS[-1].id)
 
 
 def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
     master = Observed()
-    change, _ = master.apply(Upgrade(PLAN, 30.0, 60.0), 0.0).answer
+    change, _ = master.apply(events.Upgrade(PLAN, 30.0, 60.0), 0.0).answer
     assert master.stored.next_plan == change
-    master.apply(Drain(), 0.0)
+    master.apply(events.Drain(), 0.0)
     assert (master.stored.next_tasks, master.stored.next_plan) == (None, None)
     assert "drained or killed" in (why_unchanged(master.stored, change, State.DRAINING) or "")
 
 
 def test_the_id_of_a_task_that_ends_is_not_used_again() -> None:
     master = Observed()
-    master.apply(Rebalance(tasks={"count": 3}), 0.0)
+    master.apply(events.Rebalance(tasks={"count": 3}), 0.0)
     highest = max(task.id for task in master.stored.next_tasks or [])
     assert master.stored.last_task_id == highest > max(task.id for task in TASKS)
 
 
-def moved(master: Observed, event: Event) -> int:
+def moved(master: Observed, event: events.Event) -> int:
     """Let a change pack, and move. Returns its number."""
     answer = master.apply(event, 0.0).answer
     master.facts = QUIET
-    master.apply(Tick(), 0.0)
+    master.apply(events.Tick(), 0.0)
     master._packed |= {*master.plan.workers}
-    master.apply(Tick(), 0.0)
+    master.apply(events.Tick(), 0.0)
     return int(answer[0] if isinstance(answer, tuple) else answer)
 
 
 def test_a_plan_that_is_opening_counts_as_a_rebalance_also_for_the_next_master() -> None:
     master = Observed(MasterState(lives={0: 1}, plan=1, change=1, proven={"count"}))
     stored = master.stored
-    moved(master, Upgrade(PLAN, 0.0, 60.0))
+    moved(master, events.Upgrade(PLAN, 0.0, 60.0))
     assert (stored.plan, stored.former_plan, stored.former_tasks) == (2, 1, None)
     assert not stored.proven, "the new code has succeeded with nothing yet"
     again = MasterState.from_bytes(stored.to_bytes())
@@ -215,12 +219,12 @@ def test_a_plan_that_is_opening_counts_as_a_rebalance_also_for_the_next_master()
 def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
     master = Observed(facts=QUIET)
     stored = master.stored
-    change, _ = master.apply(Upgrade(PLAN, 0.0, 60.0), 0.0).answer
-    master.apply(Tick(), 0.0)
-    master.apply(PackFailed(0, 1, "no snapshot"), 0.0)
+    change, _ = master.apply(events.Upgrade(PLAN, 0.0, 60.0), 0.0).answer
+    master.apply(events.Tick(), 0.0)
+    master.apply(events.PackFailed(0, 1, "no snapshot"), 0.0)
     assert (stored.next_tasks, stored.next_plan, stored.packing) == (TASKS, None, True)
     master._packed.add(0)
-    master.apply(Tick(), 0.0)
+    master.apply(events.Tick(), 0.0)
     assert (stored.tasks, stored.plan, stored.former_plan, stored.moves) == (TASKS, 0, None, 1)
     assert why_unchanged(stored, change, State.ACTIVE) == "has not been changed: no snapshot"
 
@@ -228,9 +232,9 @@ def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
 def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
     master = Observed(facts=QUIET)
     stored = master.stored
-    change = master.apply(Rebalance(2, None, 30.0), 0.0).answer
-    master.apply(Tick(), 0.0)
-    master.apply(Kill(0.0), 1.0)
+    change = master.apply(events.Rebalance(2, None, 30.0), 0.0).answer
+    master.apply(events.Tick(), 0.0)
+    master.apply(events.Kill(0.0), 1.0)
     doubt = "was drained or killed before it was known whether all tasks can move; see `sunshower"
     assert doubt in (why_unchanged(stored, change, State.KILLED) or "")
     assert "failed before it was known" in (why_unchanged(stored, change, State.FAILED) or "")
@@ -250,39 +254,39 @@ def test_only_the_last_reasons_are_kept() -> None:
 
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
     master = Observed()
-    master.apply(Rebalance(2, None, 0.0), 0.0)
+    master.apply(events.Rebalance(2, None, 0.0), 0.0)
     master.facts = ABSENT
-    master.apply(Tick(), 99.0)
+    master.apply(events.Tick(), 99.0)
     assert not master.stored.packing
 
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_kill_cancels_a_rebalance_unless_tasks_are_packed(packing: bool) -> None:
     master = Observed(MasterState(lives={0: 1}, next_tasks=TASKS, packing=packing))
-    assert master.does(Kill(30.0)) is State.DRAINING
+    assert master.does(events.Kill(30.0)) is State.DRAINING
     assert master.stored.next_tasks == (TASKS if packing else None)
 
 
 def test_missing_savepoint_has_a_reason() -> None:
     master = Observed(facts=QUIET)
     stored = master.stored
-    number = master.apply(Keep(0.0), 0.0).answer
-    master.apply(Tick(), 0.0)
+    number = master.apply(events.Keep(0.0), 0.0).answer
+    master.apply(events.Tick(), 0.0)
     assert why_not_kept(stored, number, State.REBALANCING) is None
     assert "drained or killed before all" in (why_not_kept(stored, number, State.DRAINING) or "")
     assert "failed before all" in (why_not_kept(stored, number, State.FAILED) or "")
     assert "has continued" in (why_not_kept(stored, number - 1, State.REBALANCING) or "")
-    assert master.apply(GoOn(number), 0.0).answer
+    assert master.apply(events.GoOn(number), 0.0).answer
     assert "was not stored" in (why_not_kept(stored, number, State.REBALANCING) or "")
 
 
 def test_topology_with_a_savepoint_is_killed_at_once_and_does_not_continue() -> None:
     master = Observed(facts=QUIET)
-    number = master.apply(Keep(0.0), 0.0).answer
-    master.apply(Tick(), 0.0)
+    number = master.apply(events.Keep(0.0), 0.0).answer
+    master.apply(events.Tick(), 0.0)
     master._packed.add(0)
     master.facts = WORKING
-    assert master.does(Kill(30.0, number), 1.0) is State.KILLED
-    assert not master.apply(GoOn(number), 1.0).answer
-    master.apply(Kill(30.0, number), 1.0)  # the call is repeated, because the master has died
+    assert master.does(events.Kill(30.0, number), 1.0) is State.KILLED
+    assert not master.apply(events.GoOn(number), 1.0).answer
+    master.apply(events.Kill(30.0, number), 1.0)  # repeated: the master has died
     assert master.stored.killed
