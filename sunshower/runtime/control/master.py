@@ -74,6 +74,8 @@ from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.texts import ERROR_BYTES, clip
 
+# No command follows from these; what a heartbeat changes is seen at the next Watch.
+_QUIET = (events.Beat, events.Stuck, events.Logged, events.Done)
 _KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
 
 
@@ -99,7 +101,7 @@ class Master:
         stored: MasterState | None = None,
         now: float = 0.0,
         other: Plan | None = None,
-        wall: Callable[[], float] = float,
+        wall: Callable[[], float] = float,  # 0.0
     ) -> None:
         """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`. `wall`:
         the Unix time, for the log."""
@@ -133,12 +135,7 @@ class Master:
             allow(type(event), self.state(now), self.plan.graph.id, self.stored.error)
         self._said = []
         answer = getattr(self, f"_on_{event.kind}")(event, now)
-        # What follows from a heartbeat is seen at the next Watch.
-        orders = (
-            []
-            if isinstance(event, events.Beat | events.Stuck | events.Logged | events.Done)
-            else self._orders()
-        )
+        orders = [] if isinstance(event, _QUIET) else self._orders()
         return Outcome(answer, [*orders, *self._said])
 
     # ---- queries ---------------------------------------------------------------------------

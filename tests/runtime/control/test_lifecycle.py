@@ -20,6 +20,7 @@ from sunshower.runtime.control.lifecycle import (
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.plan import Plan, make_plan
+from tests.structure.reading import ROOT
 
 WORKING = Observations(joined=True, arrived=True, quiet=False, done=False)
 ABSENT = Observations(joined=False, arrived=False, quiet=False, done=False)
@@ -113,6 +114,18 @@ def test_every_command_in_every_state(command: events.Event, state: State) -> No
 
 def test_the_table_has_exactly_the_commands() -> None:
     assert [*TABLE] == [type(command) for command in COMMANDS]
+
+
+def test_the_table_in_the_docs_is_that_of_the_code() -> None:
+    def cell(states: set[State] | None) -> str:
+        return "–" if states is None else ", ".join(state for state in State if state in states)
+
+    lines = [["", *State], ["---"] * (1 + len(State))]
+    lines += [
+        [event.command, *(cell(row.get(state)) for state in State)] for event, row in TABLE.items()
+    ]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    assert table in (ROOT / "docs/ARCHITECTURE.md").read_text(), f"it should be:\n{table}"
 
 
 def test_the_master_applies_every_event() -> None:
