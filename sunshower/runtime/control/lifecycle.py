@@ -55,11 +55,11 @@ _SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing change
 
 # ---- the table -----------------------------------------------------------------------------------
 
-_STAYS = {state: {state} for state in State}
-_ON = {State.ACTIVE, State.INACTIVE}  # a topology is one of these again
-_MOVES = {state: {state, State.REBALANCING} for state in _ON}  # or stays, if nothing changes
-
-# Event → state → what the state can become. In a state that its row lacks, an event is refused.
+_MOVES = {  # or stays, if nothing changes
+    State.ACTIVE: {State.ACTIVE, State.REBALANCING},
+    State.INACTIVE: {State.INACTIVE, State.REBALANCING},
+}
+# Command → state → what the state can become. In a state that its row lacks, it is refused.
 TABLE: Mapping[type[events.Event], Mapping[State, set[State]]] = {
     events.Activate: {
         State.STARTING: {State.STARTING},
