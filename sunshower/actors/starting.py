@@ -18,13 +18,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
-from sunshower.runtime.control import events
+
+if TYPE_CHECKING:
+    from sunshower.runtime.control import events
 
 _LOOPBACK = "127."
 _ANSWER_S = 5.0

@@ -1,7 +1,7 @@
-"""The log of one topology, stored in its master and shown by `sunshower logs`.
+"""The log of one topology for `sunshower logs`; separate because it decides nothing.
 
-Events follow from what the master knows: from commands, and from changes between two statistics of
-a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
+Its lines follow from what the master knows: from commands, and from changes between two statistics
+of a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
 """
 
 from __future__ import annotations
