@@ -371,5 +371,5 @@ def call_once(topology: str, master: Any, event: events.Event) -> Any:
             raise
         raise ClusterError(
             f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows "
-            f"whether the {event.kind} has happened"
+            f"whether the {event.command} has happened"
         ) from error

@@ -397,7 +397,7 @@ class WorkerActor(WorkerProcessBase):
 
     def call_master(self, event: events.Event) -> None:
         # Ray would repeat old statistics to the next master, after newer ones.
-        if type(event) is events.Report:
+        if type(event) is events.Statistics:
             self._master.apply.options(num_returns=0, max_task_retries=0).remote(event)
         else:
             silent(self._master.apply).remote(event)

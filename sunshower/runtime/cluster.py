@@ -192,7 +192,7 @@ class Run(ABC):
 
     def drain(self) -> None:
         """Stop the spouts from emitting new records; finish what is pending."""
-        self._apply(events.Drain())
+        self._apply(events.DrainSpouts())
 
     def rebalance(
         self,
@@ -212,7 +212,7 @@ class Run(ABC):
         not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
         have so many tasks (plan_changes.py).
         """
-        number = self._apply_once(events.Rebalance(workers, layout, wait_s, dict(tasks)))
+        number = self._apply_once(events.RebalanceTasks(workers, layout, wait_s, dict(tasks)))
         if waits:
             self._wait_for_change(number, wait_s, look)
 

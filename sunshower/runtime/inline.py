@@ -133,7 +133,7 @@ class InlineTopology:
 
     def drain(self) -> None:
         """Emit no new records; finish what is pending."""
-        self._apply(events.Drain())
+        self._apply(events.DrainSpouts())
         self._look(self._clock.now())
 
     def snapshot(self) -> Snapshot:
@@ -175,7 +175,7 @@ class InlineTopology:
         """Let the master read the statistics, and carry out what it decides."""
         self._look_s = now + _STATS_S
         self._log_notices()
-        self._apply(events.Report(self._worker.stats()))
+        self._apply(events.Statistics(self._worker.stats()))
         if self._has_finished:
             self._check_spouts()
 

@@ -31,7 +31,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
 
 _SAVE_S = 1.0  # how often to store what frequent events change: older positions cause more replays
-_FREQUENT = (events.Report, events.Beat, events.Stuck, events.Logged)
+_FREQUENT = (events.Statistics, events.Beat, events.Stuck, events.Logged)
 _LOOK_S = 0.1  # how often to look during a kill or rebalance
 
 
@@ -50,7 +50,7 @@ class MasterProcessBase(ABC):
         self._saved_plans: set[int] = set()
         self._keep_plans()
         self._will_look = False
-        self.apply(events.Begin())
+        self.apply(events.MasterBegins())
 
     # ---- the port: implemented by the adapter ------------------------------------------------
 
@@ -116,7 +116,7 @@ class MasterProcessBase(ABC):
         """Apply an event, and return its answer. Raises LifecycleError."""
         if isinstance(event, events.Tick):
             self._will_look = False
-        if isinstance(event, events.Watch | events.Rebalance | events.Upgrade):
+        if isinstance(event, events.Watch | events.RebalanceTasks | events.Upgrade):
             self.core.nodes.view = self.node_view()
         now = self.now()
         answer, commands = self.core.apply(event, now)

@@ -248,7 +248,7 @@ class WorkerProcessBase(ABC):
         pulse = self._core.pulse()
         if pulse != self._last_pulse:
             self._last_pulse, self._stats_due_s = pulse, now + STATS_S
-            self.call_master(events.Report(self._core.stats()))
+            self.call_master(events.Statistics(self._core.stats()))
 
     def results(self, component: str) -> list[Any]:
         """`result()` of the component's tasks here."""

@@ -173,7 +173,7 @@ def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_comple
     gate = tmp_path / "gate"
     with submitted(ray_cluster, tally(Held(TOTAL, gate))) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
-        run._apply(events.Rebalance(3))
+        run._apply(events.RebalanceTasks(3))
         run.kill_master()
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert run.plan.workers == [0, 1, 2]
@@ -192,7 +192,7 @@ def test_worker_that_is_killed_during_a_rebalance_takes_part_in_the_new_plan(
     numbers.shuffle().bolt("store", JsonLines(tmp_path / "all"))
     with submitted(ray_cluster, topology) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
-        run._apply(events.Rebalance(layout=Layout.ISOLATE))
+        run._apply(events.RebalanceTasks(layout=Layout.ISOLATE))
         run.kill_worker(0)
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert len(run.plan.workers) == len(run.plan.tasks)

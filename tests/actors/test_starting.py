@@ -154,7 +154,7 @@ def test_a_master_that_is_paused_is_not_reported_as_gone(
     method = SimpleNamespace(remote=lambda *_: None)
     method.options = lambda **_: method
     called = method if by is call else SimpleNamespace(apply=method)
-    more = () if by is call else (events.Rebalance(),)
+    more = () if by is call else (events.RebalanceTasks(),)
     with pytest.raises(ClusterError) as failed:
         by("words", called, *more)
     assert says in str(failed.value)

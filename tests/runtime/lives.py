@@ -59,7 +59,7 @@ class RestartedWorker:
     def tell(self) -> TaskStats:
         """Send the statistics of the worker to the master. Returns those of the spout."""
         stats = self.core.stats()
-        self.master.apply(events.Report(stats), self.clock.now())
+        self.master.apply(events.Statistics(stats), self.clock.now())
         return stats.tasks[0]
 
     def advance(self, seconds: float) -> None:

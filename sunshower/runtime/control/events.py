@@ -45,10 +45,11 @@ class Deactivate(Event):
     """Let the spouts emit nothing, likewise."""
 
 
-class Rebalance(Event):
+class RebalanceTasks(Event):
     """Distribute the tasks over so many workers; `tasks`: their new numbers, by component. Answer:
     the number of this change; 0: nothing changes."""
 
+    command = "rebalance"
     workers: int | None = None  # as many as now
     layout: Layout | None = None  # as now
     wait_s: float | None = None  # for pending trees; the message timeout
@@ -72,8 +73,10 @@ class Keep(Event):
     wait_s: float | None = None
 
 
-class Drain(Event):
+class DrainSpouts(Event):
     """Let no spout emit new records, in this life or a later one."""
+
+    command = "drain"
 
 
 class Kill(Event):
@@ -145,8 +148,8 @@ class Broken(OfLife):
     why: str
 
 
-class Report(Event):
-    """Statistics of a life. Those of a former one are ignored."""
+class Statistics(Event):
+    """Those of a life. Those of a former one are ignored."""
 
     stats: WorkerStats
 
@@ -155,11 +158,11 @@ class Report(Event):
         return self.stats.worker, self.stats.incarnation
 
 
-class Packed(Report):
+class Packed(Statistics):
     """A life has ended for a rebalance; with its last statistics."""
 
 
-class Begin(Event):
+class MasterBegins(Event):
     """This process of the master begins: workers that a former one knew may have missed things."""
 
 

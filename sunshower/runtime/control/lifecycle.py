@@ -71,10 +71,10 @@ TABLE: Mapping[type[events.Event], Mapping[State, set[State]]] = {
         State.ACTIVE: {State.INACTIVE},
         State.INACTIVE: {State.INACTIVE},
     },
-    events.Rebalance: _MOVES,
+    events.RebalanceTasks: _MOVES,
     events.Upgrade: _MOVES,
     events.Keep: _MOVES,
-    events.Drain: {  # also just after it finished: the caller cannot know
+    events.DrainSpouts: {  # also just after it finished: the caller cannot know
         State.STARTING: {State.DRAINING},
         State.ACTIVE: {State.DRAINING, State.FINISHED},
         State.INACTIVE: {State.DRAINING, State.FINISHED},
@@ -201,7 +201,7 @@ def allow(event: type[events.Event], state: State, topology: str, error: str | N
     topology failed."""
     if state in TABLE[event]:
         return
-    others = [other.command for other, states in TABLE.items() if other.command and state in states]
+    others = [other.command for other, states in TABLE.items() if state in states]
     reason = f" ({error.splitlines()[0]})" if error else ""
     raise LifecycleError(
         f"topology {topology!r} is {state}{reason}, and {event.command} is not possible then; "

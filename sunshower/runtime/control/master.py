@@ -79,7 +79,7 @@ _QUIET = (events.Beat, events.Stuck, events.Logged, events.Done)
 _KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
 
 
-class Outcome(NamedTuple):
+class Applied(NamedTuple):
     """What follows from an event."""
 
     answer: Any  # to whoever sent it: see the events
@@ -126,17 +126,17 @@ class Master:
         self._windows = TimeWindows(None if self.stored.lives else now)
         self._said: list[MasterCommand] = []  # by the event that is being applied
 
-    def apply(self, event: events.Event, now: float) -> Outcome:
+    def apply(self, event: events.Event, now: float) -> Applied:
         """Apply one event. Raises LifecycleError, before any change, if the state does not allow
         it or it is not possible for another reason."""
         if event.sender is not None and self.is_isolated(*event.sender):
-            return Outcome(None, [])
+            return Applied(None, [])
         if type(event) in TABLE:
             allow(type(event), self.state(now), self.plan.graph.id, self.stored.error)
         self._said = []
         answer = getattr(self, f"_on_{event.kind}")(event, now)
         orders = [] if isinstance(event, _QUIET) else self._orders()
-        return Outcome(answer, [*orders, *self._said])
+        return Applied(answer, [*orders, *self._said])
 
     # ---- queries ---------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Master:
             self._catch_up(event.worker)
         return True
 
-    def _on_report(self, event: events.Report, now: float) -> None:
+    def _on_statistics(self, event: events.Statistics, now: float) -> None:
         stats = event.stats
         is_former = stats.incarnation != self.lives.get(stats.worker)  # or before the last move
         if is_former or not self._is_current(stats.worker, stats.incarnation):
@@ -310,7 +310,7 @@ class Master:
 
     def _on_packed(self, event: events.Packed, now: float) -> None:
         if self._is_current(*event.sender):
-            self._on_report(event, now)
+            self._on_statistics(event, now)
             if self.stored.packing and event.stats.incarnation == self.lives.get(
                 event.stats.worker
             ):
@@ -356,7 +356,7 @@ class Master:
 
     _on_deactivate = _on_activate
 
-    def _on_drain(self, event: events.Drain | events.Kill, now: float) -> None:
+    def _on_drain_spouts(self, event: events.DrainSpouts | events.Kill, now: float) -> None:
         """A change that is not packing yet is cancelled."""
         self.stored.draining = True
         if self.stored.next_tasks and not self.stored.packing:
@@ -370,12 +370,12 @@ class Master:
                 "savepoint, which must not be used, because it was not ended within a minute. Try "
                 "again"
             )
-        self._on_drain(event, now)
+        self._on_drain_spouts(event, now)
         self.stored.killing = True
         self._wait(event.wait_s, now)
         self._on_tick(event, now)
 
-    def _on_rebalance(self, event: events.Rebalance, now: float) -> int:
+    def _on_rebalance_tasks(self, event: events.RebalanceTasks, now: float) -> int:
         plan = with_counts(self.plan, event.tasks, self.stored.last_task_id)
         plan = placed(plan, replan(plan, event.workers, event.layout or self.plan.layout))
         tasks = self.nodes.rebalanced(self.plan, plan, self.stored.lives).tasks
@@ -413,7 +413,7 @@ class Master:
 
     # ---- events of the process --------------------------------------------------------------
 
-    def _on_begin(self, event: events.Begin, now: float) -> None:
+    def _on_master_begins(self, event: events.MasterBegins, now: float) -> None:
         for worker in self.lives:  # a former master knew them
             self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
@@ -427,7 +427,7 @@ class Master:
                 stored.fenced[worker] = stored.lives[worker]
             self._silent.append(worker)
         going = None
-        if self.state(now) in TABLE[events.Rebalance]:
+        if self.state(now) in TABLE[events.RebalanceTasks]:
             going = self.nodes.away(self.plan, stored.lives, now)
         if going is not None:
             plan, wait_s = going

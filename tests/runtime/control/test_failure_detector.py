@@ -82,7 +82,7 @@ def test_next_master_creates_the_workers_that_the_former_one_has_only_ended() ->
             master.apply(events.Beat(worker, 1), float(now))
         master.apply(events.Watch(), float(now))
     following = Master(plan, MasterState.from_bytes(master.stored.to_bytes()), now=25.0)
-    assert Create((plan.workers[0],)) in following.apply(events.Begin(), 25.0).commands
+    assert Create((plan.workers[0],)) in following.apply(events.MasterBegins(), 25.0).commands
     following.apply(events.Hello(plan.workers[0]), 26.0)
     _, commands = following.apply(events.Watch(), 60.0)
     assert not any(isinstance(command, Create) for command in commands)

@@ -183,9 +183,9 @@ def test_counters_survive_a_master_that_dies_during_a_move() -> None:
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
     worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     work(worker, clock, 20)
-    master.apply(events.Report(worker.stats()), 0.0)
+    master.apply(events.Statistics(worker.stats()), 0.0)
     acked = master.snapshot(0.0).component("numbers").acked
-    master.apply(events.Rebalance(2, None, 0.0), 0.0)
+    master.apply(events.RebalanceTasks(2, None, 0.0), 0.0)
     master.apply(events.Tick(), 0.1)
     worker.pack(())
     master.apply(events.Packed(worker.stats()), 0.2)
@@ -204,7 +204,7 @@ def test_untracked_failure_is_reported_at_the_end_although_its_worker_has_restar
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
     worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     work(worker, clock, 30)
-    master.apply(events.Report(worker.stats()), 0.0)
+    master.apply(events.Statistics(worker.stats()), 0.0)
     last = master.snapshot(0.0).untracked
     master.apply(events.Hello(0), 9.0)
     assert master.snapshot(9.0).untracked == last

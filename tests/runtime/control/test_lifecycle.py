@@ -69,10 +69,10 @@ STATES: dict[State, tuple[MasterState, Observations]] = {
 COMMANDS: list[events.Event] = [
     events.Activate(),
     events.Deactivate(),
-    events.Rebalance(2),
+    events.RebalanceTasks(2),
     events.Upgrade(PLAN, None, 60.0),
     events.Keep(),
-    events.Drain(),
+    events.DrainSpouts(),
     events.Kill(),
 ]
 POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, keep, drain, kill
@@ -148,7 +148,7 @@ def test_state_is_starting_before_the_first_lives_and_rebalancing_after_a_move()
 
 def test_drained_topology_is_finished_and_a_killed_one_killed() -> None:
     master = Observed(facts=DONE)
-    assert master.does(events.Drain()) is State.FINISHED
+    assert master.does(events.DrainSpouts()) is State.FINISHED
     assert master.does(events.Kill(30.0), 5.0) is State.KILLED
 
 
@@ -178,7 +178,7 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
 ) -> None:
     master = Observed(MasterState(lives={0: 4}))
     stored = master.stored
-    assert master.apply(events.Rebalance(2, None, 30.0), 0.0).answer == 1
+    assert master.apply(events.RebalanceTasks(2, None, 30.0), 0.0).answer == 1
     next_tasks = stored.next_tasks
     master.apply(events.Tick(), 29.9)
     assert not stored.packing
@@ -195,14 +195,14 @@ def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
     master = Observed()
     change, _ = master.apply(events.Upgrade(PLAN, 30.0, 60.0), 0.0).answer
     assert master.stored.next_plan == change
-    master.apply(events.Drain(), 0.0)
+    master.apply(events.DrainSpouts(), 0.0)
     assert (master.stored.next_tasks, master.stored.next_plan) == (None, None)
     assert "drained or killed" in (why_unchanged(master.stored, change, State.DRAINING) or "")
 
 
 def test_the_id_of_a_task_that_ends_is_not_used_again() -> None:
     master = Observed()
-    master.apply(events.Rebalance(tasks={"count": 3}), 0.0)
+    master.apply(events.RebalanceTasks(tasks={"count": 3}), 0.0)
     highest = max(task.id for task in master.stored.next_tasks or [])
     assert master.stored.last_task_id == highest > max(task.id for task in TASKS)
 
@@ -245,7 +245,7 @@ def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
 def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
     master = Observed(facts=QUIET)
     stored = master.stored
-    change = master.apply(events.Rebalance(2, None, 30.0), 0.0).answer
+    change = master.apply(events.RebalanceTasks(2, None, 30.0), 0.0).answer
     master.apply(events.Tick(), 0.0)
     master.apply(events.Kill(0.0), 1.0)
     doubt = "was drained or killed before it was known whether all tasks can move; see `sunshower"
@@ -267,7 +267,7 @@ def test_only_the_last_reasons_are_kept() -> None:
 
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
     master = Observed()
-    master.apply(events.Rebalance(2, None, 0.0), 0.0)
+    master.apply(events.RebalanceTasks(2, None, 0.0), 0.0)
     master.facts = ABSENT
     master.apply(events.Tick(), 99.0)
     assert not master.stored.packing

@@ -52,7 +52,9 @@ class DyingWorker:
 
     def report(self, health: Health = WELL, executed: int = 0, life: int | None = None) -> None:
         stats = TaskStats(BOLT, "keep", Counts(executed=executed), health=health)
-        self.master.apply(events.Report(WorkerStats(WORKER, life or self.life, (stats,))), self.now)
+        self.master.apply(
+            events.Statistics(WorkerStats(WORKER, life or self.life, (stats,))), self.now
+        )
 
     @property
     def degraded(self) -> bool:

@@ -32,9 +32,9 @@ def test_age_of_a_call_grows_without_further_reports(master: Master) -> None:
 
 
 def test_call_is_forgotten_when_its_worker_sends_its_statistics(master: Master) -> None:
-    master.apply(events.Report(WorkerStats(1, 1)), 55.0)
+    master.apply(events.Statistics(WorkerStats(1, 1)), 55.0)
     assert master.snapshot(55.0).stuck
-    master.apply(events.Report(WorkerStats(0, 1)), 56.0)
+    master.apply(events.Statistics(WorkerStats(0, 1)), 56.0)
     assert not master.snapshot(56.0).stuck
 
 

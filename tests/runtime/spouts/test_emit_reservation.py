@@ -276,7 +276,7 @@ def lose_machine(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, in
     assert drawn > reported + 3
     if dry:
         source.dry_at = drawn
-    worker.master.apply(events.Drain(), worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     worker.start(box_survives=False)
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()
