@@ -57,9 +57,9 @@ from sunshower.runtime.events.log_lines import (
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.profiles import TASK_FILE
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.flight_recorder import Recorder, Running
-from sunshower.runtime.tasks.user_code import guard
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
@@ -273,10 +273,9 @@ def _watch(
 
 
 def _user_part(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """The frames of user code, below `guard`; the whole stack if `guard` is not in it."""
-    code = guard.__code__
+    """The frames below that of a task; the whole stack if none is in it."""
     for at in range(len(stack) - 1, -1, -1):
-        if (stack[at].filename, stack[at].name) == (code.co_filename, code.co_name):
+        if stack[at].filename == TASK_FILE:
             return traceback.StackSummary.from_list(stack[at + 1 :])
     return stack
 
@@ -581,26 +580,35 @@ class WorkerActor(WorkerProcessBase):
         self.call_master(events.Stuck(*place, slow.task, slow.for_s, slow.where))
 
     def _loop(self, slice_s: float) -> None:
-        sent_s = 0.0
+        sent_s = stepped_s = due_s = 0.0
+        wait_s: float | None = 0.0
         while not self._stopped:
-            if not self.lease.holds(time.monotonic()):
+            self._sockets.work(wait_s, self.mailbox)
+            now = time.monotonic()
+            if not self.lease.holds(now):
                 self._sockets.work(_TURN_S)
+                wait_s = due_s = 0.0
                 continue
-            self._sockets.work(0)
+            if not self.mailbox and now < min(due_s, stepped_s + _TURN_S):
+                # Only answers came. They make no work, but may let a packet leave.
+                wait_s = _sooner(self._send(now), due_s - now)
+                continue
             self.read_mail()
             if self.greeting:
                 self._greet()
             wait_s = self._core.step()
-            now = time.monotonic()
-            if wait_s != 0 or now - sent_s >= slice_s:
+            stepped_s = now = time.monotonic()
+            if wait_s != 0 or now - sent_s >= slice_s or self._core.has_slack:
                 sent_s = now
                 if self._entries is not None:
                     self._entries.check()
-                assert self._sender is not None, "_greet comes first"
-                late_s = self._sender.send(now)
+                late_s = self._send(now)
                 wait_s = _sooner(late_s, self._report(now, wait_s))
-            if wait_s != 0:
-                self._sockets.work(wait_s, self.mailbox)
+            due_s = math.inf if wait_s is None else now + wait_s
+
+    def _send(self, now: float) -> float | None:
+        assert self._sender is not None, "_greet comes first"
+        return self._sender.send(now)
 
     def _report(self, now: float, wait_s: float | None) -> float | None:
         """Send changed statistics to the master, if they are due. Returns the longest wait."""
