@@ -9,10 +9,12 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import inf
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 import ray
@@ -47,11 +49,12 @@ from sunshower.actors.processes import (
 from sunshower.actors.shipping import outline, pickled, with_tasks
 from sunshower.actors.starting import call, call_once, first_line
 from sunshower.actors.store import PLANS, RayStore
-from sunshower.actors.worker import WorkerClass
+from sunshower.actors.worker import REQUESTS, WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.config import Resources
 from sunshower.errors import (
     ClusterError,
+    SunshowerError,
     TopologyFailed,
     VersionMismatch,
 )
@@ -70,9 +73,14 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.queries import Caller, send_until_answered, worker_of_requests
+from sunshower.runtime.queries import (
+    HOLD_S,
+    Caller,
+    send_until_answered,
+    worker_of_requests,
+)
 from sunshower.runtime.tasks.flight_recorder import CrashReport
-from sunshower.topologies.requests import Request
+from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -425,6 +433,83 @@ class SunshowerMaster(MasterActor):
 MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SunshowerMaster)
 
 
+# ---- request calls -------------------------------------------------------------------------------
+
+_CALLS_MAX = 4  # open calls of a process to one worker
+_CALL_REQUESTS = 1_000  # in one call
+_SEND = object()  # what a thread gets that is to send the requests which wait
+
+
+class RequestCalls:
+    """Sends the requests of all threads of this process to one worker. While `_CALLS_MAX` calls are
+    open, requests wait, and the next call has all of them."""
+
+    def __init__(self, call: Callable[[list[Request]], list[Reply | RequestProgress]]) -> None:
+        """`call`: to the worker. Raises ClusterError."""
+        self._call = call
+        self._lock = threading.Lock()
+        self._waiting: dict[SimpleQueue[Any], Request] = {}  # by what its thread waits at
+        self._open = 0
+
+    def ask(self, request: Request) -> Reply | RequestProgress:
+        """Send a request, and return the reply to this call. Raises what `call` raises, and
+        ClusterError if other requests kept it waiting for all the time that its caller has."""
+        inbox = SimpleQueue[Any]()
+        with self._lock:
+            if sends := self._open < _CALLS_MAX:
+                self._open += 1
+            else:
+                self._waiting[inbox] = request
+        reply: Any = _SEND
+        if not sends:
+            try:
+                reply = inbox.get(timeout=request.left_s)
+            except BaseException as error:
+                self._leave(inbox)
+                if isinstance(error, Empty):
+                    raise ClusterError("its worker has not answered other requests") from None
+                raise
+        if reply is _SEND:
+            reply = self._send(request)
+        if isinstance(reply, SunshowerError):
+            raise reply
+        return cast("Reply | RequestProgress", reply)
+
+    def _send(self, request: Request) -> Any:
+        """Send a request and those that wait. Returns its reply, or the error of the call."""
+        with self._lock:
+            others = [*islice(self._waiting.items(), _CALL_REQUESTS - 1)]
+            for inbox, _ in others:
+                del self._waiting[inbox]
+        requests = [request, *(other for _, other in others)]
+        replies: Sequence[Any] = [ClusterError("the call was interrupted")] * len(requests)
+        try:
+            replies = self._call(requests)
+        except SunshowerError as error:
+            replies = [error] * len(requests)
+        finally:
+            for (inbox, _), reply in zip(others, replies[1:], strict=True):
+                inbox.put(reply)
+            self._pass_on()
+        return replies[0]
+
+    def _pass_on(self) -> None:
+        """A call has ended: let the thread of a request that waits make the next one."""
+        with self._lock:
+            if (inbox := next(iter(self._waiting), None)) is not None:
+                del self._waiting[inbox]
+                inbox.put(_SEND)
+            else:
+                self._open -= 1
+
+    def _leave(self, inbox: SimpleQueue[Any]) -> None:
+        """The thread of a request does not wait any more."""
+        with self._lock:
+            self._waiting.pop(inbox, None)
+        if not inbox.empty() and inbox.get() is _SEND:
+            self._pass_on()
+
+
 # ---- run -----------------------------------------------------------------------------------------
 
 
@@ -438,6 +523,8 @@ class RayRun(Run):
         self._master: Any = actor_named(master_name(run)) if plan is None else None
         self._known: tuple[int | None, Any] = (None if plan is None else 0), plan
         self._master_is_paused = False
+        self._asked: dict[str, int] = {}  # stream of requests → the worker that took the last one
+        self._calls: dict[tuple[int, str], RequestCalls] = {}  # worker, stream of requests
 
     def create(
         self, active: bool = True, sample: int | None = None, resume: Savepoint | None = None
@@ -491,18 +578,29 @@ class RayRun(Run):
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         self._check_not_stopped()
         caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
-        return send_until_answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
+        ask_whom, worker = partial(self._ask_whom, name), self._asked.get(name)
+        return send_until_answered(caller, ask_whom, self._ask, SystemClock(), worker)
 
     def _ask_whom(self, name: str, left_s: float) -> int:
         if (
             overview := self._call_master("overview", within_s=min(left_s, CALL_S))
         ).error is not None:
             raise TopologyFailed(overview.error)
-        return worker_of_requests(overview.plan, name)
+        worker = self._asked[name] = worker_of_requests(overview.plan, name)
+        self._calls.pop((worker, name), None)  # that may be another process now
+        return worker
 
-    def _ask(self, worker: int, name: str, request: Request) -> Any:
-        actor = actor_named(worker_name(self.id, worker))
-        return self._call(actor.ask, name, request, within_s=min(request.left_s + 0.1, CALL_S))
+    def _ask(self, worker: int, name: str, request: Request) -> Reply | RequestProgress:
+        if (calls := self._calls.get((worker, name))) is None:
+            actor = actor_named(worker_name(self.id, worker))
+            calls = self._calls[worker, name] = RequestCalls(partial(self._ask_all, actor, name))
+        return calls.ask(request)
+
+    def _ask_all(self, actor: Any, name: str, requests: list[Request]) -> Any:
+        left_s = min(request.left_s for request in requests)
+        given = (name, requests, min(HOLD_S, left_s))
+        ask = actor.ask.options(concurrency_group=REQUESTS)
+        return self._call(ask, *given, within_s=min(left_s + 0.1, CALL_S))
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Answered also while user code runs."""

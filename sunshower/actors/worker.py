@@ -2,8 +2,8 @@
 
 Its main thread receives calls, a second thread runs the loop. Ray calls the methods below on the
 main thread. While a topology runs, none of them blocks (`results` and `stop`, called at the end,
-wait for the loop). Packets of other workers arrive at sockets, see `packets.py`. Only the loop uses
-the core: there is a mailbox and no lock.
+wait for the loop), except `ask`, which has threads of its own. Packets of other workers arrive at
+sockets, see `packets.py`. Only the loop uses the core: there is a mailbox and no lock.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
 
 Ray ends a worker with SIGTERM when its node shuts down, possibly in the middle of user code: no
@@ -23,8 +23,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,10 @@ from sunshower.topologies.requests import Reply, Request, RequestProgress
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
+# A call costs as much as several hops of a tuple, which has left this process by then.
+_STATS_DELAY_S = 0.02
 _STATS_AGAIN_S = 10.0  # statistics are sent again, although unchanged: a call may have been lost
+REQUESTS, _REQUEST_THREADS = "requests", 16  # what answers the calls of clients with requests
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
@@ -327,6 +330,7 @@ class WorkerActor(WorkerProcessBase):
         self._sent_finished = False
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = RayProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+        self._ends: dict[str, Future[None]] = {}  # of requests whose calls wait
         self._has_begun = threading.Event()  # cleared between hello and the start of the new life
         self._has_begun.set()
         self._sockets = PacketSockets(ray.util.get_node_ip_address(), self._deliver)
@@ -366,8 +370,26 @@ class WorkerActor(WorkerProcessBase):
         entries: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
         return cast("list[tuple[Any, Any]]", ShippedAnswer(entries))
 
-    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
-        return cast("Reply", ShippedAnswer(super().ask(name, request)))
+    def ask(
+        self, name: str, requests: Sequence[Request], wait_s: float = 0.0
+    ) -> list[Reply | RequestProgress]:
+        """As of the base, but waits for the end of all requests, for up to `wait_s`. Called in the
+        group REQUESTS, whose threads may wait."""
+        ends = {request.id: Future[None]() for request in requests}
+        self._ends |= ends  # before `ask`, so that none is missed
+        said = super().ask(name, requests)
+        asked = [*zip(requests, said, strict=True)]
+        wait([ends[one.id] for one, reply in asked if type(reply) is not Reply], wait_s)
+        for at, (request, reply) in enumerate(asked):
+            self._ends.pop(request.id, None)
+            if type(reply) is not Reply:
+                said[at] = self._replies.fetch(request.id)
+        return cast("list[Reply | RequestProgress]", ShippedAnswer(said))
+
+    def reply(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
+        super().reply(id, reply, ends_s)
+        if type(reply) is Reply and (end := self._ends.pop(id, None)) is not None:
+            end.set_result(None)
 
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""
@@ -617,7 +639,8 @@ class WorkerActor(WorkerProcessBase):
         due_s = self._stats_due_s - (STATS_S - _TURN_S if turned else 0.0)
         if now < due_s:
             return _sooner(wait_s, due_s - now)
-        self.send_stats(now)
+        if self.send_stats(now, _STATS_DELAY_S):
+            return _sooner(wait_s, _STATS_DELAY_S)
         self._sent_finished = finished
         return wait_s
 
@@ -656,4 +679,6 @@ class SunshowerWorker(WorkerActor):
     itself has, which would take the client 0.1 s; it does not those of the base class."""
 
 
-WorkerClass = ray.remote(max_restarts=-1, max_task_retries=0)(SunshowerWorker)
+WorkerClass = ray.remote(
+    max_restarts=-1, max_task_retries=0, concurrency_groups={REQUESTS: _REQUEST_THREADS}
+)(SunshowerWorker)

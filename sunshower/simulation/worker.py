@@ -148,7 +148,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self, caller: SimProcess, name: str, request: Request, hear: Callable[[Any], None]
     ) -> None:
         """A caller sends a request, perhaps again."""
-        self._network.answer(self, caller, hear, self.ask(name, request))
+        self._network.answer(self, caller, hear, self.ask(name, [request])[0])
 
     def say_hello(self) -> None:
         """Say hello to the master; `welcomed` is called with its answer."""

@@ -114,6 +114,7 @@ class Requests(Spout[Any]):
             return
         self._open[request.id] = _Open(record, ends_s, tell)
         self._waiting.append(request.id)
+        tell(RequestProgress.WAITS, ends_s)
         self.wake()
 
     def take(self, limit: int) -> list[tuple[str, Any]]:

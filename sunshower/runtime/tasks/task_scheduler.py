@@ -153,8 +153,9 @@ class TaskOpening:
 
     def context_of(self, task: BoltTask | SpoutTask) -> Context:
         """The Context passed to the user code of a task."""
-        committed = getattr(task, "committed", 0)
-        return context(self._plan, task.task, committed, self._clock, task.instrument)
+        place = (self._plan, task.task, getattr(task, "committed", 0), self._clock)
+        ask = task.rest.wake if isinstance(task, SpoutTask) else None
+        return context(*place, task.instrument, ask)
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
@@ -326,15 +327,15 @@ class TaskScheduler:
         self._spouts = list(wired.spouts.values())
         for spout in self._spouts:
             spout.rest.share_worker(len(self._spouts))
+            spout.rest.wake_worker = wake
         self._call = call
         self._clock = clock
         self._manual = [bolt for bolt in wired.bolts.values() if isinstance(bolt, ManualBoltTask)]
-        sources = (spout.source for spout in self._spouts)
-        self._manual_sources = [s for s in sources if isinstance(s, NextTupleSource)]
         for manual in self._manual:
             manual.collector.wake = wake
-        for source in self._manual_sources:
-            source.collector.wake = wake
+        for spout in self._spouts:
+            if isinstance(spout.source, NextTupleSource) and wake is not None:
+                spout.source.collector.wake = spout.rest.wake
         for bolt in wired.bolts.values():
             bolt.clock = clock
             bolt.rare = bolt.rare._replace(checks_mutation=config.check_mutation)
@@ -363,7 +364,7 @@ class TaskScheduler:
         """Run the next ready task: one bolt, or each spout that may emit; carry out calls of other
         threads; and let calls go on that are in progress. Returns whether any work was done."""
         self.has_slack = False
-        settled = bool(self._manual or self._manual_sources) and self._settle_calls(now)
+        settled = bool(self._manual) and self._settle_calls(now)
         worked = self._run_ready(now) or settled
         calling = [run for run in self._order if run is not None and run.bolt.rare.in_progress]
         if calling and (not worked or now >= self._calls_next_s):
@@ -383,8 +384,6 @@ class TaskScheduler:
                 if bolt.supervision.begin_pause(now) != -inf:
                     bolt.supervision.check_doubt(now)
                 worked = True
-        for source in self._manual_sources:
-            source.look_at_calls()
         return worked
 
     def _run_ready(self, now: float) -> bool:
@@ -464,6 +463,8 @@ class TaskScheduler:
             return False
         limit = min(spout.service.slice_records, spout.output_streams.spread)
         replayed = spout.replays.replayed
+        if spout.rest.is_woken:
+            spout.rest.is_woken = False
         try:
             if spout.source.behind and self._call(
                 spout.task, "records or tables", spout.source.skip
@@ -482,7 +483,7 @@ class TaskScheduler:
             self.has_slack = emitted < limit
             spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
-            if spout.rest.until_s:
+            if spout.rest.until_s or spout.rest.since_s is not None:
                 spout.rest.end()
         else:
             spout.rest.begin(now)

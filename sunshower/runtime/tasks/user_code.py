@@ -24,7 +24,7 @@ from sunshower.runtime.profiles import frame_of
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.secret import without_secrets
 from sunshower.texts import message_of
-from sunshower.topologies.components import Context
+from sunshower.topologies.components import Context, ask_nothing, tell_nobody
 
 if TYPE_CHECKING:
     from sunshower.runtime.events.instrument import Instrument
@@ -189,15 +189,17 @@ def context(
     committed: int = 0,
     clock: Clock | None = None,
     instrument: Instrument | None = None,
+    ask: Callable[[float], None] | None = None,
 ) -> Context:
     """Return the context of a task: its position, and how much of its source is settled.
 
     `clock`: the worker's; None: the machine's. `instrument`: notes what user code reports with
-    `wrote` and `noted`.
+    `wrote` and `noted`. `ask`: of a spout, see PollBackoff.wake.
     """
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
-    notes = () if instrument is None else instrument.of_user_code
+    tell, note = (instrument and instrument.of_user_code) or (tell_nobody, tell_nobody)
     generated_stages = plan.graph.config.generated_stages
-    return Context(*place, tasks, committed, clock or SystemClock(), generated_stages, *notes)
+    position = (*place, tasks, committed, clock or SystemClock())
+    return Context(*position, generated_stages, tell, note, ask or ask_nothing)

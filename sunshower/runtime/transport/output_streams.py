@@ -206,9 +206,13 @@ class OutputStreams:
             )
         return output_stream
 
+    def schema(self, stream: str) -> Schema:
+        """The schema of a stream. Raises BadEmit."""
+        return self.output_stream(stream).spec.schema
+
     def values(self, stream: str, record: Any) -> dict[str, Any]:
         """A record of a stream as field → value."""
-        schema = self.output_stream(stream).spec.schema
+        schema = self.schema(stream)
         (values,) = schema.rows([record])
         return dict(zip(schema.fields, values, strict=True))
 
@@ -223,7 +227,7 @@ class OutputStreams:
 
     def misfit_error(self, stream: str, record: Any) -> BadEmit:
         """Return the error for a record that does not fit."""
-        schema = self.output_stream(stream).spec.schema
+        schema = self.schema(stream)
         if why := schema.loss(record):
             return BadEmit(f"{describe(record, 200)} cannot be emitted on stream {stream!r}: {why}")
         return BadEmit(
