@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar
 
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import check_call_time, limits_of
-from sunshower.topologies.graph import Component, Graph, StreamSpec
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
@@ -50,6 +50,10 @@ from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
 from sunshower.topologies.outputs import Columns
 
+if TYPE_CHECKING:
+    from sunshower.topologies.streams import Grouped, Stream
+    from sunshower.topologies.topology import Topology
+
 # ---- rows ----------------------------------------------------------------------------------------
 
 B = TypeVar("B", bound="StageBuilder")
@@ -79,11 +83,9 @@ class StageRows(Generic[B]):
 
     @property
     def has_columns(self) -> bool:
-        """Whether these rows are Arrow tables."""
         return self.operator is not None and self.operator.makes_tables
 
     def then(self, operator: Operator, schema: Schema) -> StageRows[B]:
-        """The rows that `operator` makes of these, in the same stage."""
         return self.stage.add(operator, schema, [self])
 
     def derivation(self) -> Iterator[StageRows[B]]:
@@ -229,28 +231,6 @@ def _with_updates(operator: Operator, rows: StageRows[Any]) -> Operator:
 # ---- ordinary stages -----------------------------------------------------------------------------
 
 
-class Declarations(Protocol):
-    """What a stream needs of its topology."""
-
-    id: str
-
-    @property
-    def bolt(self) -> Callable[..., Any]: ...
-    def component(self, id: str) -> Component: ...
-    def unused_id(self, wish: str) -> str: ...
-    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
-    def begin_stage(
-        self,
-        id: str,
-        inputs: Sequence[Any],
-        parallelism: int,
-        resources: Resources = NOTHING,
-    ) -> StageRows[RecordStage]: ...
-    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
-    def add_input(self, bolt: str, grouped: Any) -> None: ...
-    def answer(self, stream: Any) -> None: ...
-
-
 @dataclass
 class WindowDraft:
     """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
@@ -316,7 +296,6 @@ class RecordStage(StageBuilder):
         return word if self._words[word] == 1 else f"{word}-{self._words[word]}"
 
     def compiled(self) -> OperatorBolt:
-        """The bolt."""
         frozen, window = FrozenNodes(self), self.window
         if window is None:
             bolt = OperatorBolt(frozen.nodes)
@@ -367,23 +346,8 @@ class TotalsSettings(TypedDict, total=False):
     resources: Resources
 
 
-class AnyStream(Protocol):
-    """What a stage needs of the stream that it reads."""
-
-    topology: Declarations
-
-    @property
-    def schema(self) -> Schema: ...
-    @property
-    def lineage(self) -> Lineage | None: ...
-    def need_updates(self) -> None: ...
-    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
-    def fields(self, *fields: str) -> Any: ...
-    def global_(self) -> Any: ...
-
-
 def totals_of(
-    stream: AnyStream,
+    stream: Stream[Any],
     by: Sequence[str],
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
@@ -406,7 +370,7 @@ def totals_of(
 
 
 def _updated_totals(
-    stream: AnyStream,
+    stream: Stream[Any],
     by: Sequence[str],
     one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     out: Schema,
@@ -415,9 +379,9 @@ def _updated_totals(
     where: str,
 ) -> StageRows[RecordStage]:
     """The totals of rows that follow from other totals: of the last row of each of their groups."""
-    parallelism, lineage = settings.get("parallelism", 1), stream.lineage
+    lineage = stream.lineage
     assert lineage is not None
-    stream.topology.check_new(id, parallelism, where)
+    stream.topology.check_new(id, settings.get("parallelism", 1), where)
     slot = StateSlot(settings.get("state"), id, where, moved_origins)
     combiner, divide = updated_operators(stream.schema, by, one, lineage)
     stream.need_updates()
@@ -428,14 +392,13 @@ def _updated_totals(
         pairs = stream.then("parts", divide, PAIRS)
         parts, groups = (pairs.then("parts", TakeBranch(n), divide.out) for n in (0, 1))
         inputs = [parts.fields("key"), groups.all()]
-    resources = settings.get("resources", NOTHING)
-    rows = stream.topology.begin_stage(id, inputs, parallelism, resources)
+    rows = begin_stage(stream.topology, id, inputs, settings)
     made = rows.then(UpdatedTotals(slot, len(by), combiner, out), out)
     made.lineage = totals_lineage(by)
     return made
 
 
-def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:
+def free_id(topology: Topology, settings: Mapping[str, Any], wish: str, where: str) -> str:
     """The id of a bolt and of its state: its `name`, or one like `wish`. Raises TopologyError for a
     stored state whose name would depend on others."""
     name = settings.get("name")
@@ -446,7 +409,7 @@ def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, wher
 
 
 def grouped_stage(
-    stream: AnyStream,
+    stream: Stream[Any],
     by: Sequence[str],
     id: str,
     settings: TotalsSettings,
@@ -456,13 +419,18 @@ def grouped_stage(
 ) -> StageRows[RecordStage]:
     """The rows of a stream in a new stage, each in the task of its group; `combined`: what combines
     them before they travel, and the schema of its rows. Raises TopologyError."""
-    parallelism = settings.get("parallelism", 1)
-    stream.topology.check_new(id, parallelism, where)
+    stream.topology.check_new(id, settings.get("parallelism", 1), where)
     rows = stream if combined is None else stream.then("combine", *combined)
     grouped = rows.fields(*by) if by else rows.global_()
-    return stream.topology.begin_stage(
-        id, [grouped], parallelism, settings.get("resources", NOTHING)
-    )
+    return begin_stage(stream.topology, id, [grouped], settings)
+
+
+def begin_stage(
+    topology: Topology, id: str, inputs: Sequence[Grouped[Any]], settings: Mapping[str, Any]
+) -> StageRows[RecordStage]:
+    """The rows of `inputs` in a new stage, with the tasks of `settings`. Raises TopologyError."""
+    tasks, resources = settings.get("parallelism", 1), settings.get("resources", NOTHING)
+    return topology.begin_stage(id, inputs, tasks, resources)
 
 
 def location(stream: object, by: Sequence[str], word: str) -> str:

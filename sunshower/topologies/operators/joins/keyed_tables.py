@@ -10,10 +10,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Literal, Required
+from typing import TYPE_CHECKING, Any, Literal, Required
 
 from sunshower.arguments import FLAG, Values, check_names
-from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
@@ -25,27 +24,28 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (
-    AnyStream,
-    Declarations,
     RecordStage,
     StageRows,
     TotalsSettings,
+    begin_stage,
 )
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, Lineage, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
-    AHEAD_RULE,
-    UNIT_RULE,
     Ahead,
     OrderReader,
-    TimeField,
     TimeReader,
     Unit,
+    declared_time,
     zone_named,
 )
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from sunshower.topologies.streams import Stream
+    from sunshower.topologies.topology import Topology
 
 # ---- joined streams ------------------------------------------------------------------------------
 
@@ -87,8 +87,8 @@ class JoinSettings(TotalsSettings, total=False):
 
 
 def joined_streams(
-    left: AnyStream,
-    right: AnyStream,
+    left: Stream[Any],
+    right: Stream[Any],
     on: str | Sequence[str] | None,
     fields: Columns | None,
     settings: JoinSettings,
@@ -105,20 +105,11 @@ def joined_streams(
     within, late, how = settings["within"], settings.get("late", 0.0), settings.get("how", "inner")
     _TIME.check(f"{where}: within", within, TopologyError)
     _TIME.check(f"{where}: late", late, TopologyError)
-    field, other_field = settings["field"], settings.get("other_field")
-    zone, other_zone = settings.get("zone"), settings.get("other_zone")
-    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
-    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
-    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
-    times = (
-        TimeField(field, zone_named(zone, where), ahead, unit),
-        TimeField(
-            field if other_field is None else other_field,
-            zone if other_zone is None else zone_named(other_zone, f"{where}: other_zone"),
-            ahead,
-            unit,
-        ),
-    )
+    time = declared_time(settings["field"], settings, where)
+    other_field = settings.get("other_field")
+    other_field = time.name if other_field is None else other_field
+    other_zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
+    times = (time, time._replace(name=other_field, zone=other_zone))
     for stream, time in zip((left, right), times, strict=True):
         stream.schema.check_field(time.name, where)
         refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
@@ -126,9 +117,9 @@ def joined_streams(
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
     )
-    given, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    given = settings.get("name")
     name = "join" if given is None else given
-    left.topology.check_new(name, parallelism, where)
+    left.topology.check_new(name, settings.get("parallelism", 1), where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
@@ -139,12 +130,12 @@ def joined_streams(
         join_input(right, theirs, 1, times[1].reader(right.schema), f"{name}-right"),
     ]
     grouped = [rows.fields(*key) for rows, key in inputs]
-    rows = left.topology.begin_stage(name, grouped, parallelism, settings.get("resources", NOTHING))
+    rows = begin_stage(left.topology, name, grouped, settings)
     return rows.stage.join_by(times, operator, out)
 
 
 def join_input(
-    stream: AnyStream, on: Sequence[str], number: int, reader: TimeReader | None, name: str
+    stream: Stream[Any], on: Sequence[str], number: int, reader: TimeReader | None, name: str
 ) -> tuple[Any, list[str]]:
     """The records of a stream as rows for a join, and the fields of their key."""
     operator, key = JoinInput(stream.schema, on, number, reader), key_names(on)
@@ -253,7 +244,6 @@ class TableRows:
         return out.make([(*key, *values, *(None for _ in self._values))]) if keeps else []
 
     def figures(self) -> dict[str, float]:
-        """How many rows found no partner."""
         return {"unmatched": float(self.unmatched)} if self.joins else {}
 
     def _is_removed(self, change: Any) -> bool:
@@ -283,7 +273,7 @@ class KeyedTable:
 
     def __init__(
         self,
-        topology: Declarations,
+        topology: Topology,
         schema: Schema,
         by: Sequence[str],
         rows: StageRows[RecordStage],
@@ -308,7 +298,7 @@ class KeyedTable:
 
     def join(
         self,
-        stream: AnyStream,
+        stream: Stream[Any],
         on: str | Sequence[str] | None,
         fields: Columns | None,
         settings: Mapping[str, Any],
@@ -382,7 +372,7 @@ def _check_table(lineage: Lineage, by: Sequence[str], field: str | None, where: 
 
 
 def keyed_table(
-    stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
+    stream: Stream[Any], by: Sequence[str], settings: TableSettings, where: str
 ) -> KeyedTable:
     """Declare a table of the latest record of each key. Raises TopologyError."""
     check_names(settings, TableSettings.__annotations__, where, TopologyError)
@@ -396,9 +386,9 @@ def keyed_table(
             f"{where}: {schema.name} has no field beside the key; a record whose other fields are "
             "all None removes its key"
         )
-    name, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    name = settings.get("name")
     name = "table" if name is None else name
-    stream.topology.check_new(name, parallelism, where)
+    stream.topology.check_new(name, settings.get("parallelism", 1), where)
     broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
     store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
@@ -408,9 +398,7 @@ def keyed_table(
         stream.need_updates()
     changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
     grouped = changes.all() if broadcast else changes.fields(*key)
-    rows = stream.topology.begin_stage(
-        name, [grouped], parallelism, settings.get("resources", NOTHING)
-    )
+    rows = begin_stage(stream.topology, name, [grouped], settings)
     return KeyedTable(
         stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
     )
