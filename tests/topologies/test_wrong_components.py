@@ -8,17 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from sunshower import (
-    BatchBolt,
-    Bolt,
-    Counter,
-    Derived,
-    Records,
-    Spout,
-    Topology,
-    batch,
-    run_inline,
-)
+from sunshower import BatchBolt, Bolt, Counter, Derived, Records, Spout, Topology, batch, run_inline
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.topologies.graph import Level
 from sunshower.trident import FixedBatchSpout, batches

@@ -25,11 +25,7 @@ from sunshower import (
     run_inline,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import (
-    RecordMismatch,
-    TopologyError,
-    UnknownField,
-)
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.streams import GroupedRecords

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import (
-    BatchError,
-    NodeExists,
-    StateMismatch,
-    StoreUnreachable,
-    WrongVersion,
-)
+from sunshower.errors import BatchError, NodeExists, StateMismatch, StoreUnreachable, WrongVersion
 from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 

@@ -17,16 +17,7 @@ from sunshower.errors import (
     UnknownField,
 )
 from sunshower.topologies.operators.totals import Persist
-from sunshower.trident import (
-    BatchSpout,
-    Skip,
-    SpoutKind,
-    StateKind,
-    batches,
-    count,
-    sum_,
-    tumbling,
-)
+from sunshower.trident import BatchSpout, Skip, SpoutKind, StateKind, batches, count, sum_, tumbling
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
 from tests.trident.rigs.one_process import SpoutStub, StateStub, plans, stub_stream

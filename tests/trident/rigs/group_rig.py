@@ -22,14 +22,7 @@ from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.stage_builder import InMemory, assemble
 from sunshower.trident.spouts.port import Rows, SpoutKind
-from sunshower.trident.stages.plan import (
-    Group,
-    Skip,
-    Source,
-    Stage,
-    StageInput,
-    StageOutput,
-)
+from sunshower.trident.stages.plan import Group, Skip, Source, Stage, StageInput, StageOutput
 
 
 class Row(NamedTuple):
