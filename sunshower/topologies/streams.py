@@ -50,15 +50,18 @@ from sunshower.topologies.operators.keyed.process_settings import (
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import code_name
-from sunshower.topologies.operators.stages import RecordStage, StageRows, TotalsSettings, totals_of
+from sunshower.topologies.operators.stages import (
+    Declarations,
+    RecordStage,
+    StageRows,
+    TotalsSettings,
+    totals_of,
+)
 from sunshower.topologies.operators.updates import Lineage, update_schema
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Row
 from sunshower.topologies.signatures import BoltCode, Many, name_of
-
-if TYPE_CHECKING:
-    from sunshower.topologies.topology import Topology
 
 # ---- grouped stream ------------------------------------------------------------------------------
 
@@ -143,14 +146,14 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     _each_table = columns.EachColumns
 
-    def __init__(self, topology: Topology, component: str, id: str = DEFAULT) -> None:
+    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
         self._rows: StageRows[RecordStage] | None = None  # of an operator
         self._lineage: Lineage | None = None  # of the records of a component
 
     @classmethod
     def of_rows(
-        cls, topology: Topology, rows: StageRows[RecordStage], word: str = "records"
+        cls, topology: Declarations, rows: StageRows[RecordStage], word: str = "records"
     ) -> Self:
         """The rows of an operator. Their stream is declared when something outside reads it."""
         stream = cls(topology, rows.stage.id, word)

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
 from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import check_call_time, limits_of
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
@@ -49,10 +49,6 @@ from sunshower.topologies.operators.updates import (
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.operators.windows.window_operator import TimedProcess, WindowOperator
 from sunshower.topologies.outputs import Columns
-
-if TYPE_CHECKING:
-    from sunshower.topologies.streams import Grouped, Stream
-    from sunshower.topologies.topology import Topology
 
 # ---- rows ----------------------------------------------------------------------------------------
 
@@ -231,6 +227,28 @@ def _with_updates(operator: Operator, rows: StageRows[Any]) -> Operator:
 # ---- ordinary stages -----------------------------------------------------------------------------
 
 
+class Declarations(Protocol):
+    """What a stream needs of its topology."""
+
+    id: str
+
+    @property
+    def bolt(self) -> Callable[..., Any]: ...
+    def component(self, id: str) -> Component: ...
+    def unused_id(self, wish: str) -> str: ...
+    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
+    def begin_stage(
+        self,
+        id: str,
+        inputs: Sequence[Any],
+        parallelism: int,
+        resources: Resources = NOTHING,
+    ) -> StageRows[RecordStage]: ...
+    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
+    def add_input(self, bolt: str, grouped: Any) -> None: ...
+    def answer(self, stream: Any) -> None: ...
+
+
 @dataclass
 class WindowDraft:
     """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
@@ -346,8 +364,23 @@ class TotalsSettings(TypedDict, total=False):
     resources: Resources
 
 
+class AnyStream(Protocol):
+    """What a stage needs of the stream that it reads."""
+
+    topology: Declarations
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def lineage(self) -> Lineage | None: ...
+    def need_updates(self) -> None: ...
+    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
+    def fields(self, *fields: str) -> Any: ...
+    def global_(self) -> Any: ...
+
+
 def totals_of(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
@@ -370,7 +403,7 @@ def totals_of(
 
 
 def _updated_totals(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
     out: Schema,
@@ -398,7 +431,7 @@ def _updated_totals(
     return made
 
 
-def free_id(topology: Topology, settings: Mapping[str, Any], wish: str, where: str) -> str:
+def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:
     """The id of a bolt and of its state: its `name`, or one like `wish`. Raises TopologyError for a
     stored state whose name would depend on others."""
     name = settings.get("name")
@@ -409,7 +442,7 @@ def free_id(topology: Topology, settings: Mapping[str, Any], wish: str, where: s
 
 
 def grouped_stage(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     id: str,
     settings: TotalsSettings,
@@ -426,7 +459,7 @@ def grouped_stage(
 
 
 def begin_stage(
-    topology: Topology, id: str, inputs: Sequence[Grouped[Any]], settings: Mapping[str, Any]
+    topology: Declarations, id: str, inputs: Sequence[Any], settings: Mapping[str, Any]
 ) -> StageRows[RecordStage]:
     """The rows of `inputs` in a new stage, with the tasks of `settings`. Raises TopologyError."""
     tasks, resources = settings.get("parallelism", 1), settings.get("resources", NOTHING)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, Required
+from typing import Any, Literal, Required
 
 from sunshower.arguments import FLAG, Values, check_names
 from sunshower.errors import TopologyError
@@ -24,6 +24,8 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import (
+    AnyStream,
+    Declarations,
     RecordStage,
     StageRows,
     TotalsSettings,
@@ -42,10 +44,6 @@ from sunshower.topologies.operators.windows.event_times import (
 )
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
-
-if TYPE_CHECKING:
-    from sunshower.topologies.streams import Stream
-    from sunshower.topologies.topology import Topology
 
 # ---- joined streams ------------------------------------------------------------------------------
 
@@ -87,8 +85,8 @@ class JoinSettings(TotalsSettings, total=False):
 
 
 def joined_streams(
-    left: Stream[Any],
-    right: Stream[Any],
+    left: AnyStream,
+    right: AnyStream,
     on: str | Sequence[str] | None,
     fields: Columns | None,
     settings: JoinSettings,
@@ -135,7 +133,7 @@ def joined_streams(
 
 
 def join_input(
-    stream: Stream[Any], on: Sequence[str], number: int, reader: TimeReader | None, name: str
+    stream: AnyStream, on: Sequence[str], number: int, reader: TimeReader | None, name: str
 ) -> tuple[Any, list[str]]:
     """The records of a stream as rows for a join, and the fields of their key."""
     operator, key = JoinInput(stream.schema, on, number, reader), key_names(on)
@@ -273,7 +271,7 @@ class KeyedTable:
 
     def __init__(
         self,
-        topology: Topology,
+        topology: Declarations,
         schema: Schema,
         by: Sequence[str],
         rows: StageRows[RecordStage],
@@ -298,7 +296,7 @@ class KeyedTable:
 
     def join(
         self,
-        stream: Stream[Any],
+        stream: AnyStream,
         on: str | Sequence[str] | None,
         fields: Columns | None,
         settings: Mapping[str, Any],
@@ -372,7 +370,7 @@ def _check_table(lineage: Lineage, by: Sequence[str], field: str | None, where: 
 
 
 def keyed_table(
-    stream: Stream[Any], by: Sequence[str], settings: TableSettings, where: str
+    stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
 ) -> KeyedTable:
     """Declare a table of the latest record of each key. Raises TopologyError."""
     check_names(settings, TableSettings.__annotations__, where, TopologyError)

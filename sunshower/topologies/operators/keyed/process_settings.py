@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
 from sunshower.config import Resources
@@ -16,7 +16,13 @@ from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, Keye
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 from sunshower.topologies.operators.keyed.long_values import may_be_long
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
-from sunshower.topologies.operators.stages import RecordStage, StageRows, begin_stage, free_id
+from sunshower.topologies.operators.stages import (
+    AnyStream,
+    RecordStage,
+    StageRows,
+    begin_stage,
+    free_id,
+)
 from sunshower.topologies.operators.state_slot import Migration
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.updates import INSTEAD_OF_PROCESS, refuse_updates
@@ -29,9 +35,6 @@ from sunshower.topologies.operators.windows.event_times import (
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
-
-if TYPE_CHECKING:
-    from sunshower.topologies.streams import Stream
 
 _VERSION = Values(int, "a whole number", least=1)
 _LATE = Values(float, "a number", least=0)
@@ -83,7 +86,7 @@ class BoltOptions(Outputs, StateSettings, total=False):
 
 
 def process_of(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     function: Any,
     on_timer: Any,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -19,6 +19,7 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import (
+    AnyStream,
     RecordStage,
     StageRows,
     TotalsSettings,
@@ -48,12 +49,9 @@ from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.topologies.signatures import name_of
 
-if TYPE_CHECKING:
-    from sunshower.topologies.streams import Stream
-
 
 def windows_of(
-    stream: Stream[Any],
+    stream: AnyStream,
     by: Sequence[str],
     window: AnyWindow,
     aggregators: Sequence[AnyAggregator],
