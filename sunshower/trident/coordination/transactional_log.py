@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -184,12 +183,17 @@ class TransactionalLog:
         return txid in self._nodes()
 
     def get(self, txid: int) -> Any:
+        """The value of a txid; None if there is none."""
         node = self._nodes().get(txid)
         return None if node is None else node.value
 
     def previous(self, txid: int) -> Any:
         """The value of the greatest smaller txid that has one; None if there is none."""
         return self.get(max((key for key in self._nodes() if key < txid), default=0))
+
+    def last(self) -> Any:
+        """The value of the greatest txid; None if there is none."""
+        return self.get(max(self._nodes(), default=0))
 
     def override(self, txid: int, value: Any) -> None:
         """Set a value, replacing any other. Raises BatchError if JSON cannot represent it."""
@@ -202,20 +206,28 @@ class TransactionalLog:
             except NoNode:  # removed by a write without an answer
                 self._write(txid, value)
         except (WrongVersion, NodeExists) as error:
-            raise StoreUnreachable(
-                f"{path} has changed meanwhile ({error}): a write that was not answered has come "
-                "late. It is read again"
-            ) from error
+            raise self._changed(path, error) from error
+
+    def remove(self, txid: int) -> None:
+        """Remove a value, if there is one."""
+        if txid in self:
+            try:
+                self._delete(txid, self._nodes()[txid].version)
+            except WrongVersion as error:
+                raise self._changed(self._path_of(txid), error) from error
 
     def cleanup_before(self, txid: int) -> None:
         """Remove the values of all smaller txids, which nobody needs any more."""
         for key in self.keys():
             if key < txid:
-                nodes, self._known = self._nodes(), None
-                with suppress(NoNode):
-                    self._tree.delete(self._path_of(key))
-                del nodes[key]
-                self._known = nodes
+                self._delete(key, None)
+
+    def _delete(self, txid: int, version: int | None) -> None:
+        nodes, self._known = self._nodes(), None
+        with suppress(NoNode):
+            self._tree.delete(self._path_of(txid), version)
+        del nodes[txid]
+        self._known = nodes
 
     def _write(self, txid: int, value: Any) -> None:
         """Write over the value that is known. Raises what `JsonNode.write` does; unless the write
@@ -241,6 +253,13 @@ class TransactionalLog:
 
     def _path_of(self, txid: int) -> str:
         return f"{self._path}/{txid}"
+
+    @staticmethod
+    def _changed(path: str, error: Exception) -> StoreUnreachable:
+        return StoreUnreachable(
+            f"{path} has changed meanwhile ({error}): a write that was not answered has come late. "
+            "It is read again"
+        )
 
 
 # ---- stored progress -----------------------------------------------------------------------------
@@ -399,7 +418,7 @@ def coordinator_path(root: str, spout: str) -> str:
 def current_batch(tree: Tree, folders: Sequence[str]) -> int:
     """The txid to be committed next, from the coordinator nodes of a group."""
     nodes = [JsonNode(tree, f"{folder}/{_CURRENT}") for folder in folders]
-    return max((_number(node.value, node.path) for node in nodes if node.read()), default=1)
+    return max((_txid(node.value, node.path) for node in nodes if node.read()), default=1)
 
 
 def meta_path(coordinator: str) -> str:
@@ -422,9 +441,15 @@ def _is_count(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def _number(value: Any, path: str, what: str = "a batch") -> int:
+def _txid(value: Any, path: str) -> int:
     if not _is_count(value, 1):
-        raise mismatch(path, value, f"the number of {what}, from 1 on")
+        raise mismatch(path, value, "the number of a batch, from 1 on")
+    return int(value)
+
+
+def _epoch(value: Any, path: str) -> int:
+    if not _is_count(value, 1):
+        raise mismatch(path, value, "the number of a coordinator's life, from 1 on")
     return int(value)
 
 
@@ -446,8 +471,8 @@ def _is_by_txid(value: Any) -> bool:
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    _CURRENT: _number,
+    _CURRENT: _txid,
     _ATTEMPTS: _attempts,
-    _EPOCH: partial(_number, what="a coordinator's life"),
+    _EPOCH: _epoch,
     _SKIPPED: _skipped,
 }

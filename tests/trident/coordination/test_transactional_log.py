@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import BatchError, NodeExists, StateMismatch, StoreUnreachable, WrongVersion
+from sunshower.errors import (
+    BatchError,
+    NodeExists,
+    StateMismatch,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.state.tree import MemoryForest, MemoryTree, Tree
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 
@@ -48,7 +54,8 @@ def test_previous_is_of_the_greatest_txid_below(tree: Tree) -> None:
     assert [state.previous(txid) for txid in (3, 4, 5, 6, 11)] == [
         *(None, "three", "three", "five", "ten"),
     ]
-    assert TransactionalLog(tree, "/nothing").previous(1) is None
+    assert state.last() == "ten"
+    assert TransactionalLog(tree, "/nothing").last() is None
 
 
 def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
@@ -56,6 +63,9 @@ def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
     state.cleanup_before(3)
     assert state.keys() == [3]
     assert tree.children(PATH) == ["3"]
+    state.remove(3)
+    state.remove(3)
+    assert tree.children(PATH) == []
 
 
 def test_nodes_that_another_process_has_removed_are_no_error(tree: Tree) -> None:

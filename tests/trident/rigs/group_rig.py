@@ -22,7 +22,14 @@ from sunshower.topologies.operators.stage_graph import Feed, StageNode
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.stage_builder import InMemory, assemble
 from sunshower.trident.spouts.port import Rows, SpoutKind
-from sunshower.trident.stages.plan import Group, Skip, Source, Stage, StageInput, StageOutput
+from sunshower.trident.stages.plan import (
+    Group,
+    Skip,
+    Source,
+    Stage,
+    StageInput,
+    StageOutput,
+)
 
 
 class Row(NamedTuple):
@@ -141,9 +148,7 @@ class OpaqueCoordinator(NumbersCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         names = self.tree.children(self.user)
-        ends = [
-            TransactionalLog(self.tree, f"{self.user}/{name}").previous(1_000) for name in names
-        ]
+        ends = [TransactionalLog(self.tree, f"{self.user}/{name}").last() for name in names]
         return bool(ends) and all(end is not None and end >= self.spout.total for end in ends)
 
 
