@@ -112,7 +112,6 @@ class Component:
 
     @property
     def reads_dead_letters(self) -> bool:
-        """Whether it is a bolt that reads dead letters."""
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
 
     @property

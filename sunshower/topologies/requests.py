@@ -135,7 +135,6 @@ class Requests(Spout[Any]):
             rows.append(row)
 
     def complete(self, id: str, root: int) -> None:
-        """All rows of this attempt are there."""
         if (one := self._open.pop(id, None)) is not None:
             one.tell(Reply(one.rows.get(root, [])), one.ends_s)
 
