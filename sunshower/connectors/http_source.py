@@ -82,13 +82,19 @@ class _Posted:
 class HttpEndpoint:
     """Takes requests on a thread of its own; the other methods are called by one other thread.
 
-    `read` makes a record of a body, or a list of several. It raises UnreadableRecord.
+    `read` makes a record of a body, or a list of several. It raises UnreadableRecord. `wake` is
+    called when records wait.
     """
 
     def __init__(
-        self, read: Callable[[bytes], Any], path: str, token: str | None, limits: EndpointLimits
+        self,
+        read: Callable[[bytes], Any],
+        path: str,
+        token: str | None,
+        limits: EndpointLimits,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._read, self._token, self._limits = read, token, limits
+        self._read, self._token, self._limits, self._wake = read, token, limits, wake
         self._lock = threading.Lock()  # of the attributes below
         self._posted: dict[int, _Posted] = {}
         self._waiting: deque[tuple[int, int, Any]] = deque()  # request, index, record
@@ -235,6 +241,7 @@ class HttpEndpoint:
             self._posted[number] = _Posted(set_answer, len(records))
             self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
+        self._wake()
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
         await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
@@ -364,7 +371,8 @@ class HttpSource(Spout[Any]):
         """Begin to listen. Raises Unavailable if the port is taken, else ConfigError."""
         limits = EndpointLimits(self.pending_max, self.body_bytes_max)
         path = self.path if self.path.startswith("/") else f"/{self.path}"
-        endpoint = HttpEndpoint(json_reader(self.emits), path, reveal(self.token), limits)
+        read, token = json_reader(self.emits), reveal(self.token)
+        endpoint = HttpEndpoint(read, path, token, limits, context.wake)
         endpoint.start(self.host, self.port + context.index)
         self._endpoint = endpoint
 

@@ -157,6 +157,7 @@ class KafkaSpout(LogSpout[Any]):
             settings = with_servers(self.settings, lambda: directory)
             self._consumer = Consumer(settings)
             undo.callback(self._consumer.close)
+            self._consumer.call_on_arrival(context.wake)
             self._refetcher = Refetcher(settings)
             undo.callback(self._refetcher.close)
             self._start(context, directory, undo)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 Failed = Callable[[], None] | None  # called if a call fails
-MASTER = -1  # its address; a worker's address is its id
 _APART_S = 1e-9  # shortest time between two calls of one sender
 
 

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date
+from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -393,6 +395,42 @@ def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(port: int) -> 
             assert connection.recv(1_000).startswith(b"HTTP/1.1 408")
     finally:
         endpoint.close()
+
+
+def test_a_request_ends_the_wait_for_the_next_poll(port: int) -> None:
+    asked = SimpleQueue[float]()
+    place = Context("t", "orders", 0, 0, 1, clock=SystemClock(), ask=asked.put)
+    source = HttpSource(port, type=Order)
+    source.open(place)
+    try:
+        source.activate()
+        with ThreadPoolExecutor(1) as pool, httpx2.Client(trust_env=False) as client:
+            pending = pool.submit(
+                client.post, f"http://127.0.0.1:{port}/", json={"id": 1, "item": "tea"}
+            )
+            assert asked.get(timeout=WITHIN_S) == -inf
+            out = Outputs()
+            source.next_tuple(out)
+            source.ack(out.message_id)
+            assert pending.result(WITHIN_S).status_code == 200
+    finally:
+        source.close()
+
+
+class Outputs:
+    """Notes the last emit."""
+
+    message_id: Any = None
+
+    def emit(self, record: Any, message_id: Any = None, *, stream: str = "") -> None:
+        self.message_id = message_id
+
+    def emit_direct(
+        self, task: int, record: Any, message_id: Any = None, *, stream: str = ""
+    ) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None: ...
 
 
 def test_wrong_declarations_are_refused() -> None:

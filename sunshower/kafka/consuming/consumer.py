@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing
@@ -114,6 +117,52 @@ class Connection:
         self.is_cut, self._reason = False, None
 
 
+# ---- arrivals ------------------------------------------------------------------------------------
+# Notes when messages arrive at a client that had none, without polling it.
+#
+# librdkafka writes to a file descriptor then (rd_kafka_queue_io_event_enable), and confluent_kafka
+# has no call for that. Its objects begin with the pointer to what librdkafka calls the client:
+# `Handle` in confluent_kafka.h, in all releases that pyproject.toml allows.
+
+_PAUSE_S = 0.002  # between two calls: a client that is read all the time needs none
+
+
+def call_on_arrival(client: Client, wake: Callable[[], None]) -> Callable[[], None]:
+    """Call `wake` on a thread whenever something arrives at a client that had nothing. Returns what
+    ends that; call it before the client is closed."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    _note_at(client, writing)
+    threading.Thread(
+        target=_pass_on, args=(reading, wake), name="kafka-arrivals", daemon=True
+    ).start()
+
+    def end() -> None:
+        _note_at(client, -1)
+        os.close(writing)  # ends the thread
+
+    return end
+
+
+def _note_at(client: Client, file: int) -> None:
+    """Let librdkafka write to this file; -1: to none."""
+    from confluent_kafka import cimpl
+
+    library, pointer = ctypes.CDLL(cimpl.__file__), ctypes.c_void_p
+    library.rd_kafka_queue_get_consumer.restype = pointer
+    handle = pointer.from_address(id(client) + object.__basicsize__)
+    queue = pointer(library.rd_kafka_queue_get_consumer(handle))
+    library.rd_kafka_queue_io_event_enable(queue, file, b"\0", ctypes.c_size_t(1))
+    library.rd_kafka_queue_destroy(queue)
+
+
+def _pass_on(reading: int, wake: Callable[[], None]) -> None:
+    while os.read(reading, 4096):
+        wake()
+        time.sleep(_PAUSE_S)
+    os.close(reading)
+
+
 # ---- consumer ------------------------------------------------------------------------------------
 
 
@@ -147,6 +196,14 @@ class Consumer:
         }
         self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
+        self._end_arrivals: Callable[[], None] | None = None
+
+    def call_on_arrival(self, wake: Callable[[], None]) -> None:
+        """Call this on a thread when something has arrived, until the consumer is closed."""
+        from confluent_kafka import Consumer as Client
+
+        if isinstance(self.client, Client):  # no other object has librdkafka's handle
+            self._end_arrivals = call_on_arrival(self.client, wake)
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         """Add these partitions at these offsets to the assignment."""
@@ -235,6 +292,9 @@ class Consumer:
     def close(self) -> None:
         """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
         an outage a client with an unanswered commit does not end. A thread goes on."""
+        end, self._end_arrivals = self._end_arrivals, None
+        if end is not None:
+            end()
         self.connection.close()
         self._admin = None
         closing = threading.Thread(target=self.client.close, name="kafka-close", daemon=True)
