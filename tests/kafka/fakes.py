@@ -76,6 +76,8 @@ class Client:
 
     def since(self, partition: Partition, timestamp_ms: int) -> None: ...
 
+    def call_on_arrival(self, wake: Callable[[], None]) -> None: ...
+
     def check(self) -> None:
         if self.is_cut:
             raise KafkaUnreachable("all brokers are unavailable")
