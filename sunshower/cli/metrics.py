@@ -74,16 +74,11 @@ class TopologyCollector:
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without samples, for a request that names some."""
-        return self._collect([])
+        return (_samples(measure, []) for measure in MEASURES)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now."""
-        return self._collect(self._look())
-
-    def _collect(self, topologies: list[Observed]) -> Iterator[Metric]:
-
-        for measure in MEASURES:
-            yield _samples(measure, topologies)
+        topologies = self._look()
+        return (_samples(measure, topologies) for measure in MEASURES)
 
 
 def _samples(measure: Measure, topologies: list[Observed]) -> Metric:

@@ -152,11 +152,8 @@ class Kafka(Servers):
     def _file(self, broker: Broker) -> Path:
         return self.folder / f"{broker.name}.properties"
 
-    def _data(self, broker: Broker) -> Path:
-        return self.folder / broker.name
-
     def _properties(self, broker: Broker) -> dict[str, str]:
-        data = self._data(broker)
+        data = self.folder / broker.name
         common = properties(self._count, data, broker.ports, self._listeners)
         if self._zookeeper:
             mode = on_zookeeper(common, broker.id, self._zookeeper)

@@ -111,7 +111,7 @@ def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> T
             letter.component or "–",
             letter.cause,
             clip(letter.reason.strip().partition("\n")[0], _CELL_BYTES),
-            _clipped(letter.record),
+            clip(_text(letter.record), _CELL_BYTES),
             "" if mark is None else str(mark.get("outcome")),
         )
         table.add_row(*row[: len(table.columns)])
@@ -172,10 +172,6 @@ def _where(letter: DeadLetter) -> str:
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _clipped(value: Any) -> str:
-    return clip(_text(value), _CELL_BYTES)
 
 
 # ---- command -------------------------------------------------------------------------------------

@@ -279,7 +279,13 @@ def make_application(
             Route("/api/topologies", _reading(lambda _: {"topologies": source.topologies()})),
             Route(
                 "/api/topology",
-                _reading(partial(_topology, source), "name", optional=("window",)),
+                _reading(
+                    lambda q: (
+                        source.topology(q["name"], q.get("window")) | {"actions": source.actions()}
+                    ),
+                    "name",
+                    optional=("window",),
+                ),
             ),
             Route(
                 "/api/component",
@@ -292,7 +298,10 @@ def make_application(
                 "/api/trace",
                 _reading(lambda q: source.trace(q["name"], q["root"]), "name", "root"),
             ),
-            Route("/api/letters", _reading(partial(_letters, source), "name", optional=CONDITIONS)),
+            Route(
+                "/api/letters",
+                _reading(lambda q: source.letters(q.pop("name"), q), "name", optional=CONDITIONS),
+            ),
             Route(
                 "/api/letter",
                 _reading(lambda q: source.letter(q["name"], q["letter"]), "name", "letter"),
@@ -341,15 +350,6 @@ class _Static(StaticFiles):
 
 def _page(_: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
-
-def _topology(source: TopologySource, given: dict[str, str]) -> Facts:
-    facts = source.topology(given["name"], given.get("window"))
-    return {**facts, "actions": source.actions()}
-
-
-def _letters(source: TopologySource, given: dict[str, str]) -> Facts:
-    return source.letters(given.pop("name"), given)
 
 
 def _reading(

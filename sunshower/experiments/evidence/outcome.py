@@ -69,7 +69,7 @@ class Outcome:
     parameters: Mapping[str, Any]
     findings: tuple[Finding, ...]
     recoveries: tuple[Recovery, ...]
-    figures: Mapping[str, float]  #: emitted, completed, failed, replays, duplicates, throughput …
+    figures: Mapping[str, float]  #: emitted, completed, failed, replays, throughput …
     seconds: float  #: on the cluster's clock
     versions: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None  #: why the run did not finish
@@ -100,15 +100,10 @@ class Outcome:
         """Build the outcome from the result of `to_fields`. Raises KeyError, TypeError or
         ValueError for any other value."""
         fields = {name: value for name, value in stored.items() if name != "verdict"}
+        findings = (part | {"verdict": Verdict(part["verdict"])} for part in stored["findings"])
+        lists = ("reasons", "evidence")
         fields["findings"] = tuple(
-            Finding(
-                part["checker"],
-                Verdict(part["verdict"]),
-                tuple(part["reasons"]),
-                tuple(part["evidence"]),
-                part["figures"],
-            )
-            for part in stored["findings"]
+            Finding(**part | {name: tuple(part[name]) for name in lists}) for part in findings
         )
         fields["recoveries"] = tuple(Recovery(**part) for part in stored["recoveries"])
         fields["undone"] = tuple(stored["undone"])
@@ -148,9 +143,8 @@ class Facts:
     spouts: tuple[int, ...]  #: task ids; incarnation i belongs to spouts[i % len(spouts)]
     counted: frozenset[int] = frozenset()  #: spouts whose messages are 0, 1, 2 … in all lives
     logs: frozenset[int] = frozenset()  #: spouts that read a log: any task may read any message
-    self_replaying: frozenset[int] = (
-        frozenset()
-    )  #: spouts that get failures and replay by themselves
+    #: spouts that get failures and replay by themselves
+    self_replaying: frozenset[int] = frozenset()
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  #: task → index, worker
     tracked: bool = True
     pending_max: int = 32_768  #: roots in flight, per spout task
@@ -228,9 +222,7 @@ def batches_of(history: History) -> list[BatchAttempt]:
                     attempt.committed_s = at_s
                 case "batch failed":
                     attempt.failed_s, attempt.why = at_s, facts["why"]
-    if (
-        len({attempt.group for attempt in attempts.values()}) == 1
-    ):  # else the rows cannot be assigned to a group
+    if len({attempt.group for attempt in attempts.values()}) == 1:  # else the group is unknown
         for attempt in attempts.values():
             attempt.rows = emitted.get((attempt.txid, attempt.attempt, attempt.epoch), 0)
     return list(attempts.values())
@@ -245,11 +237,7 @@ def batch_figures(history: History) -> dict[str, float]:
     attempts = batches_of(history)
     if not attempts:
         return {}
-    took_s = [
-        attempt.committed_s - attempt.begun_s
-        for attempt in attempts
-        if attempt.committed_s is not None
-    ]
+    took_s = [a.committed_s - a.begun_s for a in attempts if a.committed_s is not None]
     figures: dict[str, float] = {
         "batches committed": len(took_s),
         "batch attempts": len(attempts),
@@ -354,7 +342,9 @@ def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
         edge.steps.append((event.at_s, event.what.name.lower(), late))
     for edge in edges.values():
         events_text = ", ".join(f"{what} {at_s:.4f}{late}" for at_s, what, late in edge.steps)
-        yield f"    {'  ' * edge.depth}{edge.edge:016x} {_way(history, edge)}: {events_text}"
+        source = f"{history.name(edge.source)} " if edge.source else ""
+        way = f"{source}→ {history.name(edge.target)}"
+        yield f"    {'  ' * edge.depth}{edge.edge:016x} {way}: {events_text}"
     if not edges:
         yield "    nothing is known of its edges: it is not in the sample, or it had none"
     elif open_ones := [edge for edge in edges.values() if edge.steps[-1][1] != "acked"]:
@@ -362,12 +352,6 @@ def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
         at_s, step, _ = last.steps[-1]
         where = "on the way to " if step == "sent" else ""
         yield f"    last: {where}{history.name(last.target)}, {step} {at_s:.4f} s"
-
-
-def _way(history: History, edge: _Edge) -> str:
-    if not edge.source:
-        return f"→ {history.name(edge.target)}"
-    return f"{history.name(edge.source)} → {history.name(edge.target)}"
 
 
 def _events(history: History, root: int) -> Iterator[_EdgeEvent]:

@@ -26,7 +26,7 @@ from typing import Any
 from sunshower import versions
 from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers import recoveries
-from sunshower.experiments.evidence.event_history import Band, History, from_lines
+from sunshower.experiments.evidence.event_history import Band, History, from_lines, to_lines
 from sunshower.experiments.evidence.outcome import Finding, Outcome, Verdict, gravest
 from sunshower.experiments.experiment import figures_of
 from sunshower.experiments.report.drawing import (
@@ -125,6 +125,11 @@ class RunFolder:
         draft.write_bytes(content if isinstance(content, bytes) else utf8(content))
         draft.replace(path)
         self.__dict__.pop("plan", None)  # it may have changed
+
+    def write_history(self, history: History) -> None:
+        """Write history.jsonl line by line, so that a long history is not in memory twice."""
+        with (self.path / HISTORY).open("w", encoding="utf-8") as file:
+            file.writelines(to_lines(history))
 
 
 def new_folder(root: Path, experiment: str, now: datetime) -> RunFolder:
