@@ -97,8 +97,8 @@ def _samples(measure: Measure, topologies: list[Observed]) -> Metric:
             if isinstance(value, float | int):
                 metric.add_metric(where, value)  # type: ignore[attr-defined]
             else:
-                found_buckets = buckets(value, is_fine=measure.is_fine)
-                metric.add_metric(where, found_buckets, value.sum_s)  # type: ignore[attr-defined]
+                counts = buckets(value, is_fine=measure.is_fine)
+                metric.add_metric(where, counts, value.sum_s)  # type: ignore[attr-defined]
     return metric
 
 

@@ -43,6 +43,7 @@ from sunshower.texts import json_of
 CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
+_NO_CACHE = {"Cache-Control": "no-cache"}  # browsers ask again, so an update needs no reload
 
 
 # ---- protection ----------------------------------------------------------------------------------
@@ -166,7 +167,14 @@ class ExperimentFolders:
         }
         if folder.is_group:
             return {**facts, **_group(folder)}
-        return {**facts, **(_outcome(folder.outcome) if folder.is_over else _unfinished(folder))}
+        if folder.is_over:
+            return {**facts, **_outcome(folder.outcome)}
+        error = None
+        try:
+            folder.outcome  # noqa: B018 - its error says why there is none, and the way out
+        except ExperimentError as unfinished:
+            error = str(unfinished)
+        return {**facts, "error": error}
 
     def chart(self, run: str, name: str) -> bytes:
         """A chart of a run as PNG. Raises SunshowerError."""
@@ -237,14 +245,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _unfinished(folder: RunFolder) -> dict[str, Any]:
-    try:
-        folder.outcome  # noqa: B018 - its error says why there is none, and the way out
-    except ExperimentError as error:
-        return {"error": str(error)}
-    return {"error": None}
-
-
 def _group(folder: RunFolder) -> dict[str, Any]:
     points = points_of(folder)
     rows = [{"run": name, **asdict(point)} for name, point in points]
@@ -274,7 +274,7 @@ def make_application(
     has no runs."""
     return Starlette(
         routes=[
-            Route("/", _page),
+            Route("/", lambda _: FileResponse(STATIC / "index.html", headers=_NO_CACHE)),
             Mount("/static", _Static(directory=STATIC)),
             Route("/api/topologies", _reading(lambda _: {"topologies": source.topologies()})),
             Route(
@@ -344,12 +344,8 @@ class _Static(StaticFiles):
         response = super().file_response(*given, **named)
         if isinstance(response, FileResponse):
             response = Response(Path(response.path).read_bytes(), headers=response.headers)
-        response.headers["Cache-Control"] = "no-cache"
+        response.headers.update(_NO_CACHE)
         return response
-
-
-def _page(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
 def _reading(

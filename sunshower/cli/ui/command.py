@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,17 +80,17 @@ def _topologies(
     from sunshower.cli.ui.source import RaySource, TopologySource
     from sunshower.experiments.runner.run_folders import run_paths
 
-    with ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(connect(address, as_job=False))
-        except ClusterError:
-            if address != "auto" or not run_paths(folder):
-                raise
-            note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
-            yield TopologySource(list, _no_ray), f"{note} Ctrl-C ends this server."
-        else:
-            note = "Ctrl-C ends this server; the topologies go on."
-            yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
+    try:
+        connected = connect(address, as_job=False)
+    except ClusterError:
+        if address != "auto" or not run_paths(folder):
+            raise
+        note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
+        yield TopologySource(list, _no_ray), f"{note} Ctrl-C ends this server."
+        return
+    with connected as cluster:
+        note = "Ctrl-C ends this server; the topologies go on."
+        yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
 
 
 def _no_ray(name: str) -> Overview:

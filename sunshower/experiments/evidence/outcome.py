@@ -100,10 +100,15 @@ class Outcome:
         """Build the outcome from the result of `to_fields`. Raises KeyError, TypeError or
         ValueError for any other value."""
         fields = {name: value for name, value in stored.items() if name != "verdict"}
-        findings = (part | {"verdict": Verdict(part["verdict"])} for part in stored["findings"])
-        lists = ("reasons", "evidence")
         fields["findings"] = tuple(
-            Finding(**part | {name: tuple(part[name]) for name in lists}) for part in findings
+            Finding(
+                part["checker"],
+                Verdict(part["verdict"]),
+                tuple(part["reasons"]),
+                tuple(part["evidence"]),
+                part["figures"],
+            )
+            for part in stored["findings"]
         )
         fields["recoveries"] = tuple(Recovery(**part) for part in stored["recoveries"])
         fields["undone"] = tuple(stored["undone"])
