@@ -18,6 +18,5 @@ if TYPE_CHECKING:
     from sunshower.connectors.postgres_table import PostgresTable as PostgresTable
 
 
-# Loaded on first use, so that a topology needs the packages of its own connectors only.
 if not TYPE_CHECKING:  # so that a topology needs the packages of its own connectors only
     __all__, __getattr__ = exports(__name__)

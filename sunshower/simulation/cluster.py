@@ -254,14 +254,10 @@ class Machines:
         """What a master knows about the machines: nothing, unless one is being drained."""
         if not self._draining:
             return NodeView()
-        nodes = [
-            NodeState(name, leaves_s=inf if name in self._draining else None)
-            for name in self._names
-        ]
+        nodes = (NodeState(n, leaves_s=inf if n in self._draining else None) for n in self._names)
         processes = self.processes.items()
-        return NodeView(
-            tuple(nodes), {address: p.node for address, p in processes if address != MASTER}
-        )
+        places = {address: p.node for address, p in processes if address != MASTER}
+        return NodeView(tuple(nodes), places)
 
     def stop(self) -> None:
         """End all processes, without a restart."""
@@ -473,13 +469,11 @@ class SimRun(Run):
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Times are those of the world. A worker that is paused does not answer."""
-        processes = self._env.network.there.values()
-        workers = [
-            process
-            for process in processes
+        return [
+            process.traces(root, lambda: self._world.now_s)
+            for process in self._env.network.there.values()
             if isinstance(process, SimWorker) and not process.paused
         ]
-        return [process.traces(root, lambda: self._world.now_s) for process in workers]
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)

@@ -46,9 +46,8 @@ class SimProcess:
         self.peer_links: dict[int, float] = {}  # address → when the last call to it arrives
         self._world = world
         self._held: list[tuple[Callable[..., Any], tuple[Any, ...], Failed]] = []
-        self._lost_after_s: dict[
-            int, float
-        ] = {}  # address → when the last call left that is not lost
+        # address → when the last call left that is not lost
+        self._lost_after_s: dict[int, float] = {}
 
     @property
     def ready(self) -> bool:
@@ -274,9 +273,8 @@ class SimEnvironment:
         try:
             return packed(transfer, self.plan.record_types)
         except user_errors() as error:
-            component = next(
-                (candidate.component for candidate in self.plan.tasks if candidate.id == task), task
-            )
+            names = {candidate.id: candidate.component for candidate in self.plan.tasks}
+            component = names.get(task, task)
             raise LifecycleError(
                 f"{component!r} cannot be kept: what its snapshot() returned, or a message id, "
                 f"cannot be pickled ({describe_error(error)}). Return plain values"

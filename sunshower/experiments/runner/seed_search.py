@@ -261,11 +261,6 @@ class JobPool:
             child.join()
 
 
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def restart_with_hash_seed() -> None:
     """Replace this process by the same command with PYTHONHASHSEED=0, unless that is set.
 
