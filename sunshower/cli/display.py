@@ -69,7 +69,6 @@ class Display:
         self._quarantined: set[int] = set()  # tasks whose quarantine was reported
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Use a snapshot for the rates."""
         components = self._graph.components.items()
         done = {id: done_by(each, snapshot.component(id), self._graph) for id, each in components}
         self._rates.see(now, done)

@@ -57,7 +57,6 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The address for clients."""
         return f"{HOST}:{self.ports['PLAINTEXT']}"
 
 
@@ -101,7 +100,6 @@ class Kafka(Servers):
         return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers)
 
     def pid(self, broker: int) -> int:
-        """The process id of a broker's Java process."""
         return self._pids[self.broker(broker).name]
 
     def broker(self, id: int) -> Broker:

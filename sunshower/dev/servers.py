@@ -77,7 +77,6 @@ class Ports:
         raise ServerError(f"no port from {_FIRST} to {last - 1} is free on this machine")
 
     def release(self) -> None:
-        """Release all claims."""
         for claim in self._claims.values():
             claim.close()
         self._claims.clear()
@@ -176,7 +175,6 @@ class KeeperClient:
         return self._ended.get(name)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a running server."""
         self._send(signal=name, number=number)
 
     def wait(self, name: str, within_s: float) -> int:
@@ -382,12 +380,10 @@ class Servers:
 
     @property
     def keeper(self) -> int:
-        """The process id of the keeper."""
         return self._kept().pid
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The process ids of all servers."""
         return tuple(self._pids.values())
 
     @property
@@ -403,11 +399,9 @@ class Servers:
         return self._folder
 
     def logs(self) -> list[Path]:
-        """The log files of all servers."""
         return [self.log(name) for name in self._pids]
 
     def log(self, name: str) -> Path:
-        """The log file of one server."""
         return self.folder / f"{name}.log"
 
     def _start(self) -> None:

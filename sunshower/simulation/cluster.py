@@ -83,7 +83,6 @@ class SimMaster(SimProcess, MasterProcessBase):
         return super().change(change)
 
     def state(self) -> State:
-        """The state of the topology."""
         error = self.core.error
         state = self.core.state(self.now())
         if self.core.error != error:
@@ -224,7 +223,6 @@ class Machines:
         return process.pid
 
     def nodes(self) -> dict[str, list[int]]:
-        """The workers on each machine."""
         by_node: dict[str, list[int]] = {name: [] for name in self._names}
         for address, process in sorted(self.processes.items()):
             if address != MASTER:
@@ -357,7 +355,6 @@ class SimCaller(SimProcess):
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an answer or an error."""
         return self._error is not None or self._caller.answer is not None
 
     @property

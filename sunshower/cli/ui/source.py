@@ -525,7 +525,6 @@ class TopologySource:
         return list_facts(self._read(name), chosen)
 
     def letter(self, name: str, id: str) -> Facts:
-        """All of one dead letter."""
         return letter_facts(find_letter(self._read(name), id))
 
     def replay(self, name: str, chosen: Mapping[str, str]) -> str:

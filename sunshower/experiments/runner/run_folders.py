@@ -70,7 +70,6 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The name of the experiment."""
         return str(self.plan["experiment"])
 
     @property
@@ -80,12 +79,10 @@ class RunFolder:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is the folder of a group of runs."""
         return "swept" in self.plan
 
     @property
     def is_over(self) -> bool:
-        """Whether it has finished."""
         return (self.path / (SUMMARY if self.is_group else RESULTS)).is_file()
 
     @property
