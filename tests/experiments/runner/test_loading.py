@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.errors import LoadError, TopologyError, UnknownField
+from sunshower.errors import LoadError, UnknownField
 from sunshower.experiments.runner.loading import load
 from tests.cli.conftest import Write
 
@@ -127,14 +127,7 @@ def test_a_file_that_failed_can_be_corrected_and_loaded_again(write: Write) -> N
     assert load(str(write(ONE))).topology.id == "one"
 
 
-def test_the_error_of_a_wrong_declaration_names_its_line(write: Write) -> None:
-    path = write('Topology("t").spout("numbers", Counter(3), parallelism=0)')
-    with pytest.raises(TopologyError, match="parallelism is 0") as raised:
-        load(str(path))
-    assert str(raised.value).startswith(f"{path}, line 6: ")
-
-
-def test_a_wrong_declaration_in_a_function_names_the_innermost_line_of_the_file(
+def test_the_error_of_a_wrong_declaration_names_the_innermost_line_of_the_file(
     write: Write,
 ) -> None:
     path = write("""
