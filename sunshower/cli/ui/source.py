@@ -524,8 +524,9 @@ class TopologySource:
         KafkaError for places that cannot be read, ConfigError for a condition that is not valid."""
         return list_facts(self._read(name), chosen)
 
-    def letter(self, name: str, id: str) -> Facts:
-        return letter_facts(find_letter(self._read(name), id))
+    def letter(self, name: str, letter: str) -> Facts:
+        """All of the dead letter with this id."""
+        return letter_facts(find_letter(self._read(name), letter))
 
     def replay(self, name: str, chosen: Mapping[str, str]) -> str:
         """Begin to replay the dead letters that `letters` finds, without those that were replayed
