@@ -186,7 +186,10 @@ def test_without_ackers_an_acker_is_refused() -> None:
         (lambda: pause(node(), 1), "pause its workers"),
         (lambda: slow(master(), 1, 1), "slow is a task"),
         (lambda: rebalance(0), "rebalance: workers is 0"),
-        (lambda: outage("a", print, None, for_s=1), "up is None; give a function"),  # type: ignore[arg-type]
+        (
+            lambda: outage("a", print, None, for_s=1),  # type: ignore[arg-type]
+            "up is None; give a function",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(make: Callable[[], Fault], message: str) -> None:
