@@ -154,23 +154,23 @@ def swarm(
     seed: int,
     *,
     messages_max: int | None = None,
+    checkers: Sequence[Checker] | None = None,
     pace: Pace | None = None,
 ) -> Experiment:
     """Return the experiment of a seed, on the topology that `make` declares.
 
     Settings that differ from the defaults are kept. `messages_max`: the sources are drained after
-    so many. `pace`: the result of `pace_of`; faults begin while the sources emit. Raises what the
-    declaration raises.
+    so many. `checkers`: instead of `generic`. `pace`: the result of `pace_of`; faults begin while
+    the sources emit. Raises what the declaration raises.
     """
     draw = _draw(seed, 0)
     topology = _varied(make(), draw)
     graph = topology.graph()
-    timed = graph.config.tracked and _is_ordinary(seed)
     return Experiment(
         name=f"{topology.id}-{seed}",
         topology=lambda: topology,
         plan=partial(_plan, graph, seed, pace or declared(graph, messages_max)),
-        checkers=generic(timed=timed),
+        checkers=_promises(graph, seed) if checkers is None else checkers,
         layout=Layout(draw.any(*Layout)),
         seconds_max=SECONDS_MAX,
         messages_max=messages_max,
@@ -178,11 +178,15 @@ def swarm(
     )
 
 
-def generic(*, timed: bool = False) -> tuple[Checker, ...]:
-    """Return the checkers for every tracked topology, whatever its bolts do; `timed`: no tree may
-    fail at its deadline."""
+def generic() -> tuple[Checker, ...]:
+    """Return the checkers for every tracked topology, whatever its bolts do."""
     promises = (AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending())
-    return (*promises, Liveness(_LIVELY_S), Duplicates(), *[NoneTimedOut()] * timed)
+    return (*promises, Liveness(_LIVELY_S), Duplicates())
+
+
+def _promises(graph: Graph, seed: int) -> tuple[Checker, ...]:
+    timed = graph.config.tracked and _is_ordinary(seed)
+    return (*generic(), NoneTimedOut()) if timed else generic()
 
 
 def _is_ordinary(seed: int) -> bool:
