@@ -10,6 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from hmac import compare_digest
 from types import NoneType
 from typing import Any, NamedTuple
@@ -69,13 +70,13 @@ class EndpointLimits(NamedTuple):
     body_s: float = 30.0
 
 
+@dataclass
 class _Posted:
     """A request whose records are not all settled."""
 
-    def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
-        self.records, self.answer = records, answer
-        self.left = len(records)
-        self.is_taken = False  # one of its records was emitted
+    answer: Callable[[HttpAnswer], None]
+    left: int  # records
+    is_taken: bool = False  # one of its records was emitted
 
 
 class HttpEndpoint:
@@ -103,7 +104,6 @@ class HttpEndpoint:
 
     @property
     def pending(self) -> int:
-        """The number of records that are not settled."""
         return self._pending
 
     def start(self, host: str, port: int) -> None:
@@ -136,7 +136,6 @@ class HttpEndpoint:
             self._end(number, _ENDS)
 
     def take(self) -> tuple[tuple[int, int], Any] | None:
-        """The next record, and its id; None if there is none."""
         with self._lock:
             while self._waiting:
                 number, index, record = self._waiting.popleft()
@@ -164,7 +163,6 @@ class HttpEndpoint:
         self._thread.join(_CLOSE_S)
 
     def _end(self, number: int, answer: HttpAnswer) -> None:
-        """Answer a request, unless it has an answer."""
         with self._lock:
             if (posted := self._posted.pop(number, None)) is None:
                 return
@@ -240,7 +238,7 @@ class HttpEndpoint:
             if self._pending + len(records) > self._limits.pending_max:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
-            self._posted[number] = _Posted(records, set_answer)
+            self._posted[number] = _Posted(set_answer, len(records))
             self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
         self._wake()
