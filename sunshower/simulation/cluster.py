@@ -418,7 +418,7 @@ class SimRun(Run):
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
         snapshot = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
-        return Overview(self.plan, snapshot, self._master.core.error, 0.0, {})
+        return Overview(self.plan, snapshot, self._master.core.stored.error, 0.0, {})
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = self.send(name, value, timeout_s=timeout_s)
@@ -551,7 +551,7 @@ class SimRun(Run):
         if look is not None:
             look(self._master.status()[0])
         if fails and state == State.FAILED:
-            raise TopologyFailed(self._master.core.error)
+            raise TopologyFailed(self._master.core.stored.error)
         return state
 
     def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
