@@ -292,7 +292,7 @@ class MasterActor(MasterProcessBase):
     def overview(self) -> Overview:
         """Plan, statistics and processes, for a client without the code."""
         snapshot = self.core.snapshot(self.now(), windows=True)
-        facts = self.core.error, self._since_s, dict(self._processes)
+        facts = self.core.stored.error, self._since_s, dict(self._processes)
         return Overview.of(self.core.plan, snapshot, *facts)
 
     # ---- the port of MasterProcessBase --------------------------------------------------------

@@ -139,14 +139,14 @@ class InlineTopology:
     def snapshot(self) -> Snapshot:
         """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
         snapshot = self._snapshot(windows=False)
-        if self._master.error is not None:
-            raise TopologyFailed(self._master.error)
+        if self._master.stored.error is not None:
+            raise TopologyFailed(self._master.stored.error)
         return snapshot
 
     def overview(self) -> Overview:
         """As `RayRun.overview`: what the page shows, also if the topology has failed."""
         snapshot = self._snapshot(windows=True)
-        return Overview.of(self.plan, snapshot, self._master.error, self.since_s, {})
+        return Overview.of(self.plan, snapshot, self._master.stored.error, self.since_s, {})
 
     def close_tasks(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised; a second call does nothing."""

@@ -155,7 +155,7 @@ class MasterProcessBase(ABC):
         """The current statistics, and why the topology failed, or None."""
         snapshot = self.core.snapshot(self.now())
         self._save()
-        return snapshot, self.core.error if snapshot.state == State.FAILED else None
+        return snapshot, self.core.stored.error if snapshot.state == State.FAILED else None
 
     def kill_report(self) -> KillReport:
         """The report after a kill."""

@@ -198,7 +198,6 @@ class Machines:
         return process.pid
 
     def nodes(self) -> dict[str, list[int]]:
-        """The workers on each machine."""
         by_node: dict[str, list[int]] = {name: [] for name in self._names}
         for address, process in sorted(self.processes.items()):
             if address != MASTER:
@@ -228,14 +227,10 @@ class Machines:
         """What a master knows about the machines: nothing, unless one is being drained."""
         if not self._draining:
             return NodeView()
-        nodes = [
-            NodeState(name, leaves_s=inf if name in self._draining else None)
-            for name in self._names
-        ]
+        nodes = (NodeState(n, leaves_s=inf if n in self._draining else None) for n in self._names)
         processes = self.processes.items()
-        return NodeView(
-            tuple(nodes), {address: p.node for address, p in processes if address != MASTER}
-        )
+        places = {address: p.node for address, p in processes if address != MASTER}
+        return NodeView(tuple(nodes), places)
 
     def stop(self) -> None:
         """End all processes, without a restart."""
@@ -335,7 +330,6 @@ class SimCaller(SimProcess):
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an answer or an error."""
         return self._error is not None or self._caller.answer is not None
 
     @property
@@ -424,7 +418,7 @@ class SimRun(Run):
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
         snapshot = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
-        return Overview(self.plan, snapshot, self._master.core.error, 0.0, {})
+        return Overview(self.plan, snapshot, self._master.core.stored.error, 0.0, {})
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = self.send(name, value, timeout_s=timeout_s)
@@ -447,13 +441,11 @@ class SimRun(Run):
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Times are those of the world. A worker that is paused does not answer."""
-        processes = self._env.network.there.values()
-        workers = [
-            process
-            for process in processes
+        return [
+            process.traces(root, lambda: self._world.now_s)
+            for process in self._env.network.there.values()
             if isinstance(process, SimWorker) and not process.paused
         ]
-        return [process.traces(root, lambda: self._world.now_s) for process in workers]
 
     def nodes(self) -> dict[str, list[int]]:
         self._check_there()
@@ -559,7 +551,7 @@ class SimRun(Run):
         if look is not None:
             look(self._master.status()[0])
         if fails and state == State.FAILED:
-            raise TopologyFailed(self._master.core.error)
+            raise TopologyFailed(self._master.core.stored.error)
         return state
 
     def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:

@@ -70,7 +70,7 @@ class Outcome:
     parameters: Mapping[str, Any]
     findings: tuple[Finding, ...]
     recoveries: tuple[Recovery, ...]
-    figures: Mapping[str, float]  #: emitted, completed, failed, replays, duplicates, throughput …
+    figures: Mapping[str, float]  #: emitted, completed, failed, replays, throughput …
     seconds: float  #: on the cluster's clock
     versions: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None  #: why the run did not finish
@@ -149,9 +149,8 @@ class Facts:
     spouts: tuple[int, ...]  #: task ids; incarnation i belongs to spouts[i % len(spouts)]
     counted: frozenset[int] = frozenset()  #: spouts whose messages are 0, 1, 2 … in all lives
     logs: frozenset[int] = frozenset()  #: spouts that read a log: any task may read any message
-    self_replaying: frozenset[int] = (
-        frozenset()
-    )  #: spouts that get failures and replay by themselves
+    #: spouts that get failures and replay by themselves
+    self_replaying: frozenset[int] = frozenset()
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  #: task → index, worker
     tracked: bool = True
     pending_max: int = 32_768  #: roots in flight, per spout task
@@ -229,9 +228,7 @@ def batches_of(history: History) -> list[BatchAttempt]:
                     attempt.committed_s = at_s
                 case "batch failed":
                     attempt.failed_s, attempt.why = at_s, facts["why"]
-    if (
-        len({attempt.group for attempt in attempts.values()}) == 1
-    ):  # else the rows cannot be assigned to a group
+    if len({attempt.group for attempt in attempts.values()}) == 1:  # else the group is unknown
         for attempt in attempts.values():
             attempt.rows = emitted.get((attempt.txid, attempt.attempt, attempt.epoch), 0)
     return list(attempts.values())
@@ -246,11 +243,7 @@ def batch_figures(history: History) -> dict[str, float]:
     attempts = batches_of(history)
     if not attempts:
         return {}
-    took_s = [
-        attempt.committed_s - attempt.begun_s
-        for attempt in attempts
-        if attempt.committed_s is not None
-    ]
+    took_s = [a.committed_s - a.begun_s for a in attempts if a.committed_s is not None]
     figures: dict[str, float] = {
         "batches committed": len(took_s),
         "batch attempts": len(attempts),

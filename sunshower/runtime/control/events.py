@@ -31,11 +31,6 @@ class Event:
         cls.command = cls.__dict__.get("command", cls.kind)
         dataclass(frozen=True)(cls)
 
-    @property
-    def sender(self) -> tuple[int, int] | None:
-        """The worker whose life says it, and that life."""
-        return None
-
 
 class Activate(Event):
     """Let the spouts emit, in this life of their workers and in later ones."""
@@ -114,6 +109,7 @@ class OfLife(Event):
 
     @property
     def sender(self) -> tuple[int, int]:
+        """The worker, and its life."""
         return self.worker, self.life
 
 
@@ -155,6 +151,7 @@ class Statistics(Event):
 
     @property
     def sender(self) -> tuple[int, int]:
+        """As of OfLife."""
         return self.stats.worker, self.stats.incarnation
 
 

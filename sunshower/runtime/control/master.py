@@ -129,7 +129,7 @@ class Master:
     def apply(self, event: events.Event, now: float) -> Applied:
         """Apply one event. Raises LifecycleError, before any change, if the state does not allow
         it or it is not possible for another reason."""
-        if event.sender is not None and self.is_isolated(*event.sender):
+        if isinstance(event, events.OfLife | events.Statistics) and self.is_isolated(*event.sender):
             return Applied(None, [])
         if type(event) in TABLE:
             allow(type(event), self.state(now), self.plan.graph.id, self.stored.error)
@@ -147,11 +147,6 @@ class Master:
         if gone and facts.done and not stored.draining:  # it has records left and does not run
             self._break(gone[0].story)
         return state_of(stored, facts)
-
-    @property
-    def error(self) -> str | None:
-        """Why the topology failed, as of the last `state`."""
-        return self.stored.error
 
     @property
     def lives(self) -> dict[int, int]:

@@ -272,7 +272,7 @@ def test_first_error_of_a_topology_counts(master: Master) -> None:
     start_all(master)
     master.apply(events.Broken(SPOUT, 1, "the first"), 0.0)
     master.apply(events.Broken(SPOUT, 1, "the second"), 0.0)
-    assert master.error == "the first"
+    assert master.stored.error == "the first"
     assert master.state(0.0) is State.FAILED
     assert master.snapshot(0.0).state == "failed"
 
@@ -293,7 +293,7 @@ def test_quarantined_bolt_degrades_the_topology_and_does_not_fail_it(master: Mas
     master.apply(events.Statistics(quarantined(BOLT)), 0.0)
     snapshot = master.snapshot(0.0)
     assert (snapshot.degraded, snapshot.state) == ({2: WHY}, "finished")
-    assert master.error is None
+    assert master.stored.error is None
 
 
 def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Master) -> None:
@@ -303,7 +303,7 @@ def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Mast
     assert master.state(9.0) is State.ACTIVE
     master.apply(events.Statistics(stats(BOLT)), 0.0)
     assert master.state(9.0) is State.FAILED
-    assert master.error == f"{WHY.text}. Mend it and run again.\nTrace"
+    assert master.stored.error == f"{WHY.text}. Mend it and run again.\nTrace"
 
 
 def test_drained_topology_is_finished_although_a_spout_is_quarantined(master: Master) -> None:
