@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sunshower.config import Config, Resources
+from sunshower.config import Config, Resources, between
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.installed import lazy_exports
@@ -112,6 +112,7 @@ __all__ = [
     "average",
     "batch",
     "batches",
+    "between",
     "collect",
     "count",
     "max_",

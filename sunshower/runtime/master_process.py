@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from sunshower.config import Resources
@@ -155,6 +156,8 @@ class MasterProcessBase(ABC):
             self._obey()
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones only cause more replays
             self._save()
+        if self.core.scaling.is_due(self.core.plan, now):
+            self._scale(now)
 
     def stuck(self, worker: int, life: int, task: int, for_s: float, where: str) -> None:
         """A worker's watchdog reports a call of user code that does not return."""
@@ -216,11 +219,15 @@ class MasterProcessBase(ABC):
         layout: Layout | None,
         wait_s: float | None,
         tasks: Mapping[str, int] = AS_THEY_ARE,
+        auto: bool = False,
     ) -> int:
         """Distribute the tasks, or other numbers of tasks, over the workers again. Returns the
-        number of this change, for `check_change`."""
-        self.core.nodes.view = self.node_view()
-        return self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
+        number of this change, for `check_change`. `auto`: see Scaling.by_hand."""
+        core, now = self.core, self.now()
+        core.nodes.view = self.node_view()
+        given = (core.plan, workers, tasks, auto)
+        rebalance = partial(core.rebalance, workers, layout, wait_s, now, tasks)
+        return self.change(lambda: core.scaling.by_hand(*given, rebalance))
 
     def upgrade(
         self, given: Plan, wait_s: float | None, open_s: float, dry_run: bool
@@ -294,6 +301,21 @@ class MasterProcessBase(ABC):
         return result
 
     # ---- helpers ---------------------------------------------------------------------------------
+
+    def _scale(self, now: float) -> None:
+        """Carry out the change of numbers that the load asks for: see scaling.py."""
+        core, scaling = self.core, self.core.scaling
+        if (wanted := scaling.look(core.plan, core.snapshot(now), now)) is None:
+            return
+        core.nodes.view = self.node_view()
+        rebalance = partial(core.rebalance, wanted.workers, None, None, now, wanted.tasks)
+        try:
+            scaling.began(core.plan, self.change(rebalance), now)
+        except LifecycleError as error:
+            scaling.failed(core.plan, str(error), now)
+            self._topology_log.note("not scaled", f"{wanted.why}; {error}", "warning")
+        else:
+            self._topology_log.note("scaled", wanted.why)
 
     def _check(self, number: int, why_not: Callable[[MasterState, int, State], str | None]) -> None:
         state = self.change(lambda: self.core.state(self.now()))

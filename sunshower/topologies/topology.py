@@ -56,6 +56,7 @@ from sunshower.topologies.outputs import (
 )
 from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
+from sunshower.topologies.rescaling import check_bounds
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (
     BoltCode,
@@ -348,7 +349,8 @@ class Topology:
     def graph(self) -> Graph:
         """Return the frozen graph. Extensions add their components first, in the order of creation.
 
-        Raises TopologyError if no spout feeds some bolt, or no bolt reads the dead letters.
+        Raises TopologyError if no spout feeds some bolt, no bolt reads the dead letters, or what
+        has `between` cannot scale.
         """
         for kind, extension in self._extensions.items():
             if kind not in self._finished:
@@ -373,6 +375,7 @@ class Topology:
                 "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
             )
         check_requests(graph)
+        check_bounds(graph)
         check_call_times(graph)
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):

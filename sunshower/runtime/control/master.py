@@ -43,6 +43,7 @@ from sunshower.runtime.control.plan_changes import (
     with_counts,
 )
 from sunshower.runtime.control.savepoint import all_elsewhere
+from sunshower.runtime.control.scaling import Scaling, with_present_numbers
 from sunshower.runtime.control.topology_log import TaskMoves
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
@@ -81,6 +82,7 @@ class Master:
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
         self._observer = Observer()
         self._begin_places()
+        self.scaling = Scaling(self.stored)
         self.nodes, fenced = NodeMoves(), self.stored.fenced.keys() & set(self.plan.workers)
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
@@ -159,6 +161,7 @@ class Master:
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
             self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),
+            self.scaling.views,
         )
 
     def report(self, now: float) -> KillReport:
@@ -321,6 +324,7 @@ class Master:
         """Let new code replace the present one, or only say what changes, a line each; with the
         number of the change. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
+        given = with_present_numbers(given, self.plan.tasks, len(self.plan.workers))
         plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
         self.nodes.check(plan)
         if dry_run:

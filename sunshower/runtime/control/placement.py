@@ -12,36 +12,13 @@ from dataclasses import replace
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside
-from sunshower.topologies.components import BatchBolt, Bolt, Spout
-from sunshower.topologies.graph import Component, Level
-
-# These need only a position; LOG spouts keep it themselves.
-_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
-_STATELESS |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
+from sunshower.topologies.rescaling import can_move
 
 
 def placed(plan: Plan, places: Sequence[int]) -> Plan:
     """The plan with task i on worker `places[i]`."""
     tasks = zip(plan.tasks, places, strict=True)
     return plan.with_tasks([replace(task, worker=worker) for task, worker in tasks])
-
-
-def can_move(component: Component) -> bool:
-    """Whether a task of it can continue in another process without losing state.
-
-    Functions, and the positions of records() and tables(), can move, and so can a bolt with a keyed
-    state; other state in memory can if the class implements `snapshot` and `restore`.
-    """
-    code = component.implementation
-    if component.level in _STATELESS or hasattr(code, "__sunshower_batch__"):
-        return True
-    if component.store is not None:
-        return True
-    kind = code if isinstance(code, type) else type(code)
-    bases = (Bolt, BatchBolt, Spout)
-    base = next((base for base in bases if issubclass(kind, base)), None)
-    hooks = ("snapshot", "restore")
-    return base is not None and all(getattr(kind, h) is not getattr(base, h) for h in hooks)
 
 
 def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None) -> list[int]:
