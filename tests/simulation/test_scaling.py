@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Counts
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from sunshower import Bolt, Context, LogSpout, Polled, Topology, between
-from sunshower.topologies.components import Stateless
+from sunshower.clock import VIRTUAL_DATE
+from sunshower.errors import LifecycleError
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.testing import Shared
+from sunshower.topologies.components import Stateless
 
-COST_S = 0.1  # of a record in the slow bolt
-STEP_S = 900.0  # of the load
-RATES = (6.0, 12.0)
+COST_S = 0.5  # of a record in the slow bolt
 
 
 class Event(NamedTuple):
@@ -28,42 +28,49 @@ class Event(NamedTuple):
 class Source(Shared):
     """A log to which records are added all the time, in steps. It outlives all processes."""
 
-    def __init__(self, rates: tuple[float, ...], keys: int = 1_000) -> None:
-        self.rates, self.keys = rates, keys
+    def __init__(self, *loads: float, step_s: float = 900.0, keys: int = 1_000) -> None:
+        """`loads`: for each step of so many seconds, how many tasks its records keep busy."""
+        self.step_s = step_s
+        self.rates = [load / COST_S for load in loads]  # records a second
+        self.keys = keys
         self.position = 0  # the next record to emit
         self.open: set[int] = set()  # emitted, and not acked
         self.acked = 0
-        self.done = Counts[int]()  # by the bolt: record → how often
+        self.done = Counter[int]()  # by the bolt: record → how often
 
-    def added(self, now_s: float) -> int:
+    def added(self, wall_s: float) -> int:
         """How many records there are."""
-        times = [min(max(now_s - STEP_S * step, 0.0), STEP_S) for step in range(len(self.rates))]
+        now_s = wall_s - VIRTUAL_DATE.timestamp()
+        times = [now_s - self.step_s * step for step in range(len(self.rates))]
+        times = [min(max(time, 0.0), self.step_s) for time in times]
         return int(sum(rate * time for rate, time in zip(self.rates, times, strict=True)))
 
 
 class Reader(LogSpout[Event]):
+    """Continues with what was not acked, wherever its task is opened."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
 
     def open(self, context: Context) -> None:
-        self.clock, self.position = context.clock, min(self.source.open, default=None)
-        if self.position is None:
-            self.position = self.source.position
+        self.clock = context.clock
+        self.position = min(self.source.open, default=self.source.position)
 
     def poll(self, limit: int) -> Polled[Event]:
         source = self.source
-        last = min(source.added(self.clock.wall() - BEGIN_S), self.position + limit)
-        numbers = np.arange(self.position, last, dtype=np.int64)
-        source.open.update(numbers.tolist())
-        self.position = source.position = max(self.position, last)
-        return Polled(numbers, [Event(n, n % source.keys) for n in numbers.tolist()])
+        end = max(min(source.added(self.clock.wall()), self.position + limit), self.position)
+        numbers = range(self.position, end)
+        source.open.update(numbers)
+        self.position = source.position = end
+        records = [Event(number, number % source.keys) for number in numbers]
+        return Polled(np.arange(numbers.start, numbers.stop, dtype=np.int64), records)
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         self.source.acked += len(self.source.open & {*numbers.tolist()})
         self.source.open -= {*numbers.tolist()}
 
     def figures(self) -> Mapping[str, float]:
-        return {"lag": self.source.added(self.clock.wall() - BEGIN_S) - self.source.acked}
+        return {"lag": self.source.added(self.clock.wall()) - self.source.acked}
 
 
 class Slow(Stateless, Bolt[Event, None]):
@@ -78,27 +85,91 @@ class Slow(Stateless, Bolt[Event, None]):
         self.source.done[record.number] += 1
 
 
-BEGIN_S = SimCluster(0)._world.date_s
-
-
-def topology(source: Source, least: int = 1, **settings: Any) -> Topology:
-    topology = Topology("load", workers=between(1, 8), **settings)
+def slow(source: Source, least: int = 1, most: int = 8, **settings: Any) -> Topology:
+    topology = Topology("load", workers=between(least, 8), **settings)
     events = topology.spout("events", Reader(source))
-    events.fields("key").bolt("slow", Slow(source), parallelism=between(least, 8))
+    grouped = events.shuffle() if source.keys > 1 else events.fields("key")
+    grouped.bolt("slow", Slow(source), parallelism=between(least, most))
     return topology
+
+
+def wall_s(run: SimRun) -> float:
+    return VIRTUAL_DATE.timestamp() + run.now()
 
 
 def changes(run: SimRun) -> list[tuple[float, str]]:
     """When each change began, and why."""
     lines = [line for line in run.log_lines() if line.event in ("scaled", "not scaled")]
-    return [(line.time - BEGIN_S, line.text) for line in lines]
+    return [(line.time - VIRTUAL_DATE.timestamp(), line.text) for line in lines]
+
+
+def follow(source: Source, *tasks: int) -> None:
+    """Run until the load of each step has lasted: then so many tasks process it."""
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(source).graph())
+        before = 1
+        for step, (rate, count) in enumerate(zip(source.rates, tasks, strict=True)):
+            begin_s = source.step_s * step
+            run.wait(begin_s + source.step_s - run.now())
+            lag = source.added(wall_s(run)) - source.acked
+            begun = [(at_s, why) for at_s, why in changes(run) if at_s >= begin_s]
+            assert len(begun) <= 2, begun
+            assert len(run.plan.tasks_of("slow")) == count, begun
+            assert lag <= 10 * rate, begun
+            if count != before:
+                assert begun[0][0] - begin_s <= 60.0, begun
+            before = count
+        run.wait(60.0)
+        assert source.acked == source.added(wall_s(run)) == source.position
+        assert {*source.done} == {*range(source.acked)}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_tasks_follow_a_load_that_doubles_and_halves_for_two_hours() -> None:
+    follow(Source(0.6, 1.2, 2.4, 4.8, 2.4, 1.2, 0.6, 1.2), 1, 2, 4, 8, 4, 2, 1, 2)
 
 
 def test_tasks_follow_a_load_that_doubles_and_halves() -> None:
-    source = Source(RATES)
+    follow(Source(0.6, 1.2, 0.6, step_s=160.0), 1, 2, 1)
+
+
+def test_a_key_with_all_the_load_changes_nothing() -> None:
+    source = Source(1.2, keys=1)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
-        run = cluster.submit(topology(source).graph())
-        for step, rate in enumerate(RATES):
-            run.wait(STEP_S * (step + 1) - run.now())
-            print(step, rate, len(run.plan.tasks_of("slow")), len(run.plan.workers),
-              source.added(run.now()) - source.acked, changes(run)[-2:], run.snapshot().scaling)
+        run = cluster.submit(slow(source, least=2).graph())
+        run.wait(300.0)
+        assert not changes(run)
+        assert "a few keys have most of the load" in run.snapshot().scaling[0].why
+
+
+def test_nothing_changes_during_an_outage_and_soon_after_it() -> None:
+    source = Source(2.4)
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(source).graph())
+        run.wait(40.0)
+        worker = run.plan.workers[0]
+        for _ in range(6):
+            run.wait(30.0)
+            run.kill_worker(worker)
+        assert not changes(run), "six recoveries, each with a rest"
+        run.wait(120.0)
+        assert [why.partition(":")[0] for _, why in changes(run)][:1] == ["slow"]
+
+
+def test_a_hand_stops_the_scaling_of_what_it_sets_until_it_is_automatic_again() -> None:
+    source = Source(1.6, step_s=1_000.0)
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(source, most=6).graph())
+        with pytest.raises(LifecycleError, match=r"7 tasks of 'slow': declared is between\(1, 6\)"):
+            run.rebalance(tasks={"slow": 7})
+        run.rebalance(workers=2, tasks={"slow": 1}, wait_s=1.0)
+        run.wait(200.0)
+        assert not changes(run)
+        assert "sunshower rebalance load --auto" in run.snapshot().scaling[0].why
+        run.kill_master()
+        run.wait(200.0)
+        assert not changes(run), "the next master knows it, too"
+        run.rebalance(auto=True)
+        run.wait(200.0)
+        assert len(run.plan.tasks_of("slow")) > 1

@@ -31,6 +31,7 @@ from sunshower.runtime.control.plan_changes import with_counts
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import ScalingView, Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan, Task
+from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 
 BUSY = 0.8  # the share of its time in which a task is a bottleneck
 TARGET = 0.65  # how busy tasks and workers shall be after a change
@@ -44,7 +45,8 @@ _UNKNOWN_FACTOR = 2 * TARGET  # without a lag: twice the tasks
 _FACTOR_MAX = 4.0  # by which one change may follow a load
 _SHARED = 0.1  # a task that is less busy would leave a worker no time by leaving it
 _GAIN = 0.9  # a change must leave the busiest worker less than this share of its load
-_LOOK, _GROW, _SHRINK, _REST, _FAILED = 0.5, 3.0, 5.0, 6.0, 60.0  # in units
+_LOOK, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.0, 3.0, 5.0, 6.0, 60.0  # in units
+_EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
 WORKERS = ""  # the workers of a topology, among the ids of its components
 
 
@@ -207,24 +209,32 @@ def bounds_of(plan: Plan) -> dict[str, Between]:
     return found
 
 
-def decide(plan: Plan, recent: Loads, longer: Loads | None, held: Collection[str] = ()) -> Decision:
-    """Decide from the loads in the last time, and in a longer one (None: not known yet). `held`:
-    numbers that a hand has set."""
-    return _Deciding(plan, recent, longer, held).decide()
+class Windows(NamedTuple):
+    """The loads of all components in times that end now."""
+
+    recent: Loads  # says what is busy
+    latest: Loads  # at the end of that: says how much load there is
+    longer: Loads | None = None  # says what is idle; None: not known yet
+
+
+def decide(plan: Plan, windows: Windows, held: Collection[str] = ()) -> Decision:
+    """Decide from these loads. `held`: numbers that a hand has set."""
+    return _Deciding(plan, windows, held).decide()
 
 
 class _Deciding:
     """One decision."""
 
-    def __init__(
-        self, plan: Plan, recent: Loads, longer: Loads | None, held: Collection[str]
-    ) -> None:
-        components = plan.graph.components
-        self._plan, self._longer, self._held = plan, longer, held
+    def __init__(self, plan: Plan, windows: Windows, held: Collection[str]) -> None:
+        components, recent = plan.graph.components, windows.recent
+        self._plan, self._windows, self._held = plan, windows, held
         self._loads = {id: load for id, load in recent.items() if id in components}
         self._bounds = {id: bounds for id, bounds in bounds_of(plan).items() if id not in held}
         self._reached = {id: plan.graph.downstream(id) for id in self._loads}
         self._sources = [id for id, load in self._loads.items() if load.lag is not None]
+        self._demand = {
+            id: max(load.demand, windows.latest[id].demand) for id, load in self._loads.items()
+        }
         workers = plan.graph.config.workers
         most = workers.most if isinstance(workers, Between) else workers
         self._workers_max = len(plan.workers) if WORKERS in held else max(len(plan.workers), most)
@@ -266,26 +276,25 @@ class _Deciding:
     def _is_bottleneck(self, id: str) -> bool:
         """Whether a task of it is busy, is not blocked by its outputs, and has work that waits."""
         load = self._loads[id]
-        waits = load.queue_s >= _QUEUE_S or any(one.falls_behind for one in self._sources_of(id))
+        waits = load.queue_s >= _QUEUE_S or any(
+            self._loads[source].falls_behind for source in self._sources_of(id)
+        )
         return load.top > BUSY and load.blocked < _BLOCKED and waits
 
     def _behind(self, id: str) -> set[str]:
         """The components behind one, without those of a cycle with it."""
         return {other for other in self._reached[id] if id not in self._reached.get(other, ())}
 
-    def _sources_of(self, id: str) -> list[Load]:
-        """The loads of the sources of a component that know their lag."""
-        return [
-            self._loads[source]
-            for source in self._sources
-            if id == source or id in self._reached[source]
-        ]
+    def _sources_of(self, id: str) -> list[str]:
+        """The sources of a component that know their lag."""
+        return [source for source in self._sources if id in {source, *self._reached[source]}]
 
     def _grow(self, id: str) -> tuple[Change | None, str]:
         """More tasks of the bottleneck, and the reason, or why not."""
-        load, sources = self._loads[id], self._sources_of(id)
+        load, sources = self._loads[id], [self._loads[one] for one in self._sources_of(id)]
         is_busy = f"{id!r} is busy {load.top:.2f}"
-        if load.mean <= BUSY:
+        reads = self._plan.graph.components[id].inputs
+        if load.mean <= BUSY and not all(isinstance(read.grouping, _EVEN) for read in reads):
             return None, (
                 f"a task of {id!r} is busy {load.top:.2f}, but all of them {load.mean:.2f}: a few "
                 "keys have most of the load, and more tasks cannot help"
@@ -298,8 +307,9 @@ class _Deciding:
         catch_up_s = max((source.catch_up_s for source in sources), default=inf)
         if catch_up_s <= _CATCH_UP_MAX_S:
             return None, f"{is_busy}, and its source catches up within {catch_up_s:.0f} s"
-        factor = _factor(sources)
-        wanted = max(bounds + 1, ceil(load.demand * factor / TARGET - 1e-9))
+        latest = [self._windows.latest[one] for one in self._sources_of(id)]
+        factor = max(_factor(sources), _factor(latest))
+        wanted = max(bounds + 1, _tasks_for(self._demand[id] * factor))
         best = self._best(id, min(wanted, bounds.most), factor)
         if best is None:
             return None, (
@@ -309,7 +319,7 @@ class _Deciding:
         late = max((source.growth for source in sources if source.falls_behind), default=0.0)
         waits = f"its source falls behind by {late:,.1f} records a second" if late else ""
         waits = waits or f"its inputs wait {load.queue_s:.2f} s"
-        return self._growth(*best, f"it is busy {load.mean:.2f}, and {waits}")
+        return self._growth(*best, f"{id!r} is busy {load.top:.2f}, and {waits}")
 
     def _growth(
         self, tasks: Mapping[str, int], workers: int | None, why: str
@@ -343,29 +353,26 @@ class _Deciding:
 
     def _shrink(self) -> Change | None:
         """Fewer tasks of all idle components, and fewer workers, if all had time left."""
-        loads = self._longer or {}
+        loads = self._windows.longer or {}
         if not loads or any(load.has_backlog or load.top > BUSY for load in loads.values()):
             return None
         idle = {id for id in self._bounds if id in loads and loads[id].mean < IDLE}
-        tasks = {id: self._bounds[id].clamp(_tasks_for(loads[id].demand)) for id in sorted(idle)}
+        tasks = {id: self._bounds[id].clamp(_tasks_for(self._demand[id])) for id in sorted(idle)}
         tasks = {id: count for id, count in tasks.items() if count < self._bounds[id]}
-        demand = {id: load.demand for id, load in loads.items()}
-        workers = self._fewer_workers(tasks, demand)
-        if not (tasks or workers) or self._peak(demand, tasks, workers) > BUSY:
+        share = sum(load.demand for load in loads.values()) / len(self._plan.workers)
+        workers = self._fewer_workers(tasks) if share < IDLE else None
+        if not (tasks or workers) or self._peak(self._demand, tasks, workers) > BUSY:
             return None
         shares = [f"{id} is busy {loads[id].mean:.2f}" for id in tasks]
-        if workers is not None:
-            mean = sum(demand.values()) / len(self._plan.workers)
-            shares.append(f"the workers are busy {mean:.2f}")
+        shares += [f"the workers are busy {share:.2f}"] if workers else []
         why = f"{_numbers(self._plan, tasks, workers)}: {', '.join(shares)}"
         return Change(tasks, workers, why)
 
-    def _fewer_workers(self, tasks: Mapping[str, int], demand: Mapping[str, float]) -> int | None:
-        bounds, total = self._bounds.get(WORKERS), sum(demand.values())
-        if bounds is None or total >= IDLE * bounds:
+    def _fewer_workers(self, tasks: Mapping[str, int]) -> int | None:
+        if (bounds := self._bounds.get(WORKERS)) is None:
             return None
-        counts = range(bounds.clamp(_tasks_for(total)), bounds)
-        return next((n for n in counts if self._peak(demand, tasks, n) <= TARGET), None)
+        counts = range(bounds.clamp(_tasks_for(sum(self._demand.values()))), bounds)
+        return next((n for n in counts if self._peak(self._demand, tasks, n) <= TARGET), None)
 
     # ---- the next plan ---------------------------------------------------------------------------
 
@@ -373,7 +380,7 @@ class _Deciding:
         """The fewest workers (None: as many as now), and with them the fewest tasks of a component
         up to `most`, so that the busiest worker has time left, or else as much as possible; None:
         no plan is better than the present one. `factor`: by which all loads grow."""
-        demand = {name: load.demand * factor for name, load in self._loads.items()}
+        demand = {name: tasks * factor for name, tasks in self._demand.items()}
         tasks = {id: most} if id else {}
         counts: list[int | None] = [None]
         if self._plan.layout is Layout.PACK:
@@ -465,12 +472,17 @@ class Scaling:
             self._rest_until_s = max(self._rest_until_s, now + _REST * unit_s)
         if not disturbance:
             self._readings.append(Reading.of(snapshot, now))
+        latest = self._window(_LATEST * unit_s) or self._readings
         recent, longer = self._window(_GROW * unit_s), self._window(_SHRINK * unit_s)
         self._readings = longer or self._readings
         decision = Decision()
         if len(self._readings) > 1:
-            loads = loads_of(recent or self._readings)
-            decision = decide(plan, loads, loads_of(longer) if longer else None, self._stored.held)
+            windows = Windows(
+                loads_of(recent or self._readings),
+                loads_of(latest),
+                loads_of(longer) if longer else None,
+            )
+            decision = decide(plan, windows, self._stored.held)
         rests = now < self._rest_until_s
         self._failure = self._failure if rests else ""
         pause = disturbance or self._failure
