@@ -147,7 +147,7 @@ def test_nothing_changes_during_an_outage_and_soon_after_it() -> None:
     source = Source(2.4)
     with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
         run = cluster.submit(slow(source).graph())
-        run.wait(40.0)
+        run.wait(20.0)
         worker = run.plan.workers[0]
         for _ in range(6):
             run.wait(30.0)

@@ -43,7 +43,7 @@ _CATCH_UP_MAX_S = 600.0  # a lag that is gone by then needs no further tasks
 _BACKLOG_MAX_S = 10.0  # with a greater lag, in seconds of work, nothing gets fewer tasks
 _UNKNOWN_FACTOR = 2 * TARGET  # without a lag: twice the tasks
 _FACTOR_MAX = 4.0  # by which one change may follow a load
-_SHARED = 0.1  # a task that is less busy would leave a worker no time by leaving it
+_SHARED = 0.1  # of a worker's time, which more workers would take over
 _GAIN = 0.9  # a change must leave the busiest worker less than this share of its load
 _LOOK, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.0, 3.0, 5.0, 6.0, 60.0  # in units
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
@@ -262,7 +262,7 @@ class _Deciding:
         for id in whys if why and change is None else ():
             whys[id] = why if id == limit else f"{whys[id]}; {why}"
         if change is not None:
-            whys |= dict.fromkeys(change.numbers, change.why)
+            whys |= {id: change.why for id in change.numbers if id in whys}
         return Decision(change, whys)
 
     def _share(self, id: str) -> str:
@@ -336,9 +336,9 @@ class _Deciding:
                 shares.setdefault(task.worker, []).append(load.busy.get(task.id, 0.0))
                 waits |= {task.worker} if load.queue_s >= _QUEUE_S else set()
         busiest = max(shares, key=lambda worker: sum(shares[worker]))
-        is_shared = sum(share > _SHARED for share in shares[busiest]) > 1
-        is_crowded = busiest in waits and is_shared and sum(shares[busiest]) > BUSY
-        return (busiest, sum(shares[busiest])) if is_crowded else None
+        load = sum(shares[busiest])
+        is_shared = load - max(shares[busiest]) > _SHARED
+        return (busiest, load) if busiest in waits and is_shared and load > BUSY else None
 
     def _more_workers(self, worker: int, share: float) -> tuple[Change | None, str]:
         is_busy = f"worker {worker} is busy {share:.2f} with several tasks, and inputs wait"
@@ -387,14 +387,14 @@ class _Deciding:
             counts += range(len(self._plan.workers) + 1, self._workers_max + 1)
         chosen, peak = None, inf
         for count in counts:
-            if (load := self._peak(demand, tasks, count)) < peak - 1e-9:
+            if (load := self._peak(demand, tasks, count, id)) < peak - 1e-9:
                 chosen, peak = count, load
             if peak <= BUSY:
                 break
-        if peak >= _GAIN * self._peak(demand):
+        if peak >= _GAIN * self._peak(demand, only=id):
             return None
         for number in range(len(self._plan.tasks_of(id)) + 1, most):
-            if self._peak(demand, {id: number}, chosen) <= max(peak, TARGET) + 1e-9:
+            if self._peak(demand, {id: number}, chosen, id) <= max(peak, TARGET) + 1e-9:
                 return {id: number}, chosen
         return tasks, chosen
 
@@ -403,9 +403,10 @@ class _Deciding:
         demand: Mapping[str, float],
         tasks: Mapping[str, int] | None = None,
         workers: int | None = None,
+        only: str = "",
     ) -> float:
         """The load of the busiest worker now, or if there were so many `tasks`; ∞: there cannot
-        be."""
+        be. `only`: of those workers that have tasks of this component."""
         plan = self._plan
         if tasks is not None:
             try:
@@ -417,7 +418,7 @@ class _Deciding:
         loads = dict.fromkeys(plan.workers, 0.0)
         for task in plan.tasks:
             loads[task.worker] += demand.get(task.component, 0.0) / counts[task.component]
-        return max(loads.values())
+        return max(loads[t.worker] for t in plan.tasks if not only or t.component == only)
 
 
 def _factor(sources: Iterable[Load]) -> float:
