@@ -1,4 +1,4 @@
-"""Says which components can have another number of tasks while they run, and which tasks can move.
+"""Says which components can have another number of tasks while they run, and why others cannot.
 
 Only what keeps nothing in the memory of its tasks can have another number of them: functions, whose
 records any task can process, states of operators in a store, which move to the new tasks when these
@@ -12,14 +12,9 @@ from collections.abc import Iterator
 
 from sunshower.config import Between
 from sunshower.errors import TopologyError
-from sunshower.topologies.components import BatchBolt, Bolt, Spout
-from sunshower.topologies.graph import Component, Graph, Level, Subscription
+from sunshower.topologies.graph import Component, Graph, Level, Subscription, can_move
 from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
-
-# These need only a position; LOG spouts keep it themselves.
-_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
-_STATELESS |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
 
 _KILL = "kill the topology and submit it with another parallelism"
 _AGAIN = _KILL.capitalize()
@@ -75,24 +70,6 @@ def why_fixed(graph: Graph, name: str, count: int) -> str | None:
     if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
         return "its state has no key by which records find their task"
     return _direct_refusal(graph, name, count)
-
-
-def can_move(component: Component) -> bool:
-    """Whether a task of it can continue in another process without losing state.
-
-    Functions, and the positions of records() and tables(), can move, and so can a bolt with a keyed
-    state; other state in memory can if the class implements `snapshot` and `restore`.
-    """
-    code = component.implementation
-    if component.level in _STATELESS or hasattr(code, "__sunshower_batch__"):
-        return True
-    if component.store is not None:
-        return True
-    kind = code if isinstance(code, type) else type(code)
-    bases = (Bolt, BatchBolt, Spout)
-    base = next((base for base in bases if issubclass(kind, base)), None)
-    hooks = ("snapshot", "restore")
-    return base is not None and all(getattr(kind, h) is not getattr(base, h) for h in hooks)
 
 
 def is_of_batches(component: Component) -> bool:

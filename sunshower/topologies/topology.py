@@ -216,7 +216,8 @@ class Topology:
         resources: Resources = NOTHING,
         **state: Unpack[StateSettings],
     ) -> Stream[Any]:
-        """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
+        """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more. The number
+        may follow the load: `between(1, 8)`.
 
         Each task has an object of its own. If the bolt keeps a state, and there are several tasks,
         group its input by the key, as in `.fields("word")`: with `shuffle` each task sees a part of

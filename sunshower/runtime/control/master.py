@@ -33,7 +33,7 @@ from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
 from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
-from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.placement import placed, replan, with_present_numbers
 from sunshower.runtime.control.plan_changes import (
     AS_THEY_ARE,
     changes,
@@ -43,7 +43,7 @@ from sunshower.runtime.control.plan_changes import (
     with_counts,
 )
 from sunshower.runtime.control.savepoint import all_elsewhere
-from sunshower.runtime.control.scaling import Scaling, with_present_numbers
+from sunshower.runtime.control.scaling import Scaling
 from sunshower.runtime.control.topology_log import TaskMoves
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
@@ -324,7 +324,7 @@ class Master:
         """Let new code replace the present one, or only say what changes, a line each; with the
         number of the change. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
-        given = with_present_numbers(given, self.plan.tasks, len(self.plan.workers))
+        given = with_present_numbers(given, self.plan.tasks)
         plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
         self.nodes.check(plan)
         if dry_run:

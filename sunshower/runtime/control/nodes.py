@@ -17,7 +17,7 @@ from sunshower.config import Config, Resources
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import placed, unused
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.topologies.rescaling import can_move
+from sunshower.topologies.graph import can_move
 
 Requests = Mapping[int, Resources]  # worker → what it requests
 

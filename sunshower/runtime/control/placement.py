@@ -10,15 +10,45 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sunshower.config import Between, with_value
 from sunshower.errors import LifecycleError
-from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside
-from sunshower.topologies.rescaling import can_move
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside, make_plan
+from sunshower.topologies.graph import can_move
 
 
 def placed(plan: Plan, places: Sequence[int]) -> Plan:
     """The plan with task i on worker `places[i]`."""
     tasks = zip(plan.tasks, places, strict=True)
     return plan.with_tasks([replace(task, worker=worker) for task, worker in tasks])
+
+
+def with_present_numbers(given: Plan, tasks: Sequence[Task]) -> Plan:
+    """A plan of new code, or of a resumed topology, whose numbers with `between` are as before, as
+    far as its bounds allow. `tasks`: those before."""
+    graph, counts = given.graph, Counter(task.component for task in tasks)
+    numbers = {id: component.parallelism for id, component in graph.components.items()}
+    present = {
+        id: with_value(number, number.clamp(counts[id]))
+        for id, number in numbers.items()
+        if isinstance(number, Between) and counts[id]
+    }
+    workers = len({task.worker for task in tasks})
+    declared = graph.config.workers
+    if isinstance(declared, Between):
+        workers = declared.clamp(workers)
+    elif not present:
+        return given
+    else:
+        workers = min(workers, declared)
+    components = {
+        id: replace(component, parallelism=present.get(id, component.parallelism))
+        for id, component in graph.components.items()
+    }
+    graph = replace(graph, components=components)
+    plan = replace(given, graph=graph, tasks=make_plan(graph, given.layout).tasks)
+    if plan.layout is Layout.ISOLATE:
+        return plan
+    return placed(plan, replan(plan, workers))
 
 
 def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None) -> list[int]:

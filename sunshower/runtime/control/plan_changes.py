@@ -12,11 +12,10 @@ from dataclasses import replace
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import unused
 from sunshower.runtime.plan import ACKER, Plan, Task, numbered
-from sunshower.topologies.graph import Component, Level
+from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.state_shapes import states_of
 from sunshower.topologies.rescaling import (
-    can_move,
     direct_senders,
     is_of_batches,
     kept_in_memory,

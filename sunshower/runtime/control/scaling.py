@@ -30,7 +30,7 @@ from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import with_counts
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import ScalingView, Snapshot, TaskStats
-from sunshower.runtime.plan import Layout, Plan, Task
+from sunshower.runtime.plan import Layout, Plan
 from sunshower.topologies.groupings import LocalOrShuffle, NoneGrouping, Shuffle
 
 BUSY = 0.8  # the share of its time in which a task is a bottleneck
@@ -209,7 +209,7 @@ def bounds_of(plan: Plan) -> dict[str, Between]:
     return found
 
 
-class Windows(NamedTuple):
+class LoadWindows(NamedTuple):
     """The loads of all components in times that end now."""
 
     recent: Loads  # says what is busy
@@ -217,7 +217,7 @@ class Windows(NamedTuple):
     longer: Loads | None = None  # says what is idle; None: not known yet
 
 
-def decide(plan: Plan, windows: Windows, held: Collection[str] = ()) -> Decision:
+def decide(plan: Plan, windows: LoadWindows, held: Collection[str] = ()) -> Decision:
     """Decide from these loads. `held`: numbers that a hand has set."""
     return _Deciding(plan, windows, held).decide()
 
@@ -225,7 +225,7 @@ def decide(plan: Plan, windows: Windows, held: Collection[str] = ()) -> Decision
 class _Deciding:
     """One decision."""
 
-    def __init__(self, plan: Plan, windows: Windows, held: Collection[str]) -> None:
+    def __init__(self, plan: Plan, windows: LoadWindows, held: Collection[str]) -> None:
         components, recent = plan.graph.components, windows.recent
         self._plan, self._windows, self._held = plan, windows, held
         self._loads = {id: load for id, load in recent.items() if id in components}
@@ -478,7 +478,7 @@ class Scaling:
         self._readings = longer or self._readings
         decision = Decision()
         if len(self._readings) > 1:
-            windows = Windows(
+            windows = LoadWindows(
                 loads_of(recent or self._readings),
                 loads_of(latest),
                 loads_of(longer) if longer else None,
@@ -565,16 +565,3 @@ def _disturbance(plan: Plan, snapshot: Snapshot) -> str:
     if stuck := next(iter(snapshot.stuck.values()), None):
         return f"a call of {stuck.component!r} does not return"
     return ""
-
-
-def with_present_numbers(given: Plan, tasks: Iterable[Task], workers: int) -> Plan:
-    """A plan of new code, or of a resumed topology, whose numbers with bounds are those that it had
-    before, as far as its bounds allow that. `tasks`, `workers`: those before."""
-    if not (bounds := bounds_of(given)):
-        return given
-    counts, declared = Counter(task.component for task in tasks), given.graph.config.workers
-    plan = with_counts(given, {id: bounds[id].clamp(counts[id]) for id in bounds if counts[id]})
-    if plan.layout is not given.layout or given.layout is Layout.ISOLATE:
-        return placed(plan, replan(plan, None, given.layout))
-    most = declared.most if isinstance(declared, Between) else declared
-    return placed(plan, replan(plan, min(max(workers, len(plan.workers)), most)))

@@ -14,7 +14,7 @@ from sunshower import BatchBolt, Bolt, Counter, Number, Spout, Topology
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
-from sunshower.topologies.rescaling import can_move
+from sunshower.topologies.graph import can_move
 
 
 class Value(NamedTuple):

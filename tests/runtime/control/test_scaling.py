@@ -14,18 +14,17 @@ from sunshower import Counter, Number, Topology, between
 from sunshower.config import Between
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.placement import placed, replan, with_present_numbers
 from sunshower.runtime.control.plan_changes import with_counts
 from sunshower.runtime.control.scaling import (
     BUSY,
     WORKERS,
     Change,
     Load,
+    LoadWindows,
     Scaling,
-    Windows,
     bounds_of,
     decide,
-    with_present_numbers,
 )
 from sunshower.runtime.events.health import Health, Standing, TaskError, Wait, WaitKind
 from sunshower.runtime.events.metrics import Counts as TaskCounts
@@ -74,11 +73,11 @@ def loads(plan: Plan, queue_s: float = 0.0, **shares: float | list[float]) -> di
 
 def decided(plan: Plan, of: dict[str, Load], held: tuple[str, ...] = ()) -> Change | None:
     """The decision if the load has been so for long."""
-    return decide(plan, Windows(of, of, of), held).change
+    return decide(plan, LoadWindows(of, of, of), held).change
 
 
 def why(plan: Plan, of: dict[str, Load], id: str) -> str:
-    return decide(plan, Windows(of, of, of)).whys[id]
+    return decide(plan, LoadWindows(of, of, of)).whys[id]
 
 
 # ---- the bottleneck ------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def test_nothing_shrinks_while_a_source_has_a_backlog() -> None:
 
 def test_nothing_shrinks_before_it_was_idle_for_long() -> None:
     plan = with_numbers(chain(), 6, first=4)
-    assert decide(plan, Windows(loads(plan), loads(plan))).change is None
+    assert decide(plan, LoadWindows(loads(plan), loads(plan))).change is None
 
 
 # ---- any loads -----------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ def test_changes_are_of_numbers_with_bounds_within_these(data: st.DataObject) ->
         lag = data.draw(st.none() | st.floats(0, 1e6)) if id == "numbers" else None
         growth = data.draw(st.floats(-1e3, 1e3))
         of[id] = Load(busy, data.draw(SHARES), data.draw(SHARES), 100.0, lag, growth)
-    decision = decide(plan, Windows(of, of, of), held)
+    decision = decide(plan, LoadWindows(of, of, of), held)
     bounds = {id: number for id, number in bounds_of(plan).items() if id not in held}
     assert decision.whys.keys() == bounds.keys()
     if (change := decision.change) is None:
@@ -386,7 +385,7 @@ def test_new_code_continues_with_the_present_numbers_as_far_as_its_bounds_allow(
 ) -> None:
     present = with_numbers(chain(), 6, first=5, second=3)
     graph = chain(between(1, 4), 2).graph
-    plan = with_present_numbers(make_plan(graph, layout), present.tasks, 6)
+    plan = with_present_numbers(make_plan(graph, layout), present.tasks)
     assert (len(plan.tasks_of("first")), len(plan.tasks_of("second"))) == (4, 2)
     assert plan.layout is layout
     assert len(plan.workers) == (6 if layout is Layout.PACK else len(plan.tasks))
