@@ -336,9 +336,9 @@ class _Deciding:
                 shares.setdefault(task.worker, []).append(load.busy.get(task.id, 0.0))
                 waits |= {task.worker} if load.queue_s >= _QUEUE_S else set()
         busiest = max(shares, key=lambda worker: sum(shares[worker]))
-        load = sum(shares[busiest])
-        is_shared = load - max(shares[busiest]) > _SHARED
-        return (busiest, load) if busiest in waits and is_shared and load > BUSY else None
+        share = sum(shares[busiest])
+        is_shared = share - max(shares[busiest]) > _SHARED
+        return (busiest, share) if busiest in waits and is_shared and share > BUSY else None
 
     def _more_workers(self, worker: int, share: float) -> tuple[Change | None, str]:
         is_busy = f"worker {worker} is busy {share:.2f} with several tasks, and inputs wait"
