@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sunshower import Bolt, Context, LogSpout, Polled, Topology, between
+from sunshower import Bolt, Context, LogSpout, Polled, Topology, batches, between, count
 from sunshower.clock import VIRTUAL_DATE
+from sunshower.config import Internals
 from sunshower.errors import LifecycleError
 from sunshower.simulation.cluster import SimCluster, SimRun
+from sunshower.state import SqliteState
 from sunshower.testing import Shared
 from sunshower.topologies.components import Stateless
+from sunshower.trident import FixedBatchSpout, InMemory
 
 COST_S = 0.5  # of a record in the slow bolt
 
@@ -173,3 +177,39 @@ def test_a_hand_stops_the_scaling_of_what_it_sets_until_it_is_automatic_again() 
         run.rebalance(auto=True)
         run.wait(200.0)
         assert len(run.plan.tasks_of("slow")) > 1
+
+
+class Wait:
+    """Takes 20 ms for each row."""
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def __call__(self, row: Any) -> tuple[int]:
+        self.clock.sleep(0.02)
+        return (row[0] % 3,)
+
+
+class Totals(Shared):
+    """The last total of each key."""
+
+    def __init__(self) -> None:
+        self.last: dict[int, int] = {}
+
+    def __call__(self, row: Any) -> None:
+        key, total = row
+        self.last[key] = total
+
+
+def test_an_exactly_once_program_follows_its_load_and_counts_each_row_once(tmp_path: Path) -> None:
+    topology = Topology("rows", workers=between(1, 4), internals=Internals(scaling_s=2.0))
+    source = FixedBatchSpout([(n,) for n in range(3_000)], 100, fields=("value",))
+    rows = batches(topology, "rows", source, store=InMemory()).shuffle(parallelism=between(1, 4))
+    keys = rows.map(Wait(), fields=("key",)).group_by("key")
+    state, totals = SqliteState(str(tmp_path / "totals.db")), Totals()
+    keys.aggregate(count(), name="total", state=state).peek(totals)
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(topology.graph())
+        assert run.wait(200.0)
+        assert [why.partition(":")[0] for _, why in changes(run)][:1] == ["rows-2"]
+        assert totals.last == {0: 1_000, 1: 1_000, 2: 1_000}

@@ -335,9 +335,9 @@ class _Deciding:
             if (load := self._loads.get(task.component)) is not None:
                 shares.setdefault(task.worker, []).append(load.busy.get(task.id, 0.0))
                 waits |= {task.worker} if load.queue_s >= _QUEUE_S else set()
-        busiest = max(shares, key=lambda worker: sum(shares[worker]))
-        share = sum(shares[busiest])
-        is_shared = share - max(shares[busiest]) > _SHARED
+        busiest = max(shares, key=lambda worker: sum(shares[worker]), default=0)
+        share = sum(shares.get(busiest, ()))
+        is_shared = share - max(shares.get(busiest, ()), default=0.0) > _SHARED
         return (busiest, share) if busiest in waits and is_shared and share > BUSY else None
 
     def _more_workers(self, worker: int, share: float) -> tuple[Change | None, str]:
