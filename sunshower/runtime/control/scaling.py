@@ -4,9 +4,10 @@
         ▲                                                  │                            │
         └── an outage, a silent worker, an upgrade, ───────┴── new lives of workers ────┘
 
-Each look is a Reading of the counters. The loads in the last 3 units (to grow) and 5 units (to
-shrink) follow from two of them; a unit is ten seconds (`Internals.scaling_s`). A change is a
-rebalance, which begins new lives of all workers, so the machine rests and measures anew after it.
+Each look is a Reading of the counters. The loads in the last 3 units (to grow) and 4 units (to
+shrink) follow from two of them; a unit is ten seconds (`Internals.scaling_s`). A change that is
+wanted for 1.5 units is made. It is a rebalance, which begins new lives of all workers, so the machine
+rests and measures anew after it.
 
 Only the bottleneck grows: the last component of a path that is busy, whose inputs wait or whose
 source falls behind, and whose outputs do not. How many tasks and workers it gets follows from the
@@ -45,7 +46,9 @@ _UNKNOWN_FACTOR = 2 * TARGET  # without a lag: twice the tasks
 _FACTOR_MAX = 4.0  # by which one change may follow a load
 _SHARED = 0.1  # of a worker's time, which more workers would take over
 _GAIN = 0.9  # a change must leave the busiest worker less than this share of its load
-_LOOK, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.0, 3.0, 5.0, 6.0, 60.0  # in units
+# In units of time: between two looks; how long a change must be wanted; the windows of what is the
+# load, busy and idle; and how long nothing changes after a change, and after one that failed.
+_LOOK, _LASTS, _LATEST, _GROW, _SHRINK, _REST, _FAILED = 0.5, 1.5, 1.0, 3.0, 4.0, 6.0, 60.0
 _EVEN = (Shuffle, LocalOrShuffle, NoneGrouping)  # groupings that choose any task
 WORKERS = ""  # the workers of a topology, among the ids of its components
 
@@ -452,6 +455,8 @@ class Scaling:
         self._readings: list[Reading] = []
         self._lives: Mapping[int, int] = {}  # worker → life, in these readings
         self._look_s = self._rest_until_s = -inf
+        self._wanted: set[str] = set()  # the numbers that are to change, and since when
+        self._wanted_since_s = -inf
         self._change = 0  # the number of the last change
         self._failure = ""  # why it did not happen, while that makes it rest
 
@@ -490,7 +495,11 @@ class Scaling:
         if rests and not pause:
             pause = f"no change for {self._rest_until_s - now:.0f} s: its workers have just begun"
         self.views = tuple(self._views(plan, decision, pause))
-        return None if rests or recent is None else decision.change
+        if decision.change is None or decision.change.numbers.keys() != self._wanted:
+            self._wanted_since_s = now
+            self._wanted = {*decision.change.numbers} if decision.change is not None else set()
+        is_steady = now - self._wanted_since_s >= _LASTS * unit_s - 1e-6
+        return decision.change if is_steady and not rests and recent is not None else None
 
     def began(self, plan: Plan, number: int, now: float) -> None:
         """The change that `look` has returned is under way, with that number; 0: it is none."""
