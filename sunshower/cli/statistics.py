@@ -283,7 +283,7 @@ def scaling_lines(snapshot: Snapshot) -> Iterator[str]:
     for view in snapshot.scaling:
         what = f"{view.component} has {number_of(view.now, 'task')}"
         if not view.component:
-            what = f"there are {view.now} workers"
+            what = "there is 1 worker" if view.now == 1 else f"there are {view.now} workers"
         would = f", would be {view.wanted}" if view.wanted != view.now else ""
         yield f"{what}, between {view.least} and {view.most}{would}: {view.why}"
 

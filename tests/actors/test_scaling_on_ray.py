@@ -143,12 +143,6 @@ def test_tasks_follow_a_load_that_doubles_and_halves(
         source.set_rate(load / COST_S)
         until(run, lambda end_s=begin_s + step_s: time.time() >= end_s, step_s + 30.0)
         begun = changes(run, begin_s)
-        print(
-            load,
-            [(at_s - begin_s, why) for at_s, why in begun],
-            source.added() - source.position(),
-            [v.why for v in run.snapshot().scaling],
-        )
         assert len(begun) <= 2, begun
         assert source.added() - source.position() <= 10 * load / COST_S, begun
         if factor != 1.0:

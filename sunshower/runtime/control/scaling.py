@@ -6,8 +6,8 @@
 
 Each look is a Reading of the counters. The loads in the last 3 units (to grow) and 4 units (to
 shrink) follow from two of them; a unit is ten seconds (`Internals.scaling_s`). A change that is
-wanted for 1.5 units is made. It is a rebalance, which begins new lives of all workers, so the machine
-rests and measures anew after it.
+wanted for 1.5 units is made. It is a rebalance, which begins new lives of all workers, so the
+machine rests and measures anew after it.
 
 Only the bottleneck grows: the last component of a path that is busy, whose inputs wait or whose
 source falls behind, and whose outputs do not. How many tasks and workers it gets follows from the
