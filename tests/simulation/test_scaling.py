@@ -179,6 +179,21 @@ def test_a_hand_stops_the_scaling_of_what_it_sets_until_it_is_automatic_again() 
         assert len(run.plan.tasks_of("slow")) > 1
 
 
+def test_new_code_and_a_savepoint_continue_with_the_present_numbers() -> None:
+    source = Source(0.6)
+    with SimCluster(1, drift=0.0, latency_s=0.001, call_s=1e-5) as cluster:
+        run = cluster.submit(slow(source).graph())
+        run.rebalance(workers=3, tasks={"slow": 5}, wait_s=1.0)
+        run.upgrade(slow(source, most=4).graph(), wait_s=1.0)
+        assert (len(run.plan.tasks_of("slow")), len(run.plan.workers)) == (4, 3)
+        savepoint = run.keep(wait_s=1.0)
+        run.kill()
+        run = cluster.submit(slow(source).graph(), resume=savepoint)
+        assert (len(run.plan.tasks_of("slow")), len(run.plan.workers)) == (4, 3)
+        run.wait(30.0)
+        assert source.added(wall_s(run)) - source.acked < 5
+
+
 class Wait:
     """Takes 20 ms for each row."""
 
