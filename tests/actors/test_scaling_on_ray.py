@@ -135,9 +135,9 @@ def test_tasks_follow_the_load(ray_cluster: RayCluster, tmp_path: Path) -> None:
 def test_tasks_follow_a_load_that_doubles_and_halves(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """The test of two hours in the simulator, with a unit of three seconds instead of ten."""
-    source, step_s, load = Input(tmp_path), 90.0, 0.5
-    run = submit(ray_cluster, source, 3.0, load)
+    """The test of two hours in the simulator, with a unit of two seconds instead of ten."""
+    source, step_s, load = Input(tmp_path), 60.0, 0.5
+    run = submit(ray_cluster, source, 2.0, load)
     for factor in (1.0, 2.0, 2.0, 0.5, 0.5):
         begin_s, load = time.time(), load * factor
         source.set_rate(load / COST_S)
