@@ -174,9 +174,9 @@ class MasterProcessBase(ABC):
         core, scaling = self.core, self.core.scaling
         if (wanted := scaling.look(core.plan, core.snapshot(now), now)) is None:
             return
-        numbers = {"workers": wanted.workers, "tasks": wanted.tasks}
+        rebalance = events.RebalanceTasks(wanted.workers, tasks=wanted.tasks, is_scaling=True)
         try:
-            number = self.apply(events.RebalanceTasks(**numbers, is_scaling=True))
+            number = self.apply(rebalance)
         except LifecycleError as error:
             scaling.failed(core.plan, str(error), now)
             core.log.note("not scaled", f"{wanted.why}; {error}", "warning")

@@ -128,27 +128,3 @@ def test_tasks_follow_the_load(ray_cluster: RayCluster, tmp_path: Path) -> None:
     assert "slow is busy" in changes(run)[-1][1]
     run.kill()
     assert_nothing_is_lost(source)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_tasks_follow_a_load_that_doubles_and_halves(
-    ray_cluster: RayCluster, tmp_path: Path
-) -> None:
-    """The test of two hours in the simulator, with a unit of two seconds instead of ten."""
-    source, step_s, load = Input(tmp_path), 60.0, 0.5
-    run = submit(ray_cluster, source, 2.0, load)
-    for factor in (1.0, 2.0, 2.0, 0.5, 0.5):
-        begin_s, load = time.time(), load * factor
-        source.set_rate(load / COST_S)
-        until(run, lambda end_s=begin_s + step_s: time.time() >= end_s, step_s + 30.0)
-        begun = changes(run, begin_s)
-        assert len(begun) <= 2, begun
-        assert source.added() - source.position() <= 10 * load / COST_S, begun
-        if factor != 1.0:
-            assert begun, "a change"
-            assert begun[0][0] - begin_s <= 60.0, begun
-    source.set_rate(0.0)
-    until(run, lambda: source.position() == source.added(), 60.0)
-    run.kill()
-    assert_nothing_is_lost(source)
