@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from sunshower.config import Config as Config
 from sunshower.config import Resources as Resources
+from sunshower.config import between as between
 from sunshower.errors import Unavailable as Unavailable
 from sunshower.failures import Cause as Cause
 from sunshower.failures import Failure as Failure

@@ -119,6 +119,49 @@ class Resources:
         return ", ".join(parts) or "nothing"
 
 
+class Between(int):
+    """A number of tasks or workers that follows the load: see `between`. Its value is the present
+    number."""
+
+    least: int
+    most: int
+
+    def __new__(cls, least: int, most: int, now: int | None = None) -> Between:
+        number = super().__new__(cls, least if now is None else now)
+        number.least, number.most = least, most
+        return number
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for pickle and copies
+        return Between, (self.least, self.most, int(self))
+
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
+    def __repr__(self) -> str:
+        return f"between({self.least}, {self.most})"
+
+    def clamp(self, number: int) -> int:
+        """The number within the bounds that is nearest to this one."""
+        return min(max(number, self.least), self.most)
+
+
+def between(least: int, most: int) -> Between:
+    """A number of tasks or workers that follows the load of the running topology, from `least`,
+    with which it begins, to `most`: `parallelism=between(1, 8)`, `workers=between(1, 4)`.
+
+    Raises ConfigError for numbers below 1, or `most` below `least`. What cannot scale is refused by
+    `Topology.graph`. How it decides: docs/OPERATING.md, "Scaling by itself".
+    """
+    COUNT.check("between: least", least)
+    replace(COUNT, least=least).check("between: most", most)
+    return Between(least, most)
+
+
+def with_value(declared: int, now: int) -> int:
+    """A declared number with its present value; the bounds of a Between are kept."""
+    return Between(declared.least, declared.most, now) if isinstance(declared, Between) else now
+
+
 NOTHING = Resources()
 RESOURCES = Instance((Resources,), "what a task needs, as in Resources(num_cpus=1)")
 
@@ -138,10 +181,11 @@ class Internals:
     idle_poll_s: float = 0.1  # the longest time between two polls of an idle spout
     task_backoff_s: float = 0.1  # before a task that raised is tried again; doubled each time
     restart_backoff_s: float = 0.5  # before a crashing worker opens its tasks; doubled each time
+    scaling_s: float = 10.0  # the unit of the periods in scaling.py
 
 
 # Once they were settings; now they are accepted, and ignored with a warning.
-FORMER_SETTINGS = tuple(value.name for value in fields(Internals))
+FORMER_SETTINGS = tuple(value.name for value in fields(Internals) if value.name != "scaling_s")
 
 
 def former_setting(name: str) -> str:
@@ -190,7 +234,8 @@ class Config:
     #: Acker shards; None: one for each worker with a spout (with `--layout isolate` one in all);
     #: 0: nothing is tracked. Storm: topology.acker.executors
     ackers: int | None = None
-    #: Worker processes of the layout `pack`. Storm: topology.workers
+    #: Worker processes of the layout `pack`; with `between(1, 4)` they follow the load. Storm:
+    #: topology.workers
     workers: int = 2
     #: Where workers are: "spread" evenly over all nodes, or on as few as possible, "pack".
     placement: Literal["spread", "pack"] = "spread"

@@ -51,6 +51,12 @@ NewTasks = Annotated[
         "operator with a state in a store. May be repeated.",
     ),
 ]
+Auto = Annotated[
+    bool,
+    typer.Option(
+        "--auto", help="Let all numbers that are declared with between() follow the load again."
+    ),
+]
 NewAckers = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="The new number of acker tasks."),
@@ -376,6 +382,7 @@ def rebalance(
     tasks: NewTasks = None,
     ackers: NewAckers = None,
     layout: NewLayout = None,
+    auto: Auto = False,
     wait_s: Wait = None,
     address: Address = "auto",
 ) -> None:
@@ -384,8 +391,10 @@ def rebalance(
     The spouts stop meanwhile. Tuples that are still pending after the wait are emitted again. A
     state in memory moves to other workers only with snapshot() and restore(). The number of tasks
     of spouts, of components with a state in memory, and of classes with state= cannot change. The
-    number of tasks of an operator with a keyed state in a store can change.
+    number of tasks of an operator with a keyed state in a store can change. A number that is
+    declared with between() must lie within its bounds, and no longer follows the load.
     """
+    from sunshower.runtime.control.scaling import bounds_of
     from sunshower.runtime.plan import ACKER, Layout
 
     numbers = _parse_tasks(tasks or ()) | ({} if ackers is None else {ACKER: ackers})
@@ -394,7 +403,7 @@ def rebalance(
         before = run.plan
         look = progress(Terminal(stderr=True), f"Rebalancing {name}")
         new_layout = Layout(layout) if layout else None
-        run.rebalance(workers, new_layout, wait_s, tasks=numbers, look=look)
+        run.rebalance(workers, new_layout, wait_s, tasks=numbers, auto=auto, look=look)
         after = run.plan
     worker_of = {task.id: task.worker for task in before.tasks}
     moved = sum(worker_of.get(task.id, task.worker) != task.worker for task in after.tasks)
@@ -402,6 +411,14 @@ def rebalance(
         f"{name} has {len(after.workers)} workers (before: {len(before.workers)}) and "
         f"{len(after.tasks)} tasks (before: {len(worker_of)}); {moved} tasks have moved."
     )
+    bounds = bounds_of(after)
+    held = [f"the tasks of {id}" for id in numbers if id in bounds]
+    held += ["the workers"] if workers is not None and bounds else []
+    if held:
+        echo(
+            f"The number of {' and '.join(held)} no longer follows the load. "
+            f"`sunshower rebalance {name} --auto` lets it do so again."
+        )
 
 
 def _parse_tasks(given: Iterable[str]) -> dict[str, int]:

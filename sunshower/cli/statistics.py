@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from sunshower.cli.formatting import duration, elapsed, new_table
+from sunshower.cli.formatting import duration, elapsed, new_table, number_of
 from sunshower.cli.health import task_error_text
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import (
@@ -278,6 +278,16 @@ def batch_fields(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict
         }
 
 
+def scaling_lines(snapshot: Snapshot) -> Iterator[str]:
+    """A line for each number that follows the load: what it is, what it would be, and why."""
+    for view in snapshot.scaling:
+        what = f"{view.component} has {number_of(view.now, 'task')}"
+        if not view.component:
+            what = "there is 1 worker" if view.now == 1 else f"there are {view.now} workers"
+        would = f", would be {view.wanted}" if view.wanted != view.now else ""
+        yield f"{what}, between {view.least} and {view.most}{would}: {view.why}"
+
+
 def batch_lines(snapshot: Snapshot) -> Iterator[str]:
     """A line for each group of batches that has figures."""
     for id in sorted({task.component for task in snapshot.tasks()}):
@@ -406,6 +416,7 @@ def status_fields(overview: Overview, up_s: float, *, tasks: bool = True) -> dic
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "batches": list(batch_fields(snapshot, overview.plan.graph.components)),
         "spark": list(spark_fields(overview)),
+        "scaling": [asdict(view) for view in snapshot.scaling],
         "components": {
             component.id: {
                 "parallelism": component.parallelism,

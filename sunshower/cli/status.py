@@ -150,6 +150,7 @@ def status(
     print_lines(console, statistics.watermark_lines(graph, snapshot))
     print_lines(console, late_lines(graph, snapshot), "yellow")
     print_lines(console, statistics.fill_lines(graph, snapshot))
+    print_lines(console, statistics.scaling_lines(snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(overview))

@@ -53,10 +53,9 @@ from sunshower.experiments.faults.fault_kinds import (
 )
 from sunshower.experiments.faults.fault_plan import Step, drain, rebalance
 from sunshower.runtime.cluster import Cluster
-from sunshower.runtime.control.placement import can_move
 from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Graph, can_move
 from sunshower.topologies.topology import Topology
 
 T = TypeVar("T")

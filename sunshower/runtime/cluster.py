@@ -201,6 +201,7 @@ class Run(ABC):
         wait_s: float | None = None,
         *,
         tasks: Mapping[str, int] = AS_THEY_ARE,
+        auto: bool = False,
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
@@ -211,8 +212,11 @@ class Run(ABC):
         pending then are emitted again. Raises LifecycleError, before any change, if the state does
         not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
         have so many tasks (plan_changes.py).
+
+        A number with `between` must lie within its bounds, and no longer follows the load then,
+        until a rebalance with `auto`, after which all numbers that are not given do so.
         """
-        number = self._apply_once(events.RebalanceTasks(workers, layout, wait_s, dict(tasks)))
+        number = self._apply_once(events.RebalanceTasks(workers, layout, wait_s, dict(tasks), auto))
         if waits:
             self._wait_for_change(number, wait_s, look)
 

@@ -129,6 +129,8 @@ class MasterProcessBase(ABC):
         if self.core.restless and not self._will_look:
             self._will_look = True
             self.look_after(_LOOK_S)
+        if isinstance(event, events.Statistics) and self.core.scaling.is_due(self.core.plan, now):
+            self._scale(now)
         return answer
 
     def savepoint(self, number: int) -> PackedTasks | None:
@@ -166,6 +168,21 @@ class MasterProcessBase(ABC):
         return self.core.log.read(after)
 
     # ---- helpers ---------------------------------------------------------------------------------
+
+    def _scale(self, now: float) -> None:
+        """Carry out the change of numbers that the load asks for: see scaling.py."""
+        core, scaling = self.core, self.core.scaling
+        if (wanted := scaling.look(core.plan, core.snapshot(now), now)) is None:
+            return
+        rebalance = events.RebalanceTasks(wanted.workers, tasks=wanted.tasks, is_scaling=True)
+        try:
+            number = self.apply(rebalance)
+        except LifecycleError as error:
+            scaling.failed(core.plan, str(error), now)
+            core.log.note("not scaled", f"{wanted.why}; {error}", "warning")
+        else:
+            scaling.began(core.plan, number, now)
+            core.log.note("scaled", wanted.why)
 
     def _check(self, number: int, why_not: Callable[[MasterState, int, State], str | None]) -> None:
         if (why := why_not(self.core.stored, number, self.state())) is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from sunshower.config import Resources
+from sunshower.config import Resources, with_value
 from sunshower.errors import ConfigError
 from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
@@ -101,7 +101,9 @@ class Plan:
             component.parallelism != counts[name] for name, component in graph.components.items()
         ):
             components = {
-                name: replace(component, parallelism=counts[name])
+                name: replace(
+                    component, parallelism=with_value(component.parallelism, counts[name])
+                )
                 for name, component in graph.components.items()
             }
             graph = replace(graph, components=components)

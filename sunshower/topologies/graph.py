@@ -13,6 +13,7 @@ from typing import Any
 from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError, user_errors
 from sunshower.records import Schema
+from sunshower.topologies.components import BatchBolt, Bolt, Spout
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.operators.windows.event_times import TimeField
 from sunshower.topologies.programs import ProgramModules
@@ -127,6 +128,29 @@ class Component:
         if isinstance(self.implementation, type):
             return self.implementation()
         return own_copy(self.implementation, f"component {self.id!r}")
+
+
+# These need only a position; LOG spouts keep it themselves.
+_MOVABLE = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
+_MOVABLE |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
+
+
+def can_move(component: Component) -> bool:
+    """Whether a task of it can continue in another process without losing state.
+
+    Functions, and the positions of records() and tables(), can move, and so can a bolt with a keyed
+    state; other state in memory can if the class implements `snapshot` and `restore`.
+    """
+    code = component.implementation
+    if component.level in _MOVABLE or hasattr(code, "__sunshower_batch__"):
+        return True
+    if component.store is not None:
+        return True
+    kind = code if isinstance(code, type) else type(code)
+    bases = (Bolt, BatchBolt, Spout)
+    base = next((base for base in bases if issubclass(kind, base)), None)
+    hooks = ("snapshot", "restore")
+    return base is not None and all(getattr(kind, h) is not getattr(base, h) for h in hooks)
 
 
 def upstream(components: Mapping[str, Component], inputs: Iterable[Subscription]) -> list[str]:

@@ -56,6 +56,7 @@ from sunshower.topologies.outputs import (
 )
 from sunshower.topologies.programs import ProgramModules
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
+from sunshower.topologies.rescaling import check_bounds
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (
     BoltCode,
@@ -215,7 +216,8 @@ class Topology:
         resources: Resources = NOTHING,
         **state: Unpack[StateSettings],
     ) -> Stream[Any]:
-        """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
+        """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more. The number
+        may follow the load: `between(1, 8)`.
 
         Each task has an object of its own. If the bolt keeps a state, and there are several tasks,
         group its input by the key, as in `.fields("word")`: with `shuffle` each task sees a part of
@@ -348,7 +350,8 @@ class Topology:
     def graph(self) -> Graph:
         """Return the frozen graph. Extensions add their components first, in the order of creation.
 
-        Raises TopologyError if no spout feeds some bolt, or no bolt reads the dead letters.
+        Raises TopologyError if no spout feeds some bolt, no bolt reads the dead letters, or what
+        has `between` cannot scale.
         """
         for kind, extension in self._extensions.items():
             if kind not in self._finished:
@@ -373,6 +376,7 @@ class Topology:
                 "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
             )
         check_requests(graph)
+        check_bounds(graph)
         check_call_times(graph)
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):

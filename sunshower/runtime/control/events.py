@@ -49,6 +49,8 @@ class RebalanceTasks(Event):
     layout: Layout | None = None  # as now
     wait_s: float | None = None  # for pending trees; the message timeout
     tasks: Mapping[str, int] = field(default_factory=dict)
+    auto: bool = False  # numbers that are not given follow the load again: see Scaling.by_hand
+    is_scaling: bool = False  # whether the load asks for it, and no hand
 
 
 class Upgrade(Event):

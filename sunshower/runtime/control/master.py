@@ -50,7 +50,7 @@ from sunshower.runtime.control.messages import (
 )
 from sunshower.runtime.control.nodes import NodeMoves
 from sunshower.runtime.control.overview import ConditionTracker
-from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.placement import placed, replan, with_present_numbers
 from sunshower.runtime.control.plan_changes import (
     changes,
     ends_anew,
@@ -60,6 +60,7 @@ from sunshower.runtime.control.plan_changes import (
     with_counts,
 )
 from sunshower.runtime.control.savepoint import all_elsewhere
+from sunshower.runtime.control.scaling import Scaling
 from sunshower.runtime.control.topology_log import ROLLED_BACK, TopologyLog
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.injected_faults import check_places
@@ -111,6 +112,7 @@ class Master:
         self.log = TopologyLog(wall, self.stored.cancelled)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
         self.nodes = NodeMoves()
+        self.scaling = Scaling(self.stored)
         self._former = other if self.stored.is_opening else None  # the plan to return to
         self._since_s = now  # of the kill or the change that is under way
         self._opening_since_s = now
@@ -217,6 +219,7 @@ class Master:
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
             self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),
+            self.scaling.views,
         )
 
     def report(self, now: float) -> KillReport:
@@ -371,13 +374,21 @@ class Master:
         self._on_tick(event, now)
 
     def _on_rebalance_tasks(self, event: events.RebalanceTasks, now: float) -> int:
+        rebalance = partial(self._rebalance, event, now)
+        if event.is_scaling:
+            return rebalance()
+        numbers = event.workers, event.tasks, event.auto
+        return self.scaling.by_hand(self.plan, *numbers, rebalance)
+
+    def _rebalance(self, event: events.RebalanceTasks, now: float) -> int:
         plan = with_counts(self.plan, event.tasks, self.stored.last_task_id)
         plan = placed(plan, replan(plan, event.workers, event.layout or self.plan.layout))
         tasks = self.nodes.rebalanced(self.plan, plan, self.stored.lives).tasks
         return 0 if tasks == self.plan.tasks else self._change(tasks, event.wait_s, now)
 
     def _on_upgrade(self, event: events.Upgrade, now: float) -> tuple[int, list[str]]:
-        plan = upgraded(self.plan, event.given, self.stored.lives, self.stored.last_task_id)
+        given = with_present_numbers(event.given, self.plan.tasks)
+        plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
         self.nodes.check(plan)
         if event.dry_run:
             return 0, preview(self.plan, plan)

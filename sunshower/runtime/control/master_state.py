@@ -72,6 +72,7 @@ class MasterState:
     change: int = 0  # the number of the last requested rebalance or upgrade
     cancelled: dict[int, str] = field(default_factory=dict)  # the last changes that did not
     # happen → why
+    held: list[str] = field(default_factory=list)  # numbers that a hand has set: see scaling.py
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 

@@ -15,8 +15,9 @@ from types import MappingProxyType
 
 from sunshower.config import Config, Resources
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import can_move, placed, unused
+from sunshower.runtime.control.placement import placed, unused
 from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.topologies.graph import can_move
 
 Requests = Mapping[int, Resources]  # worker → what it requests
 

@@ -10,14 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sunshower.config import Between, with_value
 from sunshower.errors import LifecycleError
-from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside
-from sunshower.topologies.components import BatchBolt, Bolt, Spout
-from sunshower.topologies.graph import Component, Level
-
-# These need only a position; LOG spouts keep it themselves.
-_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
-_STATELESS |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside, make_plan
+from sunshower.topologies.graph import can_move
 
 
 def placed(plan: Plan, places: Sequence[int]) -> Plan:
@@ -26,22 +22,33 @@ def placed(plan: Plan, places: Sequence[int]) -> Plan:
     return plan.with_tasks([replace(task, worker=worker) for task, worker in tasks])
 
 
-def can_move(component: Component) -> bool:
-    """Whether a task of it can continue in another process without losing state.
-
-    Functions, and the positions of records() and tables(), can move, and so can a bolt with a keyed
-    state; other state in memory can if the class implements `snapshot` and `restore`.
-    """
-    code = component.implementation
-    if component.level in _STATELESS or hasattr(code, "__sunshower_batch__"):
-        return True
-    if component.store is not None:
-        return True
-    kind = code if isinstance(code, type) else type(code)
-    bases = (Bolt, BatchBolt, Spout)
-    base = next((base for base in bases if issubclass(kind, base)), None)
-    hooks = ("snapshot", "restore")
-    return base is not None and all(getattr(kind, h) is not getattr(base, h) for h in hooks)
+def with_present_numbers(given: Plan, tasks: Sequence[Task]) -> Plan:
+    """A plan of new code, or of a resumed topology, whose numbers with `between` are as before, as
+    far as its bounds allow. `tasks`: those before."""
+    graph, counts = given.graph, Counter(task.component for task in tasks)
+    numbers = {id: component.parallelism for id, component in graph.components.items()}
+    present = {
+        id: with_value(number, number.clamp(counts[id]))
+        for id, number in numbers.items()
+        if isinstance(number, Between) and counts[id]
+    }
+    workers = len({task.worker for task in tasks})
+    declared = graph.config.workers
+    if isinstance(declared, Between):
+        workers = declared.clamp(workers)
+    elif not present:
+        return given
+    else:
+        workers = min(workers, declared)
+    components = {
+        id: replace(component, parallelism=present.get(id, component.parallelism))
+        for id, component in graph.components.items()
+    }
+    graph = replace(graph, components=components)
+    plan = replace(given, graph=graph, tasks=make_plan(graph, given.layout).tasks)
+    if plan.layout is Layout.ISOLATE:
+        return plan
+    return placed(plan, replan(plan, workers))
 
 
 def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None) -> list[int]:

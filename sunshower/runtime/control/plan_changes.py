@@ -1,10 +1,7 @@
 """Makes the plan of a rebalance to other numbers of tasks or acker shards; tasks keep their ids.
 
-Only what keeps nothing in the memory of its tasks can have another number of them: functions, whose
-records any task can process, states of operators in a store, which move to the new tasks when these
-open them (sunshower/trident/states/factories.py), and objects whose `snapshot` returns None. A
-class with `state=` chooses the keys itself, so no task is known to own one: it keeps its number.
-All other tasks continue as in any rebalance.
+sunshower/topologies/rescaling.py says which components can have another number of tasks. All other
+tasks continue as in any rebalance.
 """
 
 from __future__ import annotations
@@ -13,13 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import can_move, unused
+from sunshower.runtime.control.placement import unused
 from sunshower.runtime.plan import ACKER, Plan, Task, numbered
-from sunshower.topologies.graph import Component, Level, Subscription
-from sunshower.topologies.groupings import All, Fields
+from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
-from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.state_shapes import states_of
+from sunshower.topologies.rescaling import (
+    direct_senders,
+    is_of_batches,
+    kept_in_memory,
+    why_fixed,
+)
 
 AS_THEY_ARE: Mapping[str, int] = {}
 _TASKS_MAX = 4096  # of one component: a higher number is refused as a mistake
@@ -57,7 +58,7 @@ def leaving(before: Plan, after: Plan) -> list[Task]:
     worker, or end, and those of components that are opened for another number of tasks."""
     places = {task.id: task.worker for task in after.tasks}
     changed = {task.component for task in ends_anew(before, after)}
-    changed |= {name for receiver in changed for name in _direct_senders(before, receiver)}
+    changed |= {name for receiver in changed for name in direct_senders(before.graph, receiver)}
     return [
         task
         for task in before.tasks
@@ -94,100 +95,7 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
     if name == ACKER:
         is_tracked = plan.graph.config.tracked
         return None if is_tracked else "it was submitted with ackers=0, so nothing is tracked"
-    component = plan.graph.components[name]
-    if component.level is Level.ANSWERS:
-        return "it answers the requests of one task, beside it"
-    if is_of_batches(component):
-        return why_fixed(component, count)
-    if component.level.is_spout:
-        return (
-            "each task of a spout has its own part of the source, and the position in it. Kill the "
-            "topology, and submit it with another parallelism: it continues where its source has "
-            "stored a position, as Kafka does, and else starts over"
-        )
-    if in_memory := kept_in_memory(component):
-        return f"{in_memory}, where no other task finds it. {_WAY_OUT}"
-    if component.store is not None:
-        return (
-            "its class may choose other keys for its state than those of the grouping, and then "
-            f"another task would not find them. If it uses those of the grouping: {_KILL}"
-        )
-    if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
-        return "its state has no key by which records find their task"
-    return _direct_refusal(plan, name, count)
-
-
-def is_of_batches(component: Component) -> bool:
-    """Whether it belongs to an exactly-once program."""
-    return hasattr(component.implementation, "__sunshower_batches__")
-
-
-def why_fixed(component: Component, tasks: int) -> str | None:
-    """Why a component of an exactly-once program cannot have so many tasks; None: it can."""
-    refuses = getattr(component.implementation, "refuses", None)
-    why: str | None = None if refuses is None else refuses(tasks)
-    return why
-
-
-_KILL = "kill the topology and submit it with another parallelism"
-_AGAIN = _KILL.capitalize()
-_WAY_OUT = (
-    "Give it a state= in a store; if it keeps nothing, write a snapshot() that returns None and a "
-    f"restore(state); or {_KILL}"
-)
-
-
-def kept_in_memory(component: Component) -> str | None:
-    """A clause that says what a bolt keeps in memory, or may keep; None: nothing, or the result of
-    `snapshot` says what."""
-    code = component.implementation
-    if component.level in (Level.FUNCTION, Level.ANSWERS) or hasattr(code, "__sunshower_batch__"):
-        return None
-    if component.store is not None:
-        names = [] if component.store.is_stored else [f"the state {component.store.name!r}"]
-    elif isinstance(code, OperatorBolt):
-        names = [*code.in_memory()]
-    elif can_move(component):
-        names = []
-    else:
-        return f"the object of {component.id!r} may keep something in memory"
-    return f"{names[0]} of {component.id!r} is in memory" if names else None
-
-
-def _keeps_state(component: Component) -> bool:
-    code = component.implementation
-    return isinstance(code, OperatorBolt) and any(
-        hasattr(operator, "snapshot") for operator in code.operators
-    )
-
-
-def _is_spread(read: Subscription) -> bool:
-    """Whether the fields of a record choose its task, or all tasks get it."""
-    return isinstance(read.grouping, Fields | All)
-
-
-def _direct_refusal(plan: Plan, name: str, count: int) -> str | None:
-    senders = list(_direct_senders(plan, name))
-    if senders and count < len(plan.tasks_of(name)):
-        return (
-            f"{senders[0]!r} sends to chosen tasks of it, and may have stored the id of a task "
-            f"that would end. {_AGAIN}"
-        )
-    held = [sender for sender in senders if not can_move(plan.graph.components[sender])]
-    if held:
-        return (
-            f"{held[0]!r} sends to chosen tasks of it, and has to be opened again, but its state "
-            "is in memory: write snapshot() and restore(state) for it"
-        )
-    return None
-
-
-def _direct_senders(plan: Plan, name: str) -> Iterator[str]:
-    """The components that choose tasks of a component by their ids."""
-    inputs = () if name == ACKER else plan.graph.components[name].inputs
-    for read in inputs:
-        if plan.stream(read.source, read.stream).spec.direct:
-            yield read.source
+    return why_fixed(plan.graph, name, count)
 
 
 # ---- upgrades ------------------------------------------------------------------------------------
@@ -199,6 +107,7 @@ def _direct_senders(plan: Plan, name: str) -> Iterator[str]:
 # workers are new: no process has code of both versions.
 
 OPEN_S = 60.0  # how long new code may take to open, unless the caller says otherwise
+_AGAIN = "Kill the topology and submit it with another parallelism"
 _UPGRADE_AGAIN = "kill the topology and submit it: what is in stores stays there"
 _EMPTY = "if it keeps nothing, write a snapshot() that returns None and a restore(state)"
 

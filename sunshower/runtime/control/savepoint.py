@@ -17,11 +17,11 @@ import msgpack
 from sunshower import versions
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.placement import can_move, unused
+from sunshower.runtime.control.placement import unused, with_present_numbers
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan, Task, numbered
-from sunshower.topologies.graph import Component, Level
+from sunshower.topologies.graph import Component, Level, can_move
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.state_shapes import StateShape, states_of
@@ -117,6 +117,7 @@ class Savepoint:
     def resumed(self, given: Plan) -> Plan:
         """The plan of `given` code, whose tasks have the ids that they had. Raises LifecycleError
         with everything that does not fit."""
+        given = with_present_numbers(given, self.tasks)
         if problems := list(self._problems(given)):
             raise LifecycleError(
                 f"topology {given.graph.id!r} cannot continue from this savepoint: "

@@ -384,6 +384,18 @@ class StuckCall:
 
 
 @dataclass(frozen=True)
+class ScalingView:
+    """A number that follows the load, and what it would be: see scaling.py."""
+
+    component: str  # of the tasks; "": of the topology's workers
+    least: int
+    most: int
+    now: int
+    wanted: int
+    why: str  # why it is wanted, or why it does not change
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A running topology at one moment, as the terminal, web page, tests and checks read it."""
 
@@ -401,6 +413,7 @@ class Snapshot:
     unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
     # on one that is being drained, or leave it
     without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`
+    scaling: tuple[ScalingView, ...] = ()
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

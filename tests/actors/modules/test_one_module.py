@@ -54,8 +54,8 @@ import sys
 from sunshower.actors.shipping import outline
 before = {*sys.modules}
 plan = outline(sys.stdin.buffer.read())
-from sunshower.runtime.control.plan_changes import kept_in_memory
-from sunshower.runtime.control.placement import can_move
+from sunshower.topologies.graph import can_move
+from sunshower.topologies.rescaling import kept_in_memory
 for component in plan.graph.components.values():
     print(component.id, can_move(component), kept_in_memory(component))
 print([name for name in {*sys.modules} - before if name.startswith(("shop", "spaces", "main"))])

@@ -6,9 +6,16 @@ import json
 
 from syrupy.assertion import SnapshotAssertion
 
-from sunshower.cli.statistics import status_fields
+from sunshower.cli.statistics import scaling_lines, status_fields
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, EventTime, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import (
+    Counts,
+    EventTime,
+    ScalingView,
+    Snapshot,
+    TaskStats,
+    WorkerStats,
+)
 from sunshower.runtime.plan import make_plan
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
@@ -59,3 +66,24 @@ def test_values_that_json_cannot_represent_are_null(approved: SnapshotAssertion)
     snapshot = Snapshot("numbers", {0: WorkerStats(0, 1, (task,))})
     fields = status_fields(Overview(plan, snapshot, None, 0.0, {}), 0.0)
     assert json.loads(json.dumps(fields, allow_nan=False)) == approved
+
+
+def test_numbers_that_follow_the_load_have_a_line_and_fields() -> None:
+    topology = Topology("numbers")
+    topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)
+    plan = make_plan(topology.graph())
+    tasks = ScalingView("show", 1, 8, 2, 4, "busy 0.95")
+    snapshot = Snapshot("numbers", scaling=(tasks, ScalingView("", 1, 4, 2, 2, "busy 0.50")))
+    assert list(scaling_lines(snapshot)) == [
+        "show has 2 tasks, between 1 and 8, would be 4: busy 0.95",
+        "there are 2 workers, between 1 and 4: busy 0.50",
+    ]
+    fields = status_fields(Overview(plan, snapshot, None, 0.0, {}), 0.0)
+    assert fields["scaling"][0] == {
+        "component": "show",
+        "least": 1,
+        "most": 8,
+        "now": 2,
+        "wanted": 4,
+        "why": "busy 0.95",
+    }

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from sunshower import BatchBolt, Bolt, Counter, Number, Spout, Topology
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.placement import can_move, placed, replan
+from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
+from sunshower.topologies.graph import can_move
 
 
 class Value(NamedTuple):
