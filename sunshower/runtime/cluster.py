@@ -228,13 +228,14 @@ class Run(ABC):
         upgrade is done, or at once unless `waits`. `dry_run`: change nothing.
 
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
-        with positions and states. Raises LifecycleError, before any change, if the state of the
-        topology does not allow it or a state does not fit (plan_changes.py). Raises it also if a
-        component has a state in memory, or if the new code does not open within `open_s`: then the
-        old code continues. If the topology is drained or killed meanwhile, the error tells which
-        code ran, if that is known.
+        with positions and states. Numbers of tasks and workers that a rebalance has changed are
+        kept, unless `graph` declares others than the graph before it. Raises LifecycleError, before
+        any change, if the state of the topology does not allow it or a state does not fit
+        (plan_changes.py). Raises it also if a component has a state in memory, or if the new code
+        does not open within `open_s`: then the old code continues. If the topology is drained or
+        killed meanwhile, the error tells which code ran, if that is known.
         """
-        given = self._shipped(make_plan(graph, self.plan.layout))
+        given = self._shipped(make_plan(graph))
         lines: list[str]
         number, lines = self._call_once("upgrade", given, wait_s, open_s, dry_run)
         if waits:

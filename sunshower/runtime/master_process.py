@@ -339,7 +339,7 @@ class MasterProcessBase(ABC):
 
     def _save_plan(self) -> None:
         """Save a new plan before the state that names it."""
-        number, plan = self.core.stored.next_plan, self.core.moves.next_plan
+        number, plan = self.core.stored.next_plan, self.core.moves.next_declared
         if number is not None and number not in self._saved_plans:
             assert plan is not None
             self.save_plan(number, plan)

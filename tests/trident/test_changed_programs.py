@@ -131,6 +131,23 @@ def test_new_code_that_does_not_open_is_rolled_back() -> None:
     assert program.outcome() == expected(0)
 
 
+def test_an_upgrade_keeps_the_numbers_of_tasks_that_a_rebalance_has_made() -> None:
+    program = program_of(0)
+    with SimCluster(0, latency_s=0.002) as cluster:
+        declared = dict.fromkeys(STATES, 1)
+        run = cluster.submit(program.topology(Life(), declared, **PACE).graph())
+        run.wait(0.3)
+        run.rebalance(tasks={"totals": 3})
+        run.kill_master()
+        lines = run.upgrade(program.topology(Life(), declared, **PACE).graph())
+        assert "totals: keeps the 3 tasks that a rebalance has made" in lines
+        run.wait(0.2)
+        run.upgrade(program.topology(Life(), declared | {"totals": 2}, **PACE).graph())
+        assert len(run.plan.tasks_of("totals")) == 2, "the file says so"
+        assert run.wait(120.0), run._describe()
+    assert program.outcome() == expected(0)
+
+
 @pytest.mark.parametrize(
     ("component", "why"),
     [("in", "its tasks are those of the source"), ("odd-rows", "chooses the keys itself")],

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from sunshower.errors import LifecycleError
 from sunshower.runtime.control.failure_detector import FailureDetector, Probations, RestartTracker
 from sunshower.runtime.control.lifecycle import (
     POSSIBLE,
@@ -36,6 +37,7 @@ from sunshower.runtime.control.overview import ConditionTracker
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.control.plan_changes import (
     AS_THEY_ARE,
+    as_changed,
     changes,
     leaving,
     preview,
@@ -125,7 +127,6 @@ class Master:
             *local_state,
             is_opening=self.moves.is_opening,
             keeping=keeping,
-            settling=bool(stored.active and stored.next_tasks and not stored.packing),
         )
 
     @property
@@ -321,13 +322,20 @@ class Master:
         """Let new code replace the present one, or only say what changes, a line each; with the
         number of the change. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
-        plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
-        self.nodes.check(plan)
+        wanted, kept = as_changed(self.plan, self.moves.declared.graph, given)
+        report = [*preview(self.plan, wanted), *kept]
+        try:
+            plan = upgraded(self.plan, wanted, self.stored.lives, self.stored.last_task_id)
+            self.nodes.check(plan)
+        except LifecycleError as error:
+            told = [str(error), *(report if dry_run else ())]
+            raise LifecycleError("\n".join(told)) from error
         if dry_run:
-            return 0, preview(self.plan, plan)
-        self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
+            return 0, report
+        self.moves.next_declared = plan.with_tasks(given.tasks)
+        self.stored.open_s, wait_s = open_s, self._wait_s(wait_s)
         change = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
-        return change, changes(self.plan, plan)
+        return change, [*changes(self.plan, plan), *kept]
 
     def keep(self, wait_s: float | None, now: float) -> int:
         """Pack all tasks, for a savepoint. Returns the number of this change; see TaskMoves."""

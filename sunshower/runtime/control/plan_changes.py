@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, unused
-from sunshower.runtime.plan import ACKER, Plan, Task, numbered
-from sunshower.topologies.graph import Component, Level, Subscription
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task, make_plan, numbered
+from sunshower.topologies.graph import Component, Graph, Level, Subscription
 from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
@@ -130,7 +130,6 @@ def why_fixed(component: Component, tasks: int) -> str | None:
 
 
 _KILL = "kill the topology and submit it with another parallelism"
-_AGAIN = _KILL.capitalize()
 _WAY_OUT = (
     "Give it a state= in a store; if it keeps nothing, write a snapshot() that returns None and a "
     f"restore(state); or {_KILL}"
@@ -171,7 +170,7 @@ def _direct_refusal(plan: Plan, name: str, count: int) -> str | None:
     if senders and count < len(plan.tasks_of(name)):
         return (
             f"{senders[0]!r} sends to chosen tasks of it, and may have stored the id of a task "
-            f"that would end. {_AGAIN}"
+            f"that would end. {_KILL.capitalize()}"
         )
     held = [sender for sender in senders if not can_move(plan.graph.components[sender])]
     if held:
@@ -199,7 +198,7 @@ def _direct_senders(plan: Plan, name: str) -> Iterator[str]:
 # workers are new: no process has code of both versions.
 
 OPEN_S = 60.0  # how long new code may take to open, unless the caller says otherwise
-_UPGRADE_AGAIN = "kill the topology and submit it: what is in stores stays there"
+_AGAIN = "kill the topology and submit it: what is in stores stays there"
 _EMPTY = "if it keeps nothing, write a snapshot() that returns None and a restore(state)"
 
 
@@ -219,6 +218,40 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int], last_id: int = 0) 
     placed = [replace(task, worker=worker_of[task.worker]) for task in given.tasks]
     graph = replace(given.graph, components=continued(before, given))
     return replace(given, graph=graph, tasks=numbered(placed, before.tasks, last_id))
+
+
+def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[str]]:
+    """The plan of `given` code with what a rebalance has changed `before`: numbers of tasks, acker
+    shards and workers, and a worker for each task. What the file says otherwise than the one that
+    `declared` the present plan wins. Returns also what is kept, a line each, for users."""
+    layout, config = Layout.PACK, given.graph.config
+    if before.layout is Layout.ISOLATE and len(before.workers) != declared.config.workers:
+        layout = Layout.ISOLATE
+    said, says = make_plan(declared, layout), make_plan(given.graph, layout)
+    counts, lines = dict[str, int](), list[str]()
+    for name in [*given.graph.components, ACKER]:
+        was, now, new = (len(plan.tasks_of(name)) for plan in (said, before, says))
+        counts[name] = new
+        if not now or not was or was == now or was != new:
+            continue
+        what = "acker shards" if name == ACKER else name
+        if why := refusal(given, name, now):
+            lines.append(f"{what}: cannot keep the {now} tasks that a rebalance has made: {why}")
+        else:
+            counts[name] = now
+            lines.append(f"{what}: keeps the {now} tasks that a rebalance has made")
+    workers, now = config.workers, len(before.workers)
+    is_same = workers == declared.config.workers
+    if layout is Layout.PACK and is_same and len(said.workers) != now:
+        workers = now
+        lines.append(f"workers: the {now} that a rebalance has made are kept")
+    components = {
+        name: replace(component, parallelism=counts[name])
+        for name, component in given.graph.components.items()
+    }
+    config = replace(config, workers=workers, ackers=counts[ACKER])
+    tasks = make_plan(replace(given.graph, components=components, config=config), layout).tasks
+    return given.with_tasks(tasks), lines
 
 
 def continued(before: Plan, given: Plan) -> dict[str, Component]:
@@ -258,10 +291,16 @@ def preview(before: Plan, after: Plan) -> list[str]:
     lines = changes(before, after)
     if both := [name for name in new if name in old]:
         lines.append(f"continue with the new code: {', '.join(both)}")
-    for name, component in new.items():
+    for name in [*new, *(name for name in old if name not in new)]:
         had = states_of(old[name]) if name in old else {}
-        for state in states_of(component):
-            was, now = _tasks(before, name), _tasks(after, name)
+        has = states_of(new[name]) if name in new else {}
+        was, now = (_tasks(plan, name) for plan in (before, after))
+        lines += [
+            f"state {state!r} of {name} is dropped: it stays in its store, and nobody reads it"
+            for state in had
+            if state not in has
+        ]
+        for state, shape in has.items():
             if state not in had:
                 how = "is new: it begins with what its store has under this name"
             elif was != now:
@@ -269,6 +308,8 @@ def preview(before: Plan, after: Plan) -> list[str]:
             else:
                 how = "is kept"
             lines.append(f"state {state!r} of {name} {how}")
+            for change in had[state].migrations(shape) if state in had else ():
+                lines.append(f"state {state!r} of {name} is migrated when it is read: {change}")
     return lines
 
 
@@ -343,7 +384,8 @@ def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
                 f"component and the name of its state, or {_AGAIN}"
             )
         elif how := state.differences(has[name]):
-            yield (
-                f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}; "
-                f"{_AGAIN}, and migrate= converts it"
-            )
+            told = f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}"
+            if is_of_batches(old) or {*how} & {"store", "key", "operator"}:
+                yield f"{told}; set that back; or give the state another name, and {_AGAIN}"
+            else:
+                yield f"{told}; {_AGAIN}, and migrate= converts it"

@@ -39,12 +39,17 @@ ROLLED_BACK = "the new code did not open, and the old code continues: "  # begin
 
 
 class TaskMoves:
-    """The plan in force and the next one. Their numbers and tasks are in the MasterState."""
+    """The plan in force and the next one. Their numbers and tasks are in the MasterState.
+
+    A stored plan is *declared*: its graph has the numbers of tasks and workers that the file says,
+    whatever a rebalance has made of them since.
+    """
 
     def __init__(self, plan: Plan, stored: MasterState, other: Plan | None, now: float) -> None:
         """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`."""
+        self.declared = plan
         self.plan = plan.with_tasks(stored.tasks)
-        self.next_plan = other if stored.former_plan is None else None
+        self.next_declared = other if stored.former_plan is None else None
         self._former = None if stored.former_plan is None else other
         self._opening_since_s = now
         self._stored = stored
@@ -86,10 +91,10 @@ class TaskMoves:
     def move(self, now: float) -> None:
         """The MasterState has the next tasks: they are in force from now on."""
         if self.is_opening:
-            assert self.next_plan is not None
-            self._former, self._opening_since_s = self.plan, now
-            self.plan = self.next_plan
-        self.next_plan = None
+            assert self.next_declared is not None
+            self._former, self._opening_since_s = self.declared, now
+            self.declared = self.next_declared
+        self.next_declared = None
         self._begin_tasks()
 
     @property
@@ -131,12 +136,12 @@ class TaskMoves:
         for worker in failed.workers:  # also those that have not said hello: all processes must end
             stored.lives.setdefault(worker, stored.floor)
         stored.floor = max(stored.lives.values())
-        self.plan, self._former = self._former, None
+        self.declared, self._former = self._former, None
         self._begin_tasks()
 
     def _begin_tasks(self) -> None:
         self._packed, self._unloaded, self._packed_since_s = set(), False, None
-        self.plan = self.plan.with_tasks(self._stored.tasks)
+        self.plan = self.declared.with_tasks(self._stored.tasks)
 
     def is_under_way(self, lives: Mapping[int, int]) -> bool:
         """Whether there may be orders. `lives`: of the workers that have said hello."""
@@ -148,8 +153,8 @@ class TaskMoves:
         """`found`, and what the rebalance needs. `arrived`: all workers run in their new places."""
         stored = self._stored
         if stored.packing and stored.next_tasks:
-            upgrade = self.next_plan if stored.next_plan is not None else None
-            then = upgrade or self.plan.with_tasks(stored.next_tasks)
+            upgrade = self.next_declared if stored.next_plan is not None else None
+            then = (upgrade or self.declared).with_tasks(stored.next_tasks)
             gone = leaving(self.plan, then)
             fresh = gone if upgrade else ends_anew(self.plan, then)
             unpacked = [worker for worker in self.plan.workers if worker not in self._packed]

@@ -30,9 +30,16 @@ from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
 from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.plan_changes import changes, ends_anew, upgraded, with_counts
+from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.plan_changes import (
+    as_changed,
+    changes,
+    ends_anew,
+    upgraded,
+    with_counts,
+)
 from sunshower.runtime.control.savepoint import Savepoint
-from sunshower.runtime.plan import Plan, make_plan
+from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.states import MapState, StateKind
@@ -408,3 +415,79 @@ def test_the_changes_are_a_line_each() -> None:
         "acker shards: 1 → 3 tasks",
         "workers: 1 → 2",
     ]
+
+
+# ---- what a rebalance has changed ----------------------------------------------------------------
+
+
+def rebalanced(plan: Plan, workers: int | None = None, **tasks: int) -> Plan:
+    then = with_counts(plan, tasks)
+    return placed(then, replan(then, workers))
+
+
+def numbers(plan: Plan) -> dict[str, int]:
+    return {name: len(plan.tasks_of(name)) for name in [*plan.graph.components, ACKER]}
+
+
+def test_numbers_that_a_rebalance_has_changed_are_kept() -> None:
+    submitted, given = plan(process(), ackers=1), plan(process(counted_differently), ackers=1)
+    now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
+    then, kept = as_changed(now, submitted.graph, given)
+    assert numbers(then) == {"clicks": 1, "totals": 3, ACKER: 2}
+    assert len(then.workers) == 3
+    assert kept == [
+        "totals: keeps the 3 tasks that a rebalance has made",
+        "acker shards: keeps the 2 tasks that a rebalance has made",
+        "workers: the 3 that a rebalance has made are kept",
+    ]
+
+
+def test_numbers_that_the_file_changes_win() -> None:
+    submitted = plan(process(), ackers=1)
+    now = rebalanced(submitted, workers=3, totals=3, **{ACKER: 2})
+    topology = Topology("clicks", workers=4, ackers=3)
+    process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
+    then, kept = as_changed(now, submitted.graph, make_plan(topology.graph()))
+    assert numbers(then) == {"clicks": 1, "totals": 2, ACKER: 3}
+    assert len(then.workers) == 2, "as in a submission: no worker without a task"
+    assert not kept
+
+
+def test_what_no_rebalance_has_changed_follows_the_file() -> None:
+    submitted = plan(process(parallelism=2))
+    topology = Topology("clicks", workers=5)
+    process(parallelism=2)(topology.spout("clicks", Records([Click("a", 1)], type=Click)))
+    then, kept = as_changed(submitted, submitted.graph, make_plan(topology.graph()))
+    assert then.tasks == make_plan(topology.graph()).tasks
+    assert not kept
+
+
+def test_a_worker_for_each_task_is_kept_and_new_components_get_their_own() -> None:
+    submitted = plan(process(parallelism=3))
+    now = placed(submitted, replan(submitted, layout=Layout.ISOLATE))
+
+    def more(clicks: Any) -> None:
+        process(parallelism=3)(clicks)
+        clicks.shuffle().bolt("bolt", passes, 2)
+
+    then, kept = as_changed(now, submitted.graph, plan(more))
+    assert then.layout is Layout.ISOLATE
+    assert len(then.workers) == len(then.tasks) == len(now.tasks) + 2
+    assert not kept
+
+
+def test_new_code_that_cannot_have_the_number_of_tasks_gets_that_of_the_file_and_says_so() -> None:
+    submitted = plan(process())
+    now = rebalanced(submitted, totals=3)
+    then, kept = as_changed(now, submitted.graph, plan(process(state=None)))
+    assert numbers(then)["totals"] == 1
+    (line,) = kept
+    assert line.startswith("totals: cannot keep the 3 tasks that a rebalance has made: the state")
+
+
+def test_numbers_of_exactly_once_programs_are_kept_too() -> None:
+    submitted = batch_plan()
+    now = rebalanced(submitted, clicked=3)
+    then, kept = as_changed(now, submitted.graph, batch_plan())
+    assert numbers(then)["clicked"] == 3
+    assert kept == ["clicked: keeps the 3 tasks that a rebalance has made"]
