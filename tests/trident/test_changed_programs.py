@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 
 from sunshower import Context
 from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster, SimRun
 from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import StateKind
@@ -73,6 +75,31 @@ def test_a_program_changes_between_two_batches(seed: int) -> None:
         assert run.wait(120.0), run._describe()
         failed += run.snapshot().component("$mastercoord-in").failed
     assert not failed
+    assert program.outcome() == expected(seed)
+
+
+@seeds(30, kinds=len(KINDS))
+def test_an_inactive_program_is_changed_between_two_batches_too(seed: int) -> None:
+    """What has begun when it is deactivated is committed, and no batch is repeated."""
+    program, draw, calls = program_of(seed), Random(seed), Counter[int]()
+
+    def counted(event: Event) -> Iterator[Event]:
+        calls[event.number] += 1
+        yield event
+
+    program.code = counted
+    with SimCluster(seed, latency_s=0.02) as cluster:
+        run = cluster.submit(program.topology(Life(), tasks_of(draw), **PACE).graph())
+        for _ in range(3):
+            if run.wait(draw.uniform(0.2, 0.8)):
+                break
+            run.deactivate()
+            run.wait(draw.choice((0.0, 0.1)))
+            run = change(cluster, run, program, draw)
+            if run.snapshot().state is State.INACTIVE:
+                run.activate()
+        assert run.wait(120.0), run._describe()
+    assert {*calls.values()} == {1}
     assert program.outcome() == expected(seed)
 
 
