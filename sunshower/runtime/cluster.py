@@ -17,7 +17,7 @@ from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, Rule, Values, ch
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S, with_given
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -235,12 +235,13 @@ class Run(ABC):
         does not open within `open_s`: then the old code continues. If the topology is drained or
         killed meanwhile, the error tells which code ran, if that is known.
         """
+        graph, kept = with_given(self.plan.graph, graph)
         given = self._shipped(make_plan(graph))
         lines: list[str]
         number, lines = self._call_once("upgrade", given, wait_s, open_s, dry_run)
         if waits:
             self._wait_for_change(number, wait_s, look)
-        return lines
+        return [*lines, *kept]
 
     def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
         """Stop the spouts as in a rebalance, and return positions and states in memory.

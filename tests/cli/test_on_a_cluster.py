@@ -86,7 +86,7 @@ def test_a_topology_runs_on_a_cluster_from_submit_to_kill(
     assert "numbers would have the new code" in output
     output = command("upgrade", "numbers", path).stdout
     assert "twice: keeps the 3 tasks that a rebalance has made" in output
-    assert "workers: the 3 that a rebalance has made are kept" in output
+    assert "workers: the 3 that it has are kept" in output
     assert "numbers has the new code" in output
     assert "drop_too × 1" in here("status", "numbers").stdout
     assert "numbers is inactive" in here("deactivate", "numbers").stdout

@@ -222,8 +222,9 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int], last_id: int = 0) 
 
 def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[str]]:
     """The plan of `given` code with what a rebalance has changed `before`: numbers of tasks, acker
-    shards and workers, and a worker for each task. What the file says otherwise than the one that
-    `declared` the present plan wins. Returns also what is kept, a line each, for users."""
+    shards and workers, and a worker for each task. What a command gives, or the file says otherwise
+    than the one that `declared` the present plan, wins. Returns also what is kept, a line each, for
+    users."""
     layout, config = Layout.PACK, given.graph.config
     if before.layout is Layout.ISOLATE and len(before.workers) != declared.config.workers:
         layout = Layout.ISOLATE
@@ -232,7 +233,8 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
     for name in [*given.graph.components, ACKER]:
         was, now, new = (len(plan.tasks_of(name)) for plan in (said, before, says))
         counts[name] = new
-        if not now or not was or was == now or was != new:
+        is_new = name == ACKER and "ackers" in given.graph.given
+        if not now or not was or was == now or was != new or is_new:
             continue
         what = "acker shards" if name == ACKER else name
         if why := refusal(given, name, now):
@@ -241,10 +243,12 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
             counts[name] = now
             lines.append(f"{what}: keeps the {now} tasks that a rebalance has made")
     workers, now = config.workers, len(before.workers)
-    is_same = workers == declared.config.workers
-    if layout is Layout.PACK and is_same and len(said.workers) != now:
+    is_new = "workers" in given.graph.given
+    is_same = not is_new and given.graph.declared("workers") == declared.declared("workers")
+    is_changed = len(said.workers) != now or "workers" in declared.given
+    if layout is Layout.PACK and is_same and is_changed and len(says.workers) != now:
         workers = now
-        lines.append(f"workers: the {now} that a rebalance has made are kept")
+        lines.append(f"workers: the {now} that it has are kept")
     components = {
         name: replace(component, parallelism=counts[name])
         for name, component in given.graph.components.items()
@@ -252,6 +256,24 @@ def as_changed(before: Plan, declared: Graph, given: Plan) -> tuple[Plan, list[s
     config = replace(config, workers=workers, ackers=counts[ACKER])
     tasks = make_plan(replace(given.graph, components=components, config=config), layout).tasks
     return given.with_tasks(tasks), lines
+
+
+def with_given(before: Graph, graph: Graph) -> tuple[Graph, list[str]]:
+    """The graph with the settings that a command has given to the one `before`, if neither a
+    command nor the program says otherwise now; and what is kept, a line each, for users. Numbers of
+    workers and ackers are kept as in `as_changed`."""
+    kept = {
+        name: declared
+        for name, declared in before.given.items()
+        if name not in {*graph.given, "workers", "ackers"}
+        and getattr(graph.config, name) == declared
+    }
+    if not kept:
+        return graph, []
+    values = {name: getattr(before.config, name) for name in kept}
+    config = replace(graph.config, **values)
+    lines = [f"{name} keeps its value of --set: {value}" for name, value in values.items()]
+    return replace(graph, config=config, given={**graph.given, **kept}), lines
 
 
 def continued(before: Plan, given: Plan) -> dict[str, Component]:

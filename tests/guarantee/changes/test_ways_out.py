@@ -111,7 +111,7 @@ def in_batches(declare: Declare, folder: Path, **config: Any) -> Graph:
 
 
 def submitted_again(run: SimRun, cluster: SimCluster, graph: Graph) -> SimRun:
-    """ "kill the topology and submit it"."""
+    """Kill the topology and submit it, as the message says."""
     run.kill()
     return cluster.submit(graph)
 

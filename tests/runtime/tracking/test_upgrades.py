@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,10 +38,12 @@ from sunshower.runtime.control.plan_changes import (
     ends_anew,
     upgraded,
     with_counts,
+    with_given,
 )
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 from sunshower.state import MemoryState, SqliteState
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.states import MapState, StateKind
 from sunshower.trident import FixedBatchSpout, InSqlite, PlainSpout, batches
@@ -438,7 +441,7 @@ def test_numbers_that_a_rebalance_has_changed_are_kept() -> None:
     assert kept == [
         "totals: keeps the 3 tasks that a rebalance has made",
         "acker shards: keeps the 2 tasks that a rebalance has made",
-        "workers: the 3 that a rebalance has made are kept",
+        "workers: the 3 that it has are kept",
     ]
 
 
@@ -451,6 +454,31 @@ def test_numbers_that_the_file_changes_win() -> None:
     assert numbers(then) == {"clicks": 1, "totals": 2, ACKER: 3}
     assert len(then.workers) == 2, "as in a submission: no worker without a task"
     assert not kept
+
+
+def in_command(graph: Graph, **settings: Any) -> Graph:
+    """A graph whose settings are given in a command."""
+    own = {name: getattr(graph.config, name) for name in settings}
+    return replace(graph, config=replace(graph.config, **settings), given=own)
+
+
+def test_settings_of_a_command_are_kept_and_those_of_the_next_command_win() -> None:
+    declared = plan(process(parallelism=3)).graph
+    submitted = make_plan(in_command(declared, workers=3, message_timeout_s=5.0))
+    graph, kept = with_given(submitted.graph, declared)
+    assert graph.config.message_timeout_s == 5.0
+    assert kept == ["message_timeout_s keeps its value of --set: 5.0"]
+    assert with_given(graph, declared)[0].config == graph.config, "also in the next upgrade"
+    then, kept = as_changed(submitted, submitted.graph, make_plan(graph))
+    assert len(then.workers) == 3
+    assert kept == ["workers: the 3 that it has are kept"]
+    again, _ = as_changed(then, graph, make_plan(graph))
+    assert len(again.workers) == 3
+    now = rebalanced(make_plan(declared), workers=3)
+    then, kept = as_changed(now, declared, make_plan(in_command(declared, workers=2)))
+    assert len(then.workers) == 2, "as given, though the file says so too"
+    other = replace(declared, config=replace(declared.config, message_timeout_s=9.0))
+    assert with_given(submitted.graph, other) == (other, []), "the file has changed"
 
 
 def test_what_no_rebalance_has_changed_follows_the_file() -> None:
