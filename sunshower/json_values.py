@@ -423,7 +423,6 @@ class _StateForm(_Form):
 
 
 Renamed = Mapping[str, str | None]
-_NOTHING_RENAMED: Renamed = {}
 
 
 class FieldChanges(NamedTuple):
@@ -454,11 +453,12 @@ class StoredValues:
     """
 
     def __init__(
-        self, classes: Iterable[type[Any]], where: str, renamed: Renamed = _NOTHING_RENAMED
+        self, classes: Iterable[type[Any]], where: str, renamed: Renamed | None = None
     ) -> None:
-        """`renamed`: a former field → its name now; None: its values are dropped. Raises
-        RecordMismatch for two classes of one name."""
-        self._where, self.classes, self.renamed = where, tuple(classes), dict(renamed)
+        """`renamed`: a former field → its name now; None: its values are dropped. Without it fields
+        can only be added. Raises RecordMismatch for two classes of one name."""
+        self._where, self.classes, self.may_drop = where, tuple(classes), renamed is not None
+        self.renamed = dict(renamed or {})
         declared = {kind: declared_class(kind) for kind in self.classes}
         self._named = {known.mark: known for known in declared.values()}
         if len(self._named) < len(declared):
@@ -570,7 +570,9 @@ class StoredValues:
         gone = [old for old, name in names.items() if name is not None and name not in has]
         shape = f"{mark[1:-1]} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
         why = ""
-        if back := [old for old in former if old in has]:
+        if not self.may_drop and set(had) - set(has):
+            why = shape
+        elif back := [old for old in former if old in has]:
             why = f"{shape}: stored values may have another {back[0]!r}, of an earlier program"
         elif len({*now}) < len(now):
             why = f"{shape}: two of its fields would be renamed to one"

@@ -56,7 +56,10 @@ class StateShape:
         found = [name for name, ours, theirs in pairs if ours != theirs]
         if self.values is None or other.values is None or found:
             return found
-        how = other.values.changed(self.values.shapes())
+        shapes = self.values.shapes()
+        if not other.values.may_drop and shapes != other.values.shapes():
+            return ["records"]  # of rows of an operator
+        how = other.values.changed(shapes)
         return [f"records ({how})"] if how else []
 
     def migrations(self, other: StateShape) -> list[str]:

@@ -376,7 +376,7 @@ class StateImport:
             # In batches, a value gets the time of the next batch, as one from before `ttl_s`.
             ttl_s = None if isinstance(state.slot, BatchSlot) else store.ttl_s
             where = f"state {state.name!r}"
-            renamed = store.values.renamed
+            renamed = store.values.renamed if store.values.may_drop else None
             self._memory = KeyedStore(
                 None, store.name, where, store.classes, ttl_s=ttl_s, renamed=renamed
             )

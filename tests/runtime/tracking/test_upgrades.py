@@ -36,6 +36,7 @@ from sunshower.runtime.control.plan_changes import (
     as_changed,
     changes,
     ends_anew,
+    preview,
     upgraded,
     with_counts,
     with_given,
@@ -418,6 +419,24 @@ def test_the_changes_are_a_line_each() -> None:
         "acker shards: 1 → 3 tasks",
         "workers: 1 → 2",
     ]
+
+
+def test_a_preview_names_what_becomes_of_each_component_and_state() -> None:
+    kept, ended = plan(process()), plan(process())
+    assert preview(kept, with_counts(kept, {"totals": 3})) == [
+        "totals: 1 → 3 tasks",
+        "continue with the new code: clicks, totals",
+        "state 'totals' of totals is kept, and moves from 1 task to 3 tasks when these open it",
+    ]
+    assert preview(ended, plan(process(name="sums", parallelism=2))) == [
+        "totals ends",
+        "sums is new: 2 tasks",
+        "workers: 1 → 2",
+        "continue with the new code: clicks",
+        "state 'sums' of sums is new: it begins with what its store has under this name",
+        "state 'totals' of totals is dropped: it stays in its store, and nobody reads it",
+    ]
+    assert preview(batch_plan(), batch_plan(tasks=3))[-1].startswith("state ")
 
 
 # ---- what a rebalance has changed ----------------------------------------------------------------

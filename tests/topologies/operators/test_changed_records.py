@@ -32,6 +32,7 @@ class Life:
 
     def __init__(self, state: MemoryState, kind: Any, index: int = 0, tasks: int = 1, **given: Any):
         self.kind = kind
+        given = {"renamed": {}, **given}
         self.store = KeyedStore(state, "visits", "state 'visits'", [kind], **given)
         self.store.values.check_renamed()
         self.store.open(Context("clicks", "visits", index, index, tasks))

@@ -221,7 +221,7 @@ PAIR = renamed("Pair", ("x", int), ("y", int))
         (PAIR, ""),
         (renamed("Pair", ("x", int), ("y", int), ("z", int, 3)), ""),
         (renamed("Pair", ("x", int), ("y", int), ("z", int)), "and is (x, y, z)"),
-        (renamed("Pair", ("x", int), ("z", int, 3)), "Pair was stored as (x, y), and is (x, z)"),
+        (renamed("Pair", ("x", int)), "Pair was stored as (x, y), and is (x)"),
         (renamed("Other", ("x", int), ("y", int)), "a record Pair is stored, and no annotation"),
     ],
 )

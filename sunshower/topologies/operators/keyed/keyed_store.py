@@ -150,7 +150,7 @@ class KeyedStore:
         self.time: float | None = None  # in batches: by which values expire; None: the clock
         self.expired = 0  # how many keys were removed because they were too old
         self.value_type: Any = Any  # the annotation of a key's value
-        self.values = StoredValues(classes, where, renamed or {})
+        self.values = StoredValues(classes, where, renamed)
         self.slot = StateSlot(
             None if factory is None else _of_values_alone(factory),
             name,
