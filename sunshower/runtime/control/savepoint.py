@@ -86,9 +86,7 @@ class KeptComponent:
                     continue
                 pairs = zip(COMPARED, shape, now.shapes[state], strict=True)
                 how = [part for part, old, new in pairs if old != new]
-                if other.values and (why := other.values.changed(self.records.get(state, {}))):
-                    how.append(f"records ({why})")
-                if how:
+                if how := how or other.different_records(self.records.get(state, {})):
                     yield f"the state {state!r} of {name!r} differs in its {' and '.join(how)}"
 
 

@@ -8,7 +8,7 @@ types of the key's fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
@@ -54,12 +54,16 @@ class StateShape:
         """What differs, so that the values of this one are not those of the `other`, later one."""
         pairs = zip(COMPARED, self.compared, other.compared, strict=True)
         found = [name for name, ours, theirs in pairs if ours != theirs]
-        if self.values is None or other.values is None or found:
+        if self.values is None or found:
             return found
-        shapes = self.values.shapes()
-        if not other.values.may_drop and shapes != other.values.shapes():
-            return ["records"]  # of rows of an operator
-        how = other.values.changed(shapes)
+        return other.different_records(self.values.shapes())
+
+    def different_records(self, stored: Mapping[str, list[str]]) -> list[str]:
+        """How its record types differ from `stored` shapes, so that records cannot be read; those
+        that an operator stores have to be equal."""
+        if self.values is None or (not self.values.may_drop and stored == self.values.shapes()):
+            return []
+        how = self.values.changed(stored) if self.values.may_drop else "of its rows"
         return [f"records ({how})"] if how else []
 
     def migrations(self, other: StateShape) -> list[str]:
