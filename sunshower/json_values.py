@@ -429,7 +429,7 @@ class FieldChanges(NamedTuple):
     """How stored records become those of a class whose fields have changed. A field whose values
     are dropped must be named, if another one is new: it may have been renamed."""
 
-    renamed: Mapping[str, str | None]  # a stored field → its name now
+    renamed: Mapping[str, str]  # a stored field → its name now
     added: tuple[str, ...]  # they have their defaults
     dropped: tuple[str, ...]
     why_not: str = ""  # empty: they can be read
@@ -585,7 +585,7 @@ class StoredValues:
                 f'"{added[0]}"}}, or None if its values are to be dropped'
             )
         dropped = [old for old, name in names.items() if name is None or name in gone]
-        renamed = {old: name for old, name in names.items() if name in has and name != old}
+        renamed = {old: name for old, name in names.items() if name and name in has and name != old}
         return FieldChanges(renamed, tuple(added), tuple(dropped), why)
 
     @staticmethod

@@ -254,7 +254,10 @@ class ValuesVersion:
 
     def learn(self, found: Any) -> None:
         """Note how fields were called in a part of which `found` is stored."""
-        if found is not None and found["version"] == self.version:
+        if found is None or found["version"] != self.version:
+            return
+        self.values.learn(found.get("renamed", {}))
+        if not self.values.changed(found["records"]):
             self.values.learn(self.about(found).get("renamed", {}))
 
     def migrated(
@@ -265,15 +268,15 @@ class ValuesVersion:
         if about is None:
             return {}
         match about:
-            case {"version": int() as found, "records": dict() as records, **others}:
-                version, renamed = self.version, others.get("renamed", {})
+            case {"version": int() as found, "records": dict() as records}:
+                version = self.version
             case _:
                 raise StateMismatch(
                     f"{self._where}: {about!r:.100} is not what a state says of itself: somebody "
                     "else has written there; give the state another name=, and it begins empty"
                 )
         if found == version:
-            self.values.learn(renamed)
+            self.values.learn(about.get("renamed", {}))
             if how := self.values.changed(records):
                 raise StateMismatch(
                     f"{self._where}: {how}. Give new fields a default; or give version="
@@ -450,7 +453,7 @@ class StateSlot:
         if self.version is not None:
             (about,) = self._state.multi_get([ABOUT])
             changes = self.version.migrated(about, self._state.items)
-            new = {ABOUT: self.version.about(about)}
+            new: dict[Key, Any] = {ABOUT: self.version.about(about)}
             if about is None or changes:
                 self.write({**changes, **new})
             else:  # until the first write, a former program that is in force again can read it
