@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,7 +149,8 @@ def import_(
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
-    importing = StateImport(graph.id, stored, file.name, zlib.crc32(data), instead=instead)
+    checksum, process = zlib.crc32(data), secrets.token_hex(8)
+    importing = StateImport(graph.id, stored, file.name, checksum, process=process, instead=instead)
     read_into(importing, stored, file, data)
     _check_stopped(graph.id, address)
     written, removed = importing.write()

@@ -21,7 +21,6 @@ over. Values expire when the program runs: the time of an imported value is that
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -358,17 +357,18 @@ class StateImport:
         file: str,
         checksum: int,
         *,
+        process: str = "",
         instead: bool = False,
     ) -> None:
-        """`file`, `checksum`: identify the import, which may be repeated after an interruption.
-        `instead`: also if that of another file was interrupted, of which some keys may be written.
-        Raises ConfigError for a state that is only read."""
+        """`file`, `checksum`: identify the import, which may be repeated after an interruption;
+        `process`: who does it. `instead`: also if that of another file was interrupted, of which
+        some keys may be written. Raises ConfigError for a state that is only read."""
         if why := state.why_read_only:
             raise ConfigError(f"state {state.name!r} can only be read: {why}")
         self._topology, self._state, self._file = topology, state, (file, checksum)
         self._completes = None if instead else self._file  # the imports that it takes over
         self._words: dict[int, str] = {}  # part → the mark that this process has written
-        self._process = secrets.token_hex(8)
+        self._process = process
         self._keys: dict[Key, None] = {}
         self._values: dict[Key, Any] = {}  # as they are stored; None: removed
         self._memory: KeyedStore | None = None  # converts values of keyed states

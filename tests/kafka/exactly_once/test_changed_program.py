@@ -225,11 +225,12 @@ def test_each_message_counts_once_while_commands_change_a_program_and_workers_di
     savepoint = tmp_path / "dedup.savepoint"
     output(begin("kill", "dedup-count", "--keep", savepoint))
     output(begin("submit", file, "--resume", savepoint))
+    run = ray_cluster.find("dedup-count")
     expected = counted_plainly(kafka.bootstrap, source)
     end_s = time.monotonic() + 2 * RECOVERY_S
     while sum(dict(states[1].items()).values()) < total:
         assert time.monotonic() < end_s, dict(states[1].items())
-        time.sleep(0.2)
+        run.wait(0.2)
     output(begin("kill", "dedup-count"))
     assert dict(states[1].items()) == dict(expected)
     assert len(dict(states[0].items())) == total

@@ -314,7 +314,7 @@ def test_a_process_that_imports_notices_that_another_one_has_taken_over(
         if left == 0:
             monkeypatch.setattr(SqliteBacking, "put", put)
             other = program(visited, factory, parallelism=2)
-            target = StateImport(other.id, only(other), file, 1, instead=True)
+            target = StateImport(other.id, only(other), file, 1, process="two", instead=True)
             for key in "abcd":
                 target.add(key, Visit(1))
             target.write()
