@@ -53,6 +53,7 @@ _TOO_LARGE = f"it has more than {_VALUE_BYTES_MAX:,} bytes, and no code of the t
 _Name = tuple[str, str]  # module, name in it
 _OF_SHELL = ("In", "Out", "get_ipython", "exit", "quit")
 _REFLECTION = {"globals", "vars", "dir", "getmembers", "eval", "exec"}
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that was made by a class statement
 _LOG = logging.getLogger("sunshower")
 
 
@@ -343,7 +344,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return import_module, (obj.__name__,)
         if isinstance(obj, type | FunctionType):
             if (module := _module_of(obj, self._modules)) is None:
-                return super().reducer_override(obj)
+                return _of_extension(obj) or super().reducer_override(obj)
             self.names.add((module, obj.__qualname__.partition(".")[0]))
             if self._defines and module in self._modules.mains:
                 return self._defined(obj)
@@ -382,7 +383,7 @@ class _ByValue(_Pickler):
             if isinstance(obj, type):
                 return internals._dynamic_class_reduce(obj)
             return self._dynamic_function_reduce(obj)
-        return cloudpickle.Pickler.reducer_override(self, obj)
+        return _of_extension(obj) or cloudpickle.Pickler.reducer_override(self, obj)
 
     _dynamic_function_reduce = cloudpickle.Pickler._dynamic_function_reduce
 
@@ -397,6 +398,18 @@ def _module_of(obj: Any, modules: Modules) -> str | None:
         value = vars(value).get(part) if isinstance(value, type | ModuleType) else None
     value = getattr(value, "__func__", value) if isinstance(obj, FunctionType) else value
     return module.__name__ if value is obj else None
+
+
+def _of_extension(obj: type | FunctionType) -> tuple[Any, ...] | None:
+    """How to pickle a class of an extension that names a module which does not exist, as
+    `cimpl.Consumer` of confluent_kafka.cimpl: by the module that has it. None: another object."""
+    if not isinstance(obj, type) or obj.__flags__ & _HEAP_TYPE or _should_pickle_by_reference(obj):
+        return None
+    for name, module in [*sys.modules.items()]:
+        owns = isinstance(module, ModuleType) and f".{name}".endswith(f".{obj.__module__}")
+        if owns and vars(module).get(obj.__qualname__) is obj:
+            return getattr, (module, obj.__qualname__)
+    return None
 
 
 def _definition(obj: Any) -> Any:

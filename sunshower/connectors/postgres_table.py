@@ -507,6 +507,8 @@ def _time_with_zone(value: Any, modifier: int) -> str | None:
 
 
 def _interval(value: Any, modifier: int) -> str | None:
+    if isinstance(value, time):  # of which the database would make an interval
+        return "is a time of day: give a timedelta in `columns`"
     if not isinstance(value, timedelta) or modifier == -1:
         return None
     if modifier >> 16 != _ALL_FIELDS:

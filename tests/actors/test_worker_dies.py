@@ -8,13 +8,12 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sunshower import Counter, Number, Spout, Topology
+from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
@@ -89,43 +88,6 @@ def test_record_that_kills_its_process_ends_the_topology(
         run.stop()
     assert re.search(rf"message {POISON} of spout 'numbers' failed [23] times", text)
     assert "its process died while executing it" in text
-
-
-@dataclass
-class Heavy:
-    """Its constructor kills the process that decodes the poison."""
-
-    value: int
-
-    def __post_init__(self) -> None:
-        if self.value == POISON:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class HeavyNumbers(Spout[Heavy]):
-    """Makes its records without their constructor."""
-
-    def records(self) -> Iterator[Heavy]:
-        for value in range(1000):
-            record = object.__new__(Heavy)
-            record.value = value
-            yield record
-
-
-def keep_heavy(record: Heavy) -> None: ...
-
-
-@pytest.mark.long
-def test_record_whose_decoding_kills_the_process_ends_the_topology(ray_cluster: RayCluster) -> None:
-    made = Topology("t", attempts_max=2)
-    made.spout("numbers", HeavyNumbers()).shuffle().bolt("keep", keep_heavy)
-    run = ray_cluster.submit(made.graph(), Layout.ISOLATE)
-    try:
-        text = outcome(run)
-    finally:
-        run.stop()
-    assert f"message {POISON} of spout 'numbers' failed 2 times" in text
-    assert "actor died in keep[0]: its process died while executing it" in text
 
 
 @pytest.mark.long

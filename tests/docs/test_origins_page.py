@@ -46,6 +46,19 @@ def test_rows_have_a_file_and_a_test_or_say_why_not() -> None:
             assert NAMED.findall(row.example) or LINKED.findall(row.example), f"no page in {row}"
 
 
+def test_a_linked_page_has_what_a_row_says_is_built() -> None:
+    """The classes and options that the verdict begins with: `built: `StormOffsets`; …`."""
+    checked = 0
+    for row in rows():
+        pages = [text(PAGE.parent / page) for page in LINKED.findall(row.example)]
+        built = re.findall(r"`([A-Za-z]\w+)[`(=.]", row.verdict.partition(";")[0])
+        if pages and built:
+            missing = [name for name in built if not any(name in page for page in pages)]
+            assert not missing, f"{row.example} of {row.mechanism!r} has no {missing}"
+            checked += 1
+    assert checked > 10
+
+
 def test_all_five_documents_are_there() -> None:
     titles = [line for line in text(PAGE).splitlines() if line.startswith("## ")]
     assert [title[3] for title in titles] == ["1", "2", "3", "4", "5"]

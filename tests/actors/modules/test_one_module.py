@@ -34,6 +34,21 @@ numbers.shuffle().bolt("check", check, fields=("same", "answer")).shuffle().bolt
     "out", JsonLines(<out>)
 )
 """
+# confluent_kafka says that the module of this class is "cimpl", which does not exist.
+USES_A_CLASS_OF_C = """
+from confluent_kafka import Consumer as Reader
+from sunshower import JsonLines, Records, Topology
+
+class Named:
+    kind = Reader
+
+topology = Topology("class_of_c")
+numbers = topology.spout("numbers", Records([(1,)], fields=("number",)))
+same = numbers.shuffle().bolt(
+    "check", lambda row: [(Reader is Named.kind, f"{Reader.__enter__}")], fields=("same", "text")
+)
+same.shuffle().bolt("out", JsonLines(<out>))
+"""
 MASTER = """
 import sys
 from sunshower.actors.shipping import outline
@@ -200,6 +215,15 @@ def test_a_module_in_c_is_sent_with_the_program(tmp_path: Path) -> None:
     compile_to(folder / "shop" / f"fast{suffix}", 42)  # after the submit
     call(WORK, data=plan, cwd=tmp_path)
     assert lines(tmp_path / "out.jsonl") == [{"same": True, "answer": 41}]
+
+
+def test_a_class_of_an_extension_is_sent_by_the_module_that_has_it(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    program = write(tmp_path / "program", {"uses_class.py": USES_A_CLASS_OF_C}, out=str(out))
+    plan = call(SUBMIT, str(program / "uses_class.py"), cwd=tmp_path)
+    call(WORK, data=plan, cwd=tmp_path)
+    assert [line["same"] for line in lines(out)] == [True]
+    assert call(MASTER, data=plan, cwd=tmp_path).decode().splitlines()[-1] == "[]"
 
 
 # A script that submits itself, without a guard, or the same given with `python -c`.
