@@ -185,7 +185,8 @@ class Run(ABC):
         self._call_master("activate", True)
 
     def deactivate(self) -> None:
-        """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue."""
+        """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue, and
+        batches that have begun are committed."""
         self._call_master("activate", False)
 
     def drain(self) -> None:
