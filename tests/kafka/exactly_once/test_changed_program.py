@@ -151,9 +151,13 @@ def begin(ray_cluster: RayCluster) -> Iterator[Run]:
         ray_cluster.find(topology).stop()
 
 
-def output(process: subprocess.Popen[str]) -> str:
+def output(process: subprocess.Popen[str], run: RayRun | None = None) -> str:
     """What a command has printed, which has succeeded."""
-    printed, _ = process.communicate(timeout=RECOVERY_S)
+    try:
+        printed, _ = process.communicate(timeout=2 * RECOVERY_S)
+    except subprocess.TimeoutExpired as error:
+        lines = [] if run is None else [str(line) for line in run.log_lines()[-40:]]
+        raise AssertionError("\n".join(lines)) from error
     assert process.returncode == 0, printed
     return printed
 
@@ -179,7 +183,7 @@ def tasks_of(run: RayRun, *names: str) -> list[int]:
 
 @pytest.mark.long
 @pytest.mark.servers
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_each_message_counts_once_while_commands_change_a_program_and_workers_die(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path, begin: Run
 ) -> None:
@@ -207,9 +211,9 @@ def test_each_message_counts_once_while_commands_change_a_program_and_workers_di
         else:
             upgrades += 1
             write(upgrades)
-            process = begin("upgrade", "dedup-count", file)
+            process = begin("upgrade", "dedup-count", file, "--timeout", RECOVERY_S)
         kill_in(run, process, draw)
-        printed = output(process)
+        printed = output(process, run)
         if change:
             name, tasks = change.split("=")
             assert tasks_of(run, name) == [int(tasks)], printed
