@@ -552,6 +552,8 @@ class SpoutTask(Supervised):
         if stays:
             transfer.instance = self.spout
         self.source.pack(transfer, stays=stays)
+        if not stays and callable(getattr(self.spout, "settle", None)):
+            transfer.ahead = []  # the next object continues with what is in its store
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:
