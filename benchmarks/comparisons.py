@@ -27,7 +27,7 @@ from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.corpus import write_lines
 from benchmarks.measure import Comparison, Log
 from benchmarks.names import NAMES
-from benchmarks.sweeps import latency, load, memory, pending, ranges, recovery, start_up
+from benchmarks.sweeps import latency, load, memory, pending, ranges, recovery, requests, start_up
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
@@ -98,6 +98,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
         "history": lambda: history.comparison(shared.cluster, options.seconds),
         "idle": lambda: idle.comparison(shared.cluster, options.idle_seconds),
         "latency": lambda: latency.comparison(shared.cluster, options.seconds),
+        "requests": lambda: requests.comparison(shared.cluster, options.seconds),
         "load": lambda: load.comparison(shared.cluster, options.seconds),
         "sweeps": lambda: ranges.comparison(shared.cluster, options.seconds),
         "pending": lambda: pending.comparison(shared.cluster, shared.lines, options.words),

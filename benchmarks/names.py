@@ -11,6 +11,7 @@ NAMES = (
     "history",
     "idle",
     "latency",
+    "requests",
     "load",
     "sweeps",
     "pending",

@@ -34,11 +34,10 @@ _BARE_RECORDS = (
 )
 
 _LIGHT_REASON = (
-    "A spout without records is polled after a sixteenth of the time in which it had none, at most "
-    "0.1 s. Latency is measured from the time at which a tuple is due, so at 1 and 10 tuples a "
-    "second most of it is this wait, which rows with polls each millisecond (`isolate-poll`) do "
-    "not have. At 1,000 a second five processes share two cores, and a call of "
-    "Ray takes less time than at 100."
+    "Five processes share two cores: at 1 tuple a second each of them has to be woken, and at "
+    "1,000 a second a call of Ray takes less time than at 100. A spout that does not say when its "
+    "next tuple is due (`isolate-poll`) is polled after a sixteenth of the time in which it had "
+    "none, at most 0.1 s, and latency is measured from the time at which a tuple is due."
 )
 _PENDING = (
     "The allowed queue makes batches large. With half of the latency (a queue of 0.12 s) a word "
@@ -220,6 +219,13 @@ CURRENT = (
         for percent, bound in ((50, 4), (99, 15))
         for rate in (1, 10, 100, 1_000)
     ),
+    Target(
+        "requests/single-p50/ray",
+        at_most=2,
+        row="requests, one caller",
+        against="p50 of a chain of two bare Ray actors",
+    ),
+    Target("requests/sunshower/callers-32", 2_000, row="answers a second of 32 callers"),
     Target(
         "pending/sunshower/auto-p50",
         at_most=100,

@@ -40,7 +40,7 @@ class WaitingSpout(Spout[Any]):
         self._is_ready = False
 
     def open(self, context: Context) -> None:
-        self._is_ready = True
+        self._is_ready, self.context = True, context
 
     def wait_for_start(self) -> Iterator[None]:
         while not self._signal.has_started:

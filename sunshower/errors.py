@@ -1,67 +1,7 @@
-"""The exceptions of sunshower, as one tree under SunshowerError.
+"""The exceptions of sunshower, as one tree under SunshowerError: `help()` of this module draws it.
 
-SunshowerError                 its message says what failed, where, and what to do
-├── TopologyError              the declaration is wrong; raised before anything runs
-│   ├── UnknownComponent       an id that the topology does not have
-│   ├── UnknownStream          a stream that its component does not declare
-│   ├── UnknownField           a field that its stream does not have
-│   ├── DuplicateComponent     an id declared twice, or reserved for the system
-│   └── RecordMismatch         a record type that does not fit its stream
-├── ConfigError                a setting out of range, or two that contradict each other
-├── ProtocolError              user code called the runtime in a contradictory way
-│   ├── AlreadySettled         a second ack or fail, or an emit on a settled anchor
-│   └── BadEmit                a record, stream or task that the emit cannot go to
-├── WireError                  bytes that cannot be encoded or decoded
-│   ├── Unserialisable         a record that MessagePack or Arrow cannot encode
-│   └── CorruptPacket          a packet whose checksum or shape is wrong
-├── SourceError                an input file that is missing, unreadable or undecodable
-├── UnreadableRecord           a message, or a part of an input, that is no record of its type
-├── LoadError                  a topology file that cannot be found, imported or understood
-├── ClusterError               Ray, or a worker on it, could not do what was requested
-│   └── LifecycleError         a topology cannot do that in its current state
-├── RequestError               a request has no answer
-│   ├── RequestFailed          its tuple tree failed; the message says why and where
-│   ├── RequestRefused         it does not fit, or too many are pending
-│   └── RequestTimeout         its caller waits no longer
-├── ExperimentError            an experiment, a fault or an event log that is not valid
-├── VersionMismatch            a process, or stored data, of another release
-├── StoreError                 a store cannot do what was requested
-│   ├── NodeExists             a node that was to be created exists already
-│   ├── NoNode                 a node that does not exist
-│   ├── WrongVersion           a node that another client has changed meanwhile
-│   ├── StoreUnreachable       a store that does not answer                           (Unavailable)
-│   ├── StoreForbidden         a store that rejects the name, password or certificate (Unavailable)
-│   └── StateLost              a store that has lost values of a state                (Unavailable)
-├── BatchError                 a batch, or its stored data, is not valid
-│   ├── FailedBatch            user code fails a batch: it is tried again
-│   │   └── ReportedFailedBatch … and the topology shows it among its errors
-│   ├── StaleAttempt           a later attempt, or a later coordinator, has written already
-│   ├── IncompleteBatch        a batch cannot be emitted again unchanged
-│   └── StateMismatch          stored data of another topology, another kind, or corrupt
-├── ServerError                a development server cannot be started or stopped
-│   └── Unobtainable           … because a part of it is missing and cannot be downloaded
-├── KafkaError                 Kafka, or another consumer of its partitions, refused something
-│   ├── UnknownTopic           a topic or partition that does not exist
-│   ├── NotAuthorised          a rejected credential, or a missing right              (Unavailable)
-│   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
-│   ├── StaleGeneration        a commit for partitions that were reassigned
-│   └── BadOffset              a stored offset that is not valid
-├── HttpError                  an HTTP server refused something
-│   ├── HttpUnavailable        it does not answer, or answers 408, 425, 429 or 5xx    (Unavailable)
-│   └── HttpRefused            … or a status that refuses a record, such as 400 or 422
-├── SparkError                 Spark, or a job that it was given, failed
-│   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Unavailable)
-│   ├── SparkMissing           Java, a package or jars are missing; waiting does not help
-│   ├── SparkLost              the session ended during a job; submit the job again
-│   ├── SparkTimeout           a job that exceeded its timeout
-│   ├── RangeGone              Kafka records that Spark was to read no longer exist
-│   ├── TransformFailed        the user's transform raised; the message has its own traceback
-│   ├── WriteFailed            its result could not be written: the place, or its rights
-│   └── ResultMismatch         the result of a transform differs from its declaration
-├── Unavailable                a second base of some others: a dependency is away; tasks wait
-├── InjectedError              raised by an injected fault instead of user code
-│   └── InjectedOutage         … as if a dependency of that code were away            (Unavailable)
-└── TopologyFailed             a running topology has failed; the message says why
+Each message says what failed, where, and what to do. Errors with a second base Unavailable say that
+a dependency is away, for which tasks wait.
 """
 
 from __future__ import annotations

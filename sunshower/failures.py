@@ -113,7 +113,6 @@ class FailureTexts:
             yield oldest
 
     def remove(self, key: int) -> None:
-        """Nothing is kept under `key` any more."""
         self._bytes -= self._sizes.pop(key, 0)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -92,14 +93,17 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
     )
 
 
-def lazy_exports(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package, which loads a name on first use: so its modules can
-    be imported without all others. `names`: module below it, or a full name → the names that it
-    has, separated by blanks."""
+def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return the `__all__` and the `__getattr__` of a package. They have the names that its file
+    imports for users (`from module import name as name`); those that it imports for type checkers
+    only are loaded on first use: so its modules can be imported without all others."""
+    loader: Any = sys.modules[package].__loader__
     places = {
-        name: module if module.startswith("sunshower.") else f"{package}.{module}"
-        for module, texts in names.items()
-        for name in texts.split()
+        alias.name: node.module
+        for node in ast.walk(ast.parse(loader.get_source(package)))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if alias.asname == alias.name
     }
 
     def get(name: str) -> Any:
@@ -109,7 +113,7 @@ def lazy_exports(package: str, names: Mapping[str, str]) -> Callable[[str], Any]
         setattr(sys.modules[package], name, value)
         return value
 
-    return get
+    return sorted(places), get
 
 
 def _short(path: Path) -> str:

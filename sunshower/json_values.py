@@ -110,7 +110,10 @@ class _TextForm(_Form):
         self.writers |= {
             set: lambda value: {CONTAINERS[set].mark: self.in_order(value)},
             frozenset: lambda value: {CONTAINERS[frozenset].mark: self.in_order(value)},
-            **dict.fromkeys((bytes, bytearray, memoryview), _of_bytes),
+            **dict.fromkeys(
+                (bytes, bytearray, memoryview),
+                lambda value: {_BYTES: b64encode(value).decode()},
+            ),
         }
         for kind, row in TEXTS.items():
             self.writers[kind] = partial(_of_text, row.mark, row.parts)
@@ -167,10 +170,6 @@ class _LetterForm(_Utf8Form):
         self.writers |= {float: _of_float, int: _of_int}
 
 
-def _of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
-    return {_BYTES: b64encode(value).decode()}
-
-
 def _of_text(mark: str, text_of: Callable[[Any], str], value: Any) -> dict[str, str]:
     return {mark: text_of(value)}
 
@@ -216,10 +215,6 @@ def _of_tuple_mark(content: Any) -> Any:
     return _LATER[name](inner)
 
 
-def _counter(pairs: Any) -> Counter[Any]:
-    return Counter(dict(pairs))
-
-
 def _rebuilt(build: Mapping[str, Callable[[Any], Any]], read: dict[str, Any]) -> Any:
     if len(read) != 1:
         return read
@@ -231,7 +226,7 @@ _TUPLE, _COUNTER = CONTAINERS[tuple].mark, CONTAINERS[Counter].mark
 _BYTES, _FLOAT, _INT = "(bytes)", "(float)", "(int)"
 _LATER: dict[str, Callable[[Any], Any]] = {
     "dict": dict,
-    "Counter": _counter,
+    "Counter": lambda pairs: Counter(dict(pairs)),
     "str": lambda text: b64decode(text).decode(errors="surrogatepass"),
 }
 _BUILD: dict[str, Callable[[Any], Any]] = {

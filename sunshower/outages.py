@@ -117,41 +117,34 @@ def _wrapped(error: Any) -> bool:
     return isinstance(error.orig, BaseException) and is_unavailable(error.orig)
 
 
+# Errors that are always outages, by the top package of a library.
+_PASSING = {
+    "ssl": ("SSLEOFError", "SSLZeroReturnError"),
+    "redis": (
+        *("ConnectionError", "TimeoutError", "OutOfMemoryError", "ReadOnlyError", "TryAgainError"),
+        *("ClusterError", "ClusterDownError", "SlotNotCoveredError"),
+    ),
+    "kazoo": (
+        *("ConnectionLoss", "ConnectionDropped", "OperationTimeoutError", "RequestTimeoutError"),
+        *("SessionExpiredError", "SessionMovedError", "NotReadOnlyCallError", "KazooTimeoutError"),
+        *("NewConfigNoQuorumError", "ThrottledOpError", "RetryFailedError"),
+    ),
+}
 # (top package, class) → whether this error is an outage. The nearest class in the error's method
 # resolution order decides.
 _LIBRARIES: dict[tuple[str, str], bool | Callable[[Any], bool]] = {
+    **{(library, name): True for library, names in _PASSING.items() for name in names},
     ("socket", "gaierror"): _name_service,
-    ("ssl", "SSLEOFError"): True,
-    ("ssl", "SSLZeroReturnError"): True,
     ("sqlite3", "DatabaseError"): _sqlite,
     ("psycopg", "OperationalError"): _postgres,
     ("psycopg", "ReadOnlySqlTransaction"): _postgres,
     ("psycopg2", "OperationalError"): _postgres,
     ("psycopg2", "ReadOnlySqlTransaction"): _postgres,
     ("sqlalchemy", "DBAPIError"): _wrapped,
-    ("redis", "ConnectionError"): True,
     ("redis", "AuthenticationError"): False,
     ("redis", "AuthorizationError"): False,
     ("redis", "ExternalAuthProviderError"): False,
-    ("redis", "TimeoutError"): True,
     ("redis", "ResponseError"): _redis,
-    ("redis", "OutOfMemoryError"): True,
-    ("redis", "ReadOnlyError"): True,
-    ("redis", "TryAgainError"): True,
-    ("redis", "ClusterError"): True,
-    ("redis", "ClusterDownError"): True,
-    ("redis", "SlotNotCoveredError"): True,
-    ("kazoo", "ConnectionLoss"): True,
-    ("kazoo", "ConnectionDropped"): True,
-    ("kazoo", "OperationTimeoutError"): True,
-    ("kazoo", "RequestTimeoutError"): True,
-    ("kazoo", "SessionExpiredError"): True,
-    ("kazoo", "SessionMovedError"): True,
-    ("kazoo", "NotReadOnlyCallError"): True,
-    ("kazoo", "NewConfigNoQuorumError"): True,
-    ("kazoo", "ThrottledOpError"): True,
-    ("kazoo", "RetryFailedError"): True,
-    ("kazoo", "KazooTimeoutError"): True,
     ("cimpl", "KafkaException"): _kafka,
     ("confluent_kafka", "KafkaException"): _kafka,
     ("confluent_kafka", "SerializationError"): False,

@@ -44,7 +44,7 @@ from sunshower.field_types import constructor_fields, hints_of, is_record, recor
 from sunshower.records import member_of, record_class
 from sunshower.scalars import SCALARS, for_json, read_scalar
 from sunshower.texts import clip, describe, message_of
-from sunshower.value_types import DEPTH_MAX
+from sunshower.value_types import DEPTH_MAX, itself
 
 Read = Callable[[Any], Any]
 
@@ -270,7 +270,7 @@ class _Readers:
 
     def _of_wire(self, wire: Any) -> Read:
         if wire is Any:
-            return _same
+            return itself
         if isinstance(wire, _Hooked):
             return partial(_hook, wire)
 
@@ -366,8 +366,8 @@ class _Readers:
         value = self.wire(args[1]) if len(args) > 1 else int if kind is Counter else Any
         if kind is not Counter and key in (str, int, Any):
             return dict[key, value]  # type: ignore[valid-type]
-        read_key = _same if key is Any else self._key(args[0])
-        read_value, build = self.of(args[1]) if len(args) > 1 else _same, dict
+        read_key = itself if key is Any else self._key(args[0])
+        read_value, build = self.of(args[1]) if len(args) > 1 else itself, dict
         if len(args) < 2 and kind is Counter:
             read_value = self.of(int)
 
@@ -758,10 +758,6 @@ def _getter(count: int) -> Callable[[Any], tuple[Any, ...]]:
 def _default(value: Any) -> Any:
     if type(value) in (list, dict, set):  # msgspec copies them if they are empty, or refuses them
         return msgspec.field(default_factory=lambda: value)
-    return value
-
-
-def _same(value: Any) -> Any:
     return value
 
 

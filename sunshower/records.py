@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 from sunshower.errors import RecordMismatch, UnknownField, Unserialisable
 from sunshower.field_types import classes_in, hints_of, is_record, record_fields, with_fields
 from sunshower.record_loops import plain_keys, quicken
-from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES
+from sunshower.value_types import DEPTH_MAX, KEYS_THEMSELVES, LEAVES, itself
 from sunshower.value_types import DictKey as DictKey  # noqa: PLC0414  (savepoints find it here)
 from sunshower.value_types import key_of as key_of  # noqa: PLC0414
 
@@ -425,13 +425,13 @@ class RecordClass:
         """The fields with a default, and functions that return it."""
         if self.is_tuple:
             given: Mapping[str, Any] = getattr(self.kind, "_field_defaults", {})
-            return {name: partial(_itself, value) for name, value in given.items()}
+            return {name: partial(itself, value) for name, value in given.items()}
         found: dict[str, Callable[[], Any]] = {}
         for field in fields_of(self.kind):
             if field.default_factory is not MISSING:
                 found[field.name] = field.default_factory
             elif field.default is not MISSING:
-                found[field.name] = partial(_itself, field.default)
+                found[field.name] = partial(itself, field.default)
         described: Mapping[str, Any] = getattr(self.kind, "__pydantic_fields__", {})
         for name, one in described.items():  # its defaults may be those of pydantic.Field
             found.pop(name, None)
@@ -858,10 +858,6 @@ def _dict_of(record: Any) -> dict[str, Any]:
     return found
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _class_attribute(kind: type[Any], name: str) -> Any:
     """What a class has under a name, before a descriptor is asked."""
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), _ABSENT)
@@ -909,4 +905,4 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], Sequence[Any]]:
 
 
 def _tuple_values(kind: type[Any]) -> Callable[[Any], Sequence[Any]]:
-    return _itself if kind.__iter__ is tuple.__iter__ else lambda record: [*tuple.__iter__(record)]
+    return itself if kind.__iter__ is tuple.__iter__ else lambda record: [*tuple.__iter__(record)]

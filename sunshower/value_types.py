@@ -115,10 +115,11 @@ def _function_for(kind: type[Any]) -> Callable[[Any], Any]:
         return _key_of_numpy
     if (base := next((base for base in kind.__mro__ if base in _KEYS), None)) is not None:
         return _KEYS[base]
-    return _key_of_fields if dataclasses.is_dataclass(kind) else _same
+    return _key_of_fields if dataclasses.is_dataclass(kind) else itself
 
 
-def _same(value: Any) -> Any:
+def itself(value: Any) -> Any:
+    """The value."""
     return value
 
 
@@ -153,7 +154,7 @@ def _in_utc(value: datetime | time) -> datetime | time:
 
 
 _KEYS: dict[type[Any], Callable[[Any], Any]] = {
-    **dict.fromkeys((NoneType, bool, date), _same),
+    **dict.fromkeys((NoneType, bool, date), itself),
     str: str.__str__,  # of a StrEnum, too
     int: int,
     float: _key_of_float,

@@ -19,7 +19,7 @@ import pytest
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, class_path
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.security import Security, secure
-from sunshower.dev.servers import find_java, silent
+from sunshower.dev.servers import find_java
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import Unobtainable
 
@@ -34,7 +34,7 @@ def obtain(*releases: Release) -> None:
     try:
         find_java()
         for release in releases:
-            class_path(release, silent)
+            class_path(release, lambda _: None)
     except Unobtainable as error:
         if os.environ.get("CI"):
             raise

@@ -19,7 +19,6 @@ from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
 from benchmarks.sweeps.paced import chain, two_actors
 from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
-from sunshower.config import Internals
 from sunshower.runtime.plan import Layout
 
 BOLTS = 2  # in a row, between source and sink
@@ -27,7 +26,6 @@ RATES = (1, 10, 100, 1_000)  # tuples a second
 PERCENTS = (50, 99)
 ROUNDS = 2
 _NAME = "latency"
-_POLL_S = 0.001
 _COUNTS = {1: 5, 10: 20, 100: 200, 1_000: 1_000}  # of tuples at each rate
 _QUICK = {1: 1, 10: 5, 100: 20, 1_000: 200}
 
@@ -41,11 +39,8 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     ours: list[Entry] = []
     ratios = []
     for layout in (Layout.ISOLATE, Layout.PACK):
-        for suffix, settings in (
-            ("", {}),
-            ("-poll", {"internals": Internals(idle_poll_s=_POLL_S)}),
-        ):
-            runs = SharedRun(partial(_ours, cluster, layout, steps, settings))
+        for suffix, wakes in (("", True), ("-poll", False)):
+            runs = SharedRun(partial(_ours, cluster, layout, steps, wakes))
             entries = _entries("sunshower", f"{layout.value}{suffix}", runs, RATES)
             ours += entries
             ratios += [
@@ -64,10 +59,10 @@ def _entries(system: str, variant: str, runs: SharedRun, rates: Sequence[int]) -
 
 
 def _ours(
-    cluster: BenchmarkCluster, layout: Layout, steps: Sequence[Step], settings: dict[str, Any]
+    cluster: BenchmarkCluster, layout: Layout, steps: Sequence[Step], wakes: bool
 ) -> dict[str, Sample]:
     signal = cluster.start_signal()
-    with cluster.running(chain(signal, steps, BOLTS, **settings), layout) as run:
+    with cluster.running(chain(signal, steps, BOLTS, wakes=wakes), layout) as run:
         wait(lambda: all(result and result[0] for result in run.results("source")))
         signal.send()
         cluster.during_run(run)

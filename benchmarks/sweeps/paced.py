@@ -17,12 +17,16 @@ from sunshower import Topology
 
 
 class Paced(WaitingSpout):
-    """Emits each number when it is due; notes when each was emitted and acked."""
+    """Emits each number when it is due; notes when each was emitted and acked.
+
+    `wakes`: it says when it is due, as sources do that wait in a thread of their own.
+    """
 
     emits = ("value",)
 
-    def __init__(self, signal: StartSignal, steps: Sequence[Step]) -> None:
+    def __init__(self, signal: StartSignal, steps: Sequence[Step], *, wakes: bool = True) -> None:
         super().__init__(signal)
+        self._wakes = wakes
         self._due_s = flat_due_times(steps)
         self._emitted_s = [UNDONE] * len(self._due_s)
         self._acked_s = [UNDONE] * len(self._due_s)
@@ -32,6 +36,8 @@ class Paced(WaitingSpout):
         clock, emitted_s = time.monotonic, self._emitted_s
         for number, due_s in enumerate(self._due_s):
             while (now_s := clock()) < start_s + due_s:
+                if self._wakes:
+                    self.context.wake(start_s + due_s - now_s)
                 yield None
             emitted_s[number] = now_s
             yield (number,)
@@ -48,10 +54,10 @@ class Paced(WaitingSpout):
         return self._is_ready, self._signal.start_s, self._emitted_s, self._acked_s
 
 
-def chain(signal: StartSignal, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
+def chain(signal: StartSignal, steps: Sequence[Step], bolts: int, *, wakes: bool) -> Topology:
     """A paced source, `bolts` bolts in a row that forward, and a sink; one task each."""
-    topology = Topology("paced", **settings)
-    stream = topology.spout("source", Paced(signal, steps))
+    topology = Topology("paced")
+    stream = topology.spout("source", Paced(signal, steps, wakes=wakes))
     for number in range(bolts):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
     stream.shuffle().bolt("sink", NullBolt, fields=())

@@ -9,7 +9,8 @@ Packets go in one direction, answers in the other.
              length, packet ──▶               as often as wanted, without waiting
                   ◀── one byte, an Answer    for each packet, in order
 
-The loop's thread reads and writes all sockets between two slices of work. While user code keeps the
+The loop's thread reads and writes all sockets between two slices of work; it answers small packets
+after the slice that processes them. While user code keeps the
 loop's thread busy, a second thread does that, so a packet is answered within twice `_BUSY_S`,
 however long user code takes, unless it keeps the interpreter's lock.
 
@@ -25,6 +26,7 @@ import hmac
 import logging
 import os
 import secrets
+import select
 import selectors
 import socket
 import ssl
@@ -54,6 +56,9 @@ _NONCE_BYTES = _PROOF_BYTES = 32
 _PACKET_BYTES_MAX = 1 << 30
 _WAIT_MAX_S = 3600.0  # epoll and TCP have limits
 _BUSY_S = 0.05  # how long the loop's thread may be busy before the second thread takes over
+_SMALL_BYTES = 1 << 12
+_SHORT_S = 0.01  # up to this time, a wait ends in time by some microseconds
+_SELECTED_MAX = 1024  # select() knows no file descriptors from this number on
 _QUEUE = 128  # connections that wait to be accepted, or for their proof
 
 
@@ -70,19 +75,19 @@ class FramedSocket:
         self.closed = False
         self._selector, self._socket = selector, sock
         self._inbox, self._outbox = bytearray(), deque[memoryview]()
-        self._in_handshake = isinstance(sock, ssl.SSLSocket)  # the handshake of TLS is not over
-        selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
+        self._is_tls = self._in_handshake = isinstance(sock, ssl.SSLSocket)
+        self._events = selectors.EVENT_READ | selectors.EVENT_WRITE  # that it waits for
+        selector.register(sock, self._events, self)
 
     def follow(self, protocol: Protocol, closed: Callable[[], object] = lambda: None) -> None:
         """Read by this protocol from now on; `closed` is called at the end."""
         self._protocol, self._closed = protocol, closed
         self._wanted = next(protocol)
 
-    def write(self, *parts: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send at once what the socket takes, and the rest later."""
-        idle = not self._outbox
-        self._outbox.extend(memoryview(part) for part in parts)
-        if idle:
+        self._outbox.append(memoryview(data))
+        if len(self._outbox) == 1:
             self.flush()
 
     def flush(self) -> None:
@@ -102,7 +107,8 @@ class FramedSocket:
             waits |= selectors.EVENT_WRITE
         except OSError:
             self.close()
-        if not self.closed and self._selector.get_key(self._socket).events != waits:
+        if not self.closed and self._events != waits:
+            self._events = waits
             self._selector.modify(self._socket, waits, self)
 
     def read(self) -> None:
@@ -114,6 +120,8 @@ class FramedSocket:
             while not self.closed and (data := self._socket.recv(_READ_BYTES)):
                 self._inbox += data
                 self._advance()
+                if len(data) < _READ_BYTES and not self._is_tls:  # TLS may hold more
+                    return
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except ssl.SSLWantWriteError:
@@ -196,7 +204,7 @@ class PeerConnection:
                 self._waiting.append(packet)
             else:
                 assert self._connection is not None
-                self._connection.write(_LENGTH.pack(len(packet)), packet)
+                self._connection.write(_LENGTH.pack(len(packet)) + packet)
 
     def close(self) -> None:
         """Close the connection; packets without an answer get None. From any thread."""
@@ -217,7 +225,7 @@ class PeerConnection:
             return
         waiting, self._waiting = self._waiting or [], None
         for packet in waiting:
-            connection.write(_LENGTH.pack(len(packet)), packet)
+            connection.write(_LENGTH.pack(len(packet)) + packet)
         while True:
             (answer,) = yield 1
             if not self._unanswered:
@@ -235,10 +243,13 @@ class PacketSockets:
     def __init__(self, host: str, deliver: Callable[[bytes], int | None]) -> None:
         self.lock = threading.RLock()
         self.selector = selectors.DefaultSelector()
+        fileno = getattr(self.selector, "fileno", None)
+        self._waits_exactly = fileno is not None and fileno() < _SELECTED_MAX
         self._key: bytes | None = None
         self._timeout_ms = 0
         self._deliver = deliver
         self._held: list[tuple[FramedSocket, bytes]] = []
+        self._answers: list[tuple[FramedSocket, bytes]] = []  # that the next `work` writes
         self._unproven: dict[FramedSocket, None] = {}  # those without a proof, oldest first
         self._tls = _contexts()
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=_QUEUE)
@@ -261,6 +272,8 @@ class PacketSockets:
     def work(self, wait_s: float | None, mail: Sized = ()) -> None:
         """Read and write all sockets, after waiting for the first of them; None: as long as it
         takes. `wake` ends the wait, and there is none while there is mail."""
+        if self._answers:
+            self._write_answers()
         self._is_waiting = True  # before looking at the mail: who adds to it wakes afterwards
         longest_s = 0.0 if mail else _WAIT_MAX_S
         wait_s = longest_s if wait_s is None else min(wait_s, longest_s)
@@ -282,6 +295,7 @@ class PacketSockets:
             held, self._held = self._held, []
             for connection, packet in held:
                 self._answer(connection, packet)
+            self._write_answers()
 
     def close(self) -> None:
         """Close all sockets. Nothing else may be called afterwards."""
@@ -315,6 +329,9 @@ class PacketSockets:
 
     def _wait(self, wait_s: float) -> list[tuple[selectors.SelectorKey, int]]:
         """Not inline: by this function a profile knows that a worker waits."""
+        if self._waits_exactly and wait_s < _SHORT_S:  # epoll counts whole milliseconds
+            select.select([self.selector], [], [], wait_s)
+            wait_s = 0.0
         return self.selector.select(wait_s)
 
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
@@ -336,7 +353,9 @@ class PacketSockets:
                     if self._is_closed:
                         return
                     try:
+                        self._write_answers()
                         self._handle(self.selector.select(0))
+                        self._write_answers()
                     except Exception:
                         _LOG.exception("packets cannot be read")
                 self.wake()  # `_woken` may have read what was to end a wait
@@ -387,8 +406,19 @@ class PacketSockets:
         answer = None if held else self._deliver(packet)
         if answer is None:
             self._held.append((connection, packet))
-        elif not connection.closed:
-            connection.write(bytes((answer,)))
+            return
+        self._answers.append((connection, bytes((answer,))))
+        if len(packet) > _SMALL_BYTES:
+            self._write_answers()
+
+    def _write_answers(self) -> None:
+        """Small packets are answered when the loop has processed them, and has sent what it made:
+        so a tuple does not wait for the answer to the packet that it came in."""
+        with self.lock:
+            answers, self._answers = self._answers, []
+            for connection, answer in answers:
+                if not connection.closed:
+                    connection.write(answer)
 
     def _set_up(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -450,6 +480,7 @@ class PacketSender:
         self._put = put
         self._peers: dict[int, PeerConnection] = {}
         self._generator = seeded(secrets.randbits(128))
+        self._thread = threading.get_ident()  # the loop's, which creates it
         self._late: list[_Late] = []
         self._count = 0
 
@@ -516,8 +547,12 @@ class PacketSender:
         return connection
 
     def _answered(self, peer: int, seq: int, answer: int | None) -> None:
-        """Runs on any thread, so it only adds to the mailbox."""
+        """Runs on any thread: an answer that makes no work is applied on the loop's, and all others
+        are added to the mailbox."""
         known = None if answer is None else Answer(answer)
+        if known is Answer.ACCEPTED and threading.get_ident() == self._thread:
+            self._core.answered(peer, seq, known)
+            return
         if known is Answer.STALE and (connection := self._peers.get(peer)) is not None:
             self._put(connection.close)  # the peer may have been replaced by another process
         self._put(partial(self._core.answered, peer, seq, known))

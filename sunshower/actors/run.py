@@ -9,10 +9,12 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import inf
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 import ray
@@ -47,20 +49,22 @@ from sunshower.actors.processes import (
 from sunshower.actors.shipping import outline, pickled
 from sunshower.actors.starting import call, call_once, first_line
 from sunshower.actors.store import PLANS, RayStore
-from sunshower.actors.worker import WorkerClass
+from sunshower.actors.worker import REQUESTS, WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.config import Resources
 from sunshower.errors import (
     ClusterError,
+    SunshowerError,
     TopologyFailed,
     VersionMismatch,
 )
-from sunshower.runtime.cluster import Look, Run
+from sunshower.runtime.cluster import MASTER, Look, Run
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.control.measures import CAPACITY, MEASURES, Kind, Measure
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeView, choice, choices, misfit, refused
-from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.control.overview import Overview, without_code
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.health import TaskError
@@ -69,9 +73,14 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.queries import Caller, send_until_answered, worker_of_requests
+from sunshower.runtime.queries import (
+    HOLD_S,
+    Caller,
+    send_until_answered,
+    worker_of_requests,
+)
 from sunshower.runtime.tasks.flight_recorder import CrashReport
-from sunshower.topologies.requests import Request
+from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -261,13 +270,14 @@ class MasterActor(MasterProcessBase):
         self._nodes = NodeWatch(run)
         self._handles: dict[int, Any] = {}
         super().__init__(active=active)
+        self.core.nodes.why_refused = why_refused
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._begun_s = self._exported_s = self.now()
-        self._watch_later()
+        self._call_later(_WATCH_S, "watch")
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
         """A worker has started."""
-        welcome = self.welcome(worker, crash_report)
+        welcome: Welcome = self.apply(events.Hello(worker, crash_report))
         self.here(worker, process)
         return welcome
 
@@ -281,15 +291,9 @@ class MasterActor(MasterProcessBase):
 
     def overview(self) -> Overview:
         """Plan, statistics and processes, for a client without the code."""
-        return Overview(
-            without_code(self.core.plan),
-            self.core.snapshot(self.now(), windows=True),
-            self.core.error,
-            self._since_s,
-            dict(self._processes),
-            edges_of(self.core.plan.graph),
-            letter_stores(self.core.plan.graph),
-        )
+        snapshot = self.core.snapshot(self.now(), windows=True)
+        facts = self.core.stored.error, self._since_s, dict(self._processes)
+        return Overview.of(self.core.plan, snapshot, *facts)
 
     # ---- the port of MasterProcessBase --------------------------------------------------------
 
@@ -314,13 +318,14 @@ class MasterActor(MasterProcessBase):
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._store.keep_plans(numbers)
 
-    def upgrade(
-        self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
-    ) -> tuple[int, list[str]]:
-        """`given`: as shipped by the client. The code is loaded in another process."""
-        assert isinstance(given, bytes)
-        self._given = check_plan(self._store.read_plan(self.core.stored.plan), given, open_s)
-        return super().upgrade(outline(self._given), wait_s, open_s, dry_run)
+    def apply(self, event: events.Event) -> Any:
+        """The code of an upgrade, as shipped by the client, is loaded in another process."""
+        if isinstance(event, events.Upgrade):
+            assert isinstance(event.given, bytes)
+            before = self._store.read_plan(self.core.stored.plan)
+            self._given = check_plan(before, event.given, event.open_s)
+            event = replace(event, given=outline(self._given))
+        return super().apply(event)
 
     def plan_in_force(self, known: int | None) -> tuple[int, Plan | None, list[Task] | None]:
         """The number of the plan in force; the plan without user code, unless the caller knows that
@@ -345,9 +350,6 @@ class MasterActor(MasterProcessBase):
             options = worker_options(self._run, worker, request, node, placement)
             WorkerClass.options(**options).remote(self._run, worker)
 
-    def why_refused(self, request: Resources) -> str | None:
-        return why_refused(request)
-
     def end_worker(self, worker: int) -> None:
         if (handle := self._handle(worker)) is not None:
             ray.kill(handle)
@@ -365,12 +367,13 @@ class MasterActor(MasterProcessBase):
             kill_soon(process)  # a process that is stopped does not end by Ray's request
 
     def watch(self) -> None:
+        """Called every second, while heartbeats come."""
         try:
-            super().watch()
+            self.apply(events.Watch())
             self._export()
             self._leave_node()
         finally:
-            self._watch_later()
+            self._call_later(_WATCH_S, "watch")
 
     def _export(self) -> None:
         if (now := self.now()) - self._exported_s >= EXPORT_S:
@@ -386,14 +389,11 @@ class MasterActor(MasterProcessBase):
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 
     def look_after(self, seconds: float) -> None:
-        me = ray.get_runtime_context().current_actor
-        timer = threading.Timer(seconds, silent(me.look).remote)
-        timer.daemon = True
-        timer.start()
+        self._call_later(seconds, "apply", events.Tick())
 
-    def _watch_later(self) -> None:
-        me = ray.get_runtime_context().current_actor
-        timer = threading.Timer(_WATCH_S, silent(me.watch).remote)
+    def _call_later(self, seconds: float, what: str, *given: Any) -> None:
+        method = getattr(ray.get_runtime_context().current_actor, what)
+        timer = threading.Timer(seconds, silent(method).remote, given)
         timer.daemon = True
         timer.start()
 
@@ -433,6 +433,83 @@ class SunshowerMaster(MasterActor):
 MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SunshowerMaster)
 
 
+# ---- request calls -------------------------------------------------------------------------------
+
+_CALLS_MAX = 4  # open calls of a process to one worker
+_CALL_REQUESTS = 1_000  # in one call
+_SEND = object()  # what a thread gets that is to send the requests which wait
+
+
+class RequestCalls:
+    """Sends the requests of all threads of this process to one worker. While `_CALLS_MAX` calls are
+    open, requests wait, and the next call has all of them."""
+
+    def __init__(self, call: Callable[[list[Request]], list[Reply | RequestProgress]]) -> None:
+        """`call`: to the worker. Raises ClusterError."""
+        self._call = call
+        self._lock = threading.Lock()
+        self._waiting: dict[SimpleQueue[Any], Request] = {}  # by what its thread waits at
+        self._open = 0
+
+    def ask(self, request: Request) -> Reply | RequestProgress:
+        """Send a request, and return the reply to this call. Raises what `call` raises, and
+        ClusterError if other requests kept it waiting for all the time that its caller has."""
+        inbox = SimpleQueue[Any]()
+        with self._lock:
+            if sends := self._open < _CALLS_MAX:
+                self._open += 1
+            else:
+                self._waiting[inbox] = request
+        reply: Any = _SEND
+        if not sends:
+            try:
+                reply = inbox.get(timeout=request.left_s)
+            except BaseException as error:
+                self._leave(inbox)
+                if isinstance(error, Empty):
+                    raise ClusterError("its worker has not answered other requests") from None
+                raise
+        if reply is _SEND:
+            reply = self._send(request)
+        if isinstance(reply, SunshowerError):
+            raise reply
+        return cast("Reply | RequestProgress", reply)
+
+    def _send(self, request: Request) -> Any:
+        """Send a request and those that wait. Returns its reply, or the error of the call."""
+        with self._lock:
+            others = [*islice(self._waiting.items(), _CALL_REQUESTS - 1)]
+            for inbox, _ in others:
+                del self._waiting[inbox]
+        requests = [request, *(other for _, other in others)]
+        replies: Sequence[Any] = [ClusterError("the call was interrupted")] * len(requests)
+        try:
+            replies = self._call(requests)
+        except SunshowerError as error:
+            replies = [error] * len(requests)
+        finally:
+            for (inbox, _), reply in zip(others, replies[1:], strict=True):
+                inbox.put(reply)
+            self._pass_on()
+        return replies[0]
+
+    def _pass_on(self) -> None:
+        """A call has ended: let the thread of a request that waits make the next one."""
+        with self._lock:
+            if (inbox := next(iter(self._waiting), None)) is not None:
+                del self._waiting[inbox]
+                inbox.put(_SEND)
+            else:
+                self._open -= 1
+
+    def _leave(self, inbox: SimpleQueue[Any]) -> None:
+        """The thread of a request does not wait any more."""
+        with self._lock:
+            self._waiting.pop(inbox, None)
+        if not inbox.empty() and inbox.get() is _SEND:
+            self._pass_on()
+
+
 # ---- run -----------------------------------------------------------------------------------------
 
 
@@ -446,6 +523,8 @@ class RayRun(Run):
         self._master: Any = actor_named(master_name(run)) if plan is None else None
         self._known: tuple[int | None, Any] = (None if plan is None else 0), plan
         self._master_is_paused = False
+        self._asked: dict[str, int] = {}  # stream of requests → the worker that took the last one
+        self._calls: dict[tuple[int, str], RequestCalls] = {}  # worker, stream of requests
 
     def create(
         self, active: bool = True, sample: int | None = None, resume: Savepoint | None = None
@@ -499,47 +578,34 @@ class RayRun(Run):
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         self._check_not_stopped()
         caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
-        return send_until_answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
+        ask_whom, worker = partial(self._ask_whom, name), self._asked.get(name)
+        return send_until_answered(caller, ask_whom, self._ask, SystemClock(), worker)
 
     def _ask_whom(self, name: str, left_s: float) -> int:
         if (
             overview := self._call_master("overview", within_s=min(left_s, CALL_S))
         ).error is not None:
             raise TopologyFailed(overview.error)
-        return worker_of_requests(overview.plan, name)
+        worker = self._asked[name] = worker_of_requests(overview.plan, name)
+        self._calls.pop((worker, name), None)  # that may be another process now
+        return worker
 
-    def _ask(self, worker: int, name: str, request: Request) -> Any:
-        actor = actor_named(worker_name(self.id, worker))
-        return self._call(actor.ask, name, request, within_s=min(request.left_s + 0.1, CALL_S))
+    def _ask(self, worker: int, name: str, request: Request) -> Reply | RequestProgress:
+        if (calls := self._calls.get((worker, name))) is None:
+            actor = actor_named(worker_name(self.id, worker))
+            calls = self._calls[worker, name] = RequestCalls(partial(self._ask_all, actor, name))
+        return calls.ask(request)
+
+    def _ask_all(self, actor: Any, name: str, requests: list[Request]) -> Any:
+        left_s = min(request.left_s for request in requests)
+        given = (name, requests, min(HOLD_S, left_s))
+        ask = actor.ask.options(concurrency_group=REQUESTS)
+        return self._call(ask, *given, within_s=min(left_s + 0.1, CALL_S))
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Answered also while user code runs."""
         calls = [actor.recorded.remote(root) for actor in living_workers(self.id)]
         return processes.answers(calls)
-
-    def kill_worker(self, worker: int) -> int:
-        return self._signal(signal.SIGKILL, worker_name(self.id, worker))
-
-    def kill_master(self) -> int:
-        self._master_is_paused = False  # the next one is not
-        return self._signal(signal.SIGKILL, master_name(self.id))
-
-    def pause_worker(self, worker: int) -> None:
-        """For Ray it is alive, and calls to it wait; after seven minutes they fail."""
-        self._pause(worker_name(self.id, worker))
-
-    def resume_worker(self, worker: int) -> None:
-        self._resume(worker_name(self.id, worker))
-
-    def pause_master(self) -> None:
-        """Calls to it then raise ClusterError after 30 s."""
-        _ = self.plan  # fetch it while the master answers
-        self._pause(master_name(self.id))
-        self._master_is_paused = True
-
-    def resume_master(self) -> None:
-        self._resume(master_name(self.id))
-        self._master_is_paused = False
 
     def nodes(self) -> dict[str, list[int]]:
         """By Ray's node ids; without workers that are starting."""
@@ -566,9 +632,9 @@ class RayRun(Run):
         here receives it when resumed; this call does not wait for that."""
         self._check_not_stopped()
         if self._master_is_paused:
-            self._master.disturb.remote(injected)
+            self._master.apply.remote(events.Disturb(injected))
         else:
-            self._call_master("disturb", injected)
+            self._apply(events.Disturb(injected))
 
     def now(self) -> float:
         """This machine's monotonic clock."""
@@ -618,17 +684,31 @@ class RayRun(Run):
             self.stop()
             raise
 
-    def _pause(self, name: str) -> None:
+    def _kill(self, address: int) -> int:
+        if address == MASTER:
+            self._master_is_paused = False  # the next one is not
+        return self._signal(signal.SIGKILL, address)
+
+    def _pause(self, address: int) -> None:
+        """For Ray it is alive, and calls to it wait: clients give up after 30 s, and calls of a
+        worker fail after seven minutes."""
+        if address == MASTER:
+            _ = self.plan  # fetch it while the master answers
         mark_paused(self.id)
-        self._signal(signal.SIGSTOP, name)
+        self._signal(signal.SIGSTOP, address)
+        self._master_is_paused |= address == MASTER
 
-    def _resume(self, name: str) -> None:
-        if (process := self._processes().get(name)) is not None:
+    def _resume(self, address: int) -> None:
+        if (process := self._processes().get(self._name(address))) is not None:
             send(signal.SIGCONT, [process])
+        self._master_is_paused &= address != MASTER
 
-    def _signal(self, number: int, name: str) -> int:
+    def _signal(self, number: int, address: int) -> int:
         self._check_not_stopped()
-        return processes.send_to(self.id, name, number)
+        return processes.send_to(self.id, self._name(address), number)
+
+    def _name(self, address: int) -> str:
+        return master_name(self.id) if address == MASTER else worker_name(self.id, address)
 
     def _processes(self) -> dict[str, RayProcess]:
         self._check_not_stopped()
@@ -642,10 +722,10 @@ class RayRun(Run):
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args, within_s=within_s)
 
-    def _call_once(self, what: str, *args: Any) -> Any:
+    def _apply_once(self, event: events.Event) -> Any:
         _ = self.plan  # waits for a master that is starting
         self._check_not_stopped()
-        return call_once(self.topology, self._master, what, *args)
+        return call_once(self.topology, self._master, event)
 
     def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
         return self._call(getattr(actor_named(worker_name(self.id, worker)), what), *given)

@@ -18,12 +18,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+
+if TYPE_CHECKING:
+    from sunshower.runtime.control import events
 
 _LOOPBACK = "127."
 _ANSWER_S = 5.0
@@ -358,15 +361,15 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
     )
 
 
-def call_once(topology: str, master: Any, command: str, *args: Any) -> Any:
-    """Call a method of a master, and do not repeat that if the master dies, perhaps after it had
+def call_once(topology: str, master: Any, event: events.Event) -> Any:
+    """Let a master apply an event, and do not repeat that if the master dies, perhaps after it had
     begun to carry it out. Raises as `call`; ClusterError says how to find out."""
     try:
-        return call(topology, getattr(master, command).options(max_task_retries=0), *args)
+        return call(topology, master.apply.options(max_task_retries=0), event)
     except ClusterError as error:
         if not isinstance(error.__cause__, ray.exceptions.RayActorError):
             raise
         raise ClusterError(
             f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows "
-            f"whether the {command} has happened"
+            f"whether the {event.command} has happened"
         ) from error

@@ -2,8 +2,8 @@
 
 Its main thread receives calls, a second thread runs the loop. Ray calls the methods below on the
 main thread. While a topology runs, none of them blocks (`results` and `stop`, called at the end,
-wait for the loop). Packets of other workers arrive at sockets, see `packets.py`. Only the loop uses
-the core: there is a mailbox and no lock.
+wait for the loop), except `ask`, which has threads of its own. Packets of other workers arrive at
+sockets, see `packets.py`. Only the loop uses the core: there is a mailbox and no lock.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
 
 Ray ends a worker with SIGTERM when its node shuts down, possibly in the middle of user code: no
@@ -23,8 +23,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from sunshower.actors.shipping import ShippedAnswer
 from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, user_errors
+from sunshower.runtime.control import events
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
@@ -56,9 +57,9 @@ from sunshower.runtime.events.log_lines import (
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.profiles import TASK_FILE
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.flight_recorder import Recorder, Running
-from sunshower.runtime.tasks.user_code import guard
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
@@ -69,7 +70,10 @@ from sunshower.topologies.requests import Reply, Request, RequestProgress
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
+# A call costs as much as several hops of a tuple, which has left this process by then.
+_STATS_DELAY_S = 0.02
 _STATS_AGAIN_S = 10.0  # statistics are sent again, although unchanged: a call may have been lost
+REQUESTS, _REQUEST_THREADS = "requests", 16  # what answers the calls of clients with requests
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
@@ -272,10 +276,9 @@ def _watch(
 
 
 def _user_part(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """The frames of user code, below `guard`; the whole stack if `guard` is not in it."""
-    code = guard.__code__
+    """The frames below that of a task; the whole stack if none is in it."""
     for at in range(len(stack) - 1, -1, -1):
-        if (stack[at].filename, stack[at].name) == (code.co_filename, code.co_name):
+        if stack[at].filename == TASK_FILE:
             return traceback.StackSummary.from_list(stack[at + 1 :])
     return stack
 
@@ -327,6 +330,7 @@ class WorkerActor(WorkerProcessBase):
         self._sent_finished = False
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = RayProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+        self._ends: dict[str, Future[None]] = {}  # of requests whose calls wait
         self._has_begun = threading.Event()  # cleared between hello and the start of the new life
         self._has_begun.set()
         self._sockets = PacketSockets(ray.util.get_node_ip_address(), self._deliver)
@@ -353,7 +357,7 @@ class WorkerActor(WorkerProcessBase):
         """Return at once, as soon as calls reach this actor."""
 
     def report(self) -> None:
-        self.call_master("here", self._worker, self._process)
+        silent(self._master.here).remote(self._worker, self._process)
         super().report()
 
     def results(self, component: str) -> list[Any]:
@@ -366,8 +370,26 @@ class WorkerActor(WorkerProcessBase):
         entries: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
         return cast("list[tuple[Any, Any]]", ShippedAnswer(entries))
 
-    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
-        return cast("Reply", ShippedAnswer(super().ask(name, request)))
+    def ask(
+        self, name: str, requests: Sequence[Request], wait_s: float = 0.0
+    ) -> list[Reply | RequestProgress]:
+        """As of the base, but waits for the end of all requests, for up to `wait_s`. Called in the
+        group REQUESTS, whose threads may wait."""
+        ends = {request.id: Future[None]() for request in requests}
+        self._ends |= ends  # before `ask`, so that none is missed
+        said = super().ask(name, requests)
+        asked = [*zip(requests, said, strict=True)]
+        wait([ends[one.id] for one, reply in asked if type(reply) is not Reply], wait_s)
+        for at, (request, reply) in enumerate(asked):
+            self._ends.pop(request.id, None)
+            if type(reply) is not Reply:
+                said[at] = self._replies.fetch(request.id)
+        return cast("list[Reply | RequestProgress]", ShippedAnswer(said))
+
+    def reply(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
+        super().reply(id, reply, ends_s)
+        if type(reply) is Reply and (end := self._ends.pop(id, None)) is not None:
+            end.set_result(None)
 
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""
@@ -394,12 +416,12 @@ class WorkerActor(WorkerProcessBase):
     def wake(self) -> None:
         self._sockets.wake()
 
-    def call_master(self, what: str, *given: Any) -> None:
-        method = getattr(self._master, what)
-        if what == "hear":  # Ray would repeat old statistics to the next master, after newer ones
-            method.options(num_returns=0, max_task_retries=0).remote(*given)
+    def call_master(self, event: events.Event) -> None:
+        # Ray would repeat old statistics to the next master, after newer ones.
+        if type(event) is events.Statistics:
+            self._master.apply.options(num_returns=0, max_task_retries=0).remote(event)
         else:
-            silent(method).remote(*given)
+            silent(self._master.apply).remote(event)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
         spouts = [spout.id for spout in plan.spouts if spout.worker == self._worker]
@@ -472,15 +494,13 @@ class WorkerActor(WorkerProcessBase):
             )
             self._loop(config.internals.slice_s)
         except SunshowerError as error:
-            self.call_master("broken", self._worker, self.life, without_secrets(str(error)))
+            self.call_master(events.Broken(self._worker, self.life, without_secrets(str(error))))
         except BaseException:
-            self.call_master(
-                "broken",
-                self._worker,
-                self.life,
+            why = (
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
-                + without_secrets(traceback.format_exc()),
+                + without_secrets(traceback.format_exc())
             )
+            self.call_master(events.Broken(self._worker, self.life, why))
 
     def _beat(self) -> None:
         """Send heartbeats to the master, on a thread of their own, until the process ends."""
@@ -493,10 +513,11 @@ class WorkerActor(WorkerProcessBase):
                 stats_s = now
                 self.put(self._forget_stats)
             if lines := self._log_capture.take(now, time.time(), self._printed_lines.take()):
-                self.call_master("log", self._worker, self.life, lines)
+                self.call_master(events.Logged(self._worker, self.life, lines))
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
-                call = self._master.beat.options(max_task_retries=0).remote(self._worker, life)
+                beat = events.Beat(self._worker, life)
+                call = self._master.apply.options(max_task_retries=0).remote(beat)
             if ray.wait([call], timeout=lease.beat_s / 2)[0]:
                 try:
                     answer = ray.get(call)
@@ -577,29 +598,39 @@ class WorkerActor(WorkerProcessBase):
             self.plan.graph.config.block_max_s,
             "".join(slow.stack.format()),
         )
-        self.call_master("stuck", self._worker, self.life, slow.task, slow.for_s, slow.where)
+        place = self._worker, self.life
+        self.call_master(events.Stuck(*place, slow.task, slow.for_s, slow.where))
 
     def _loop(self, slice_s: float) -> None:
-        sent_s = 0.0
+        sent_s = stepped_s = due_s = 0.0
+        wait_s: float | None = 0.0
         while not self._stopped:
-            if not self.lease.holds(time.monotonic()):
+            self._sockets.work(wait_s, self.mailbox)
+            now = time.monotonic()
+            if not self.lease.holds(now):
                 self._sockets.work(_TURN_S)
+                wait_s = due_s = 0.0
                 continue
-            self._sockets.work(0)
+            if not self.mailbox and now < min(due_s, stepped_s + _TURN_S):
+                # Only answers came. They make no work, but may let a packet leave.
+                wait_s = _sooner(self._send(now), due_s - now)
+                continue
             self.read_mail()
             if self.greeting:
                 self._greet()
             wait_s = self._core.step()
-            now = time.monotonic()
-            if wait_s != 0 or now - sent_s >= slice_s:
+            stepped_s = now = time.monotonic()
+            if wait_s != 0 or now - sent_s >= slice_s or self._core.has_slack:
                 sent_s = now
                 if self._entries is not None:
                     self._entries.check()
-                assert self._sender is not None, "_greet comes first"
-                late_s = self._sender.send(now)
+                late_s = self._send(now)
                 wait_s = _sooner(late_s, self._report(now, wait_s))
-            if wait_s != 0:
-                self._sockets.work(wait_s, self.mailbox)
+            due_s = math.inf if wait_s is None else now + wait_s
+
+    def _send(self, now: float) -> float | None:
+        assert self._sender is not None, "_greet comes first"
+        return self._sender.send(now)
 
     def _report(self, now: float, wait_s: float | None) -> float | None:
         """Send changed statistics to the master, if they are due. Returns the longest wait."""
@@ -608,7 +639,8 @@ class WorkerActor(WorkerProcessBase):
         due_s = self._stats_due_s - (STATS_S - _TURN_S if turned else 0.0)
         if now < due_s:
             return _sooner(wait_s, due_s - now)
-        self.send_stats(now)
+        if self.send_stats(now, _STATS_DELAY_S):
+            return _sooner(wait_s, _STATS_DELAY_S)
         self._sent_finished = finished
         return wait_s
 
@@ -647,4 +679,6 @@ class SunshowerWorker(WorkerActor):
     itself has, which would take the client 0.1 s; it does not those of the base class."""
 
 
-WorkerClass = ray.remote(max_restarts=-1, max_task_retries=0)(SunshowerWorker)
+WorkerClass = ray.remote(
+    max_restarts=-1, max_task_retries=0, concurrency_groups={REQUESTS: _REQUEST_THREADS}
+)(SunshowerWorker)

@@ -77,11 +77,9 @@ class FieldKind:
         return self.decode(array)
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        """Implements `array` for values whose classes have been checked."""
         return pa.array(values, self.type)
 
     def decode(self, array: pa.Array) -> list[Any]:
-        """Implements `values` for a column whose nulls have been checked."""
         values: list[Any] = array.to_pylist()
         return values
 
@@ -589,7 +587,6 @@ class RecordColumns:
 
     @property
     def schema(self) -> Schema:
-        """The schema of the record type, as streams use it."""
         return self.kind.schema
 
     def table(self, records: Sequence[Any]) -> pa.Table:

@@ -98,9 +98,8 @@ def up(
     console = Terminal(stderr=True)
     with units.locked():
         if on_zookeeper or what != "kafka":
-            of_zookeeper = (
-                options if what == "zookeeper" or not port else replace(options, port=None)
-            )
+            port_of_zookeeper = port if what == "zookeeper" or not port else None
+            of_zookeeper = replace(options, port=port_of_zookeeper)
             connect = _bring_up("zookeeper", of_zookeeper, console).address
             options = replace(options, zookeeper=connect if on_zookeeper else None)
         if what != "zookeeper":
@@ -139,9 +138,10 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         rows = [asdict(unit) | {"answers": not unit.silent()} for unit in running]
         echo_json({row["name"]: row for row in rows})
-    elif not running:
+        return
+    if not running:
         echo("Nothing is up. Start it with: sunshower dev up kafka")
-    for unit in [] if as_json else running:
+    for unit in running:
         gone = unit.silent()
         state = f"does not answer at {', '.join(gone)}" if gone else "answers"
         echo(f"{unit.release} {state}")

@@ -69,14 +69,9 @@ class Display:
         self._quarantined: set[int] = set()  # tasks whose quarantine was reported
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Use a snapshot for the rates."""
-        self._rates.see(
-            now,
-            {
-                id: done_by(component, snapshot.component(id), self._graph)
-                for id, component in self._graph.components.items()
-            },
-        )
+        components = self._graph.components.items()
+        done = {id: done_by(each, snapshot.component(id), self._graph) for id, each in components}
+        self._rates.see(now, done)
 
     def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
         """Return one row for each component, with current rates or averages over `average_s`."""

@@ -46,7 +46,6 @@ class Package:
 
     @property
     def fits(self) -> bool:
-        """Whether an accepted version is installed."""
         have, wanted = self.installed, SpecifierSet(self.wanted)
         return have is not None and wanted.contains(have, prereleases=True)
 

@@ -120,7 +120,6 @@ def run(
     """
     from sunshower.cli.cluster_options import check_address
     from sunshower.cli.screen import Screen
-    from sunshower.experiments.evidence.outcome import Verdict
     from sunshower.experiments.report.drawing import check_installed
     from sunshower.experiments.runner.experiment_runner import ExperimentRunner, RunRequest
     from sunshower.experiments.runner.loading import load_experiment
@@ -173,14 +172,12 @@ def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLD
     """
     from sunshower.experiments.runner.run_folders import find, remake, remake_all
 
-    folder_of_run = find(folder, run)
-    if not report:
-        _print(folder_of_run)
-    elif folder_of_run.is_group:
+    folder_of_run, outcome = find(folder, run), None
+    if report and folder_of_run.is_group:
         remake_all(folder_of_run)
-        _print(folder_of_run)
-    else:
-        _print(folder_of_run, remake(folder_of_run))
+    elif report:
+        outcome = remake(folder_of_run)
+    _print(folder_of_run, outcome)
 
 
 @app.command(no_args_is_help=True)
@@ -199,10 +196,7 @@ def _print(shown: RunFolder, outcome: Outcome | None = None) -> None:
     from sunshower.experiments.runner.run_folders import REPORT
 
     console = Terminal()
-    if shown.is_group:
-        console.print(group_table(shown))
-    else:
-        console.print(outcome_table(outcome or shown.outcome))
+    console.print(group_table(shown) if shown.is_group else outcome_table(outcome or shown.outcome))
     console.print(f"The report: {shown.path / REPORT}", soft_wrap=True, highlight=False)
 
 
@@ -293,14 +287,9 @@ def value_of(name: str, text: str, default: Any, hint: str) -> Any:
         return value
     if {type(value), type(default)} == {int, float}:
         return float(value)
-    raise typer.BadParameter(
-        f"{name} is {_kind(default)} such as {default!r}, not {text!r}", param_hint=hint
-    )
-
-
-def _kind(value: Any) -> str:
-    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return kinds.get(type(value), f"a {type(value).__name__}")
+    kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+    kind = kinds.get(type(default), f"a {type(default).__name__}")
+    raise typer.BadParameter(f"{name} is {kind} such as {default!r}, not {text!r}", param_hint=hint)
 
 
 # ---- experiment tables ---------------------------------------------------------------------------
@@ -350,10 +339,7 @@ def group_table(group: RunFolder) -> RenderableType:
             signed(member.verdict),
             recovery if member.recovers else "never",
             "" if member.throughput is None else f"{figure(member.throughput)}/s",
-            *(
-                "" if value is None else figure(value)
-                for value in (member.replays, member.duplicates)
-            ),
+            *("" if n is None else figure(n) for n in (member.replays, member.duplicates)),
         )
     counts = counted([member.verdict for _, member in points], "run")
     errors = [(folder, member.error) for folder, member in points if member.error]

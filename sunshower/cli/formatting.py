@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -118,23 +118,8 @@ def print_lines(console: Console, lines: Iterable[str], style: str | None = None
 class Terminal(Console):
     """A console that escapes control characters, and shows texts without markup and emoji codes."""
 
-    def __init__(
-        self,
-        *,
-        stderr: bool = False,
-        file: IO[str] | None = None,
-        width: int | None = None,
-        force_terminal: bool | None = None,
-    ) -> None:
-        super().__init__(
-            stderr=stderr,
-            file=file,
-            width=width,
-            force_terminal=force_terminal,
-            markup=False,
-            emoji=False,
-            highlight=False,
-        )
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:  # before its width is measured
         return super().render_str(printable(text), **options)

@@ -16,6 +16,16 @@ _FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that wa
 _DO_NOT_MOVE = "did not move the watermark: see ahead= of the window"
 _IDLE_S = 1.0  # so long after its opening a spout that has emitted nothing has no records
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
+_ONE_WAITS = {
+    WaitKind.UNAVAILABLE: "waits for a dependency",
+    WaitKind.DOUBT: "keeps failing after it had succeeded (doubt)",
+    WaitKind.FILLING: "is filled again after its process has died",
+}
+_SEVERAL_WAIT = {
+    WaitKind.UNAVAILABLE: "wait for a dependency",
+    WaitKind.DOUBT: "keep failing after they had succeeded (doubt)",
+    WaitKind.FILLING: "are filled again after the deaths of their processes",
+}
 
 
 def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
@@ -29,30 +39,14 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
     for (component, kind, text), alike in groups.items():
         waits = [task.health.wait for task in alike if task.health.wait is not None]
         tries, is_single = sum(wait.tries for wait in waits), len(waits) == 1
-        who = (
-            f"{component}[{waits[0].error.index}]"
-            if is_single
-            else f"{len(waits)} tasks of {component}"
-        )
-        what = f"wait{'s' * is_single} for a dependency"
-        if kind is WaitKind.DOUBT:
-            what = (
-                f"keep{'s' * is_single} failing after {'it' if is_single else 'they'} had "
-                "succeeded (doubt)"
-            )
-        elif kind is WaitKind.FILLING:
-            filled = (
-                "is filled again after its process has" if is_single else "are filled again after"
-            )
-            what = f"{filled} {'died' if is_single else 'the deaths of their processes'}"
-            for_s = max(wait.for_s for wait in waits)
-            yield f"{who} {what}: {elapsed(for_s)}, {text}"
-            continue
-        elif not any(wait.reached for wait in waits):
+        who, what = f"{len(waits)} tasks of {component}", _SEVERAL_WAIT[kind]
+        if is_single:
+            who, what = f"{component}[{waits[0].error.index}]", _ONE_WAITS[kind]
+        if kind is WaitKind.UNAVAILABLE and not any(wait.reached for wait in waits):
             what += f" that {component} has never reached"
-        for_s = max(wait.for_s for wait in waits)
-        times = number_of(tries, "try", "tries")
-        yield f"{who} {what}: {elapsed(for_s)}, {times}, last error: {text}"
+        why = f"{number_of(tries, 'try', 'tries')}, last error: {text}"
+        for_s = elapsed(max(wait.for_s for wait in waits))
+        yield f"{who} {what}: {for_s}, {text if kind is WaitKind.FILLING else why}"
 
 
 def unreached(snapshot: Snapshot) -> str | None:
@@ -136,9 +130,7 @@ def _failing_spouts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if counts.failed and not counts.acked:
             group = batch_group_of(spout.id)
             what = f"tuple of spout {spout.id}" if group is None else f"batch of {group}"
-            failures = [
-                failure for task in snapshot.tasks_of(spout.id) for failure in task.failures
-            ]
+            failures = [each for task in snapshot.tasks_of(spout.id) for each in task.failures]
             why = f", the last: {failures[-1]}" if failures else ""
             times = number_of(counts.failed, "failure")
             yield f"no {what} was processed yet: {times}{why}"

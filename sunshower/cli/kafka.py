@@ -13,6 +13,7 @@ from sunshower.cli.program_options import (
     AsJson,
     FromEnvironment,
     FromFile,
+    made_of_options,
     read_secrets,
     refuse_secret,
 )
@@ -51,14 +52,30 @@ Settings = Annotated[
 ]
 
 
+def client_settings(
+    settings: Settings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+) -> dict[str, Any]:
+    """The settings of a client of Kafka, from options. Raises ConfigError and BadParameter."""
+    of_client: dict[str, Any] = {}
+    for setting in settings or ():
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {name}: a value is missing, as in --set {name}=…")
+        refuse_secret(name)
+        of_client[name] = value
+    return of_client | read_secrets(from_files, from_environment)
+
+
 @kafka.command(no_args_is_help=True)
+@made_of_options(settings=client_settings)
 def lag(
     group: Group,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     topic: Topics = None,
-    settings: Settings = None,
-    from_files: FromFile = None,
-    from_environment: FromEnvironment = None,
+    *,
+    settings: dict[str, Any],
     as_json: AsJson = False,
 ) -> None:
     """Show the number of messages that a group has not yet read, by partition.
@@ -70,31 +87,12 @@ def lag(
     from sunshower.kafka.partitions.broker_offsets import lags
     from sunshower.kafka.partitions.ports import total
 
-    given = client_settings(bootstrap, settings, from_files, from_environment)
-    partitions = lags(given, group, topic or ())
+    partitions = lags({"bootstrap.servers": bootstrap, **settings}, group, topic or ())
     if as_json:
         rows = [_row(partition) for partition in partitions]
         echo_json({"group": group, "lag": total(partitions), "partitions": rows})
         return
     Terminal().print(_table(group, partitions))
-
-
-def client_settings(
-    bootstrap: str | None,
-    settings: list[str] | None,
-    from_files: list[str] | None,
-    from_environment: list[str] | None,
-) -> dict[str, Any]:
-    """The settings of a client of Kafka, from options; `bootstrap`: the address of the brokers,
-    unless it is among them. Raises ConfigError and BadParameter."""
-    of_client: dict[str, Any] = {} if bootstrap is None else {"bootstrap.servers": bootstrap}
-    for setting in settings or ():
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {name}: a value is missing, as in --set {name}=…")
-        refuse_secret(name)
-        of_client[name] = value
-    return {**of_client, **read_secrets(from_files, from_environment)}
 
 
 def _row(of_partition: Lag) -> dict[str, object]:

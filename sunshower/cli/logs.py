@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +44,9 @@ def logs(
             known_component(run.plan.graph, name_of_component)
         while True:
             lines = run.log_lines(after)
-            for line in selected(lines, component or ()):
+            for line in lines:
+                if component and line.component not in component:
+                    continue
                 if as_json:
                     echo_json(asdict(line))
                 else:
@@ -56,11 +57,6 @@ def logs(
             time.sleep(_EVERY_S)
 
 
-def selected(lines: Sequence[LogLine], components: Sequence[str]) -> list[LogLine]:
-    """The lines of these components, or all of them."""
-    return [line for line in lines if not components or line.component in components]
-
-
 def line_text(line: LogLine) -> str:
     """One line of text: `12:04:11.205 warning failed count[0]: …`; without a traceback."""
     at = datetime.fromtimestamp(line.time).astimezone().isoformat(" ", "milliseconds")[:23]
@@ -68,9 +64,5 @@ def line_text(line: LogLine) -> str:
     if not place and line.worker is not None:
         place = f"worker {line.worker}"
     often = f" ({line.count:,} times)" if line.count > 1 else ""
-    what = line.logger or line.event
-    return f"{at} {line.level:7} {what}{f' {place}' * bool(place)}: {_first(line.text)}{often}"
-
-
-def _first(text: str) -> str:
-    return text.partition("\n")[0]
+    what, first = line.logger or line.event, line.text.partition("\n")[0]
+    return f"{at} {line.level:7} {what}{f' {place}' * bool(place)}: {first}{often}"

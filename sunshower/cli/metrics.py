@@ -74,16 +74,11 @@ class TopologyCollector:
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without samples, for a request that names some."""
-        return self._collect([])
+        return (_samples(measure, []) for measure in MEASURES)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now."""
-        return self._collect(self._look())
-
-    def _collect(self, topologies: list[Observed]) -> Iterator[Metric]:
-
-        for measure in MEASURES:
-            yield _samples(measure, topologies)
+        topologies = self._look()
+        return (_samples(measure, topologies) for measure in MEASURES)
 
 
 def _samples(measure: Measure, topologies: list[Observed]) -> Metric:
@@ -102,8 +97,8 @@ def _samples(measure: Measure, topologies: list[Observed]) -> Metric:
             if isinstance(value, float | int):
                 metric.add_metric(where, value)  # type: ignore[attr-defined]
             else:
-                found_buckets = buckets(value, is_fine=measure.is_fine)
-                metric.add_metric(where, found_buckets, value.sum_s)  # type: ignore[attr-defined]
+                counts = buckets(value, is_fine=measure.is_fine)
+                metric.add_metric(where, counts, value.sum_s)  # type: ignore[attr-defined]
     return metric
 
 

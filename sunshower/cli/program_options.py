@@ -6,8 +6,10 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -98,6 +100,29 @@ Stays = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+def made_of_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Any]:
+    """Let a command take, in place of each of these arguments, the options of a function that makes
+    the argument: so several commands have the same options, which are declared once."""
+    options = {name: signature(maker, eval_str=True).parameters for name, maker in makers.items()}
+
+    def decorate(command: Callable[..., None]) -> Any:
+        own = signature(command, eval_str=True).parameters
+        all_of = [o for name in own for o in options.get(name, {name: own[name]}).values()]
+
+        @wraps(command)
+        def call(**given: Any) -> None:
+            for name, maker in makers.items():
+                given[name] = maker(**{option: given.pop(option) for option in options[name]})
+            command(**given)
+
+        taken = [option.replace(kind=option.KEYWORD_ONLY) for option in all_of]
+        call.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+        call.__annotations__ = {option.name: option.annotation for option in taken}
+        return call
+
+    return decorate
 
 
 # ---- setting sources -----------------------------------------------------------------------------

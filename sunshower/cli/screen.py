@@ -51,21 +51,16 @@ class Screen:
         )
         self._due_s: float | None = None  # when the next table or line is
 
-    @property
-    def is_live(self) -> bool:
-        """Whether standard error is a terminal."""
-        return self.console.is_terminal
-
     def show(self, display: Display, snapshot: Snapshot, title: str) -> None:
         """Show a snapshot if it is time: the table on a terminal, else lines."""
         now = time.monotonic()
-        every_s = _DRAW_EVERY_S if self.is_live else _LINE_EVERY_S
+        every_s = _DRAW_EVERY_S if self.console.is_terminal else _LINE_EVERY_S
         if self._due_s is None:
-            self._due_s = now if self.is_live else now + every_s
+            self._due_s = now if self.console.is_terminal else now + every_s
         if now < self._due_s:
             return
         self._due_s = now + every_s
-        if self.is_live:
+        if self.console.is_terminal:
             from sunshower.cli.health import current_problems
 
             figures = map(Text, display.figures(snapshot))
@@ -93,7 +88,7 @@ class Screen:
 
     def doing(self, text: str) -> None:
         """Show the current activity until the next `show`."""
-        if self.is_live:
+        if self.console.is_terminal:
             self._draw(Text(text, style="dim"))
         else:
             self.say(text)
@@ -103,7 +98,7 @@ class Screen:
         if is_error:
             for line in lines:
                 self.console.print(f"worker {pid}: {line}", highlight=False, soft_wrap=True)
-        elif self._prints_to_terminal and self.is_live:
+        elif self._prints_to_terminal and self.console.is_terminal:
             self.console.out("\n".join(lines), highlight=False)
         elif not self.closed.is_set():
             try:
@@ -112,12 +107,12 @@ class Screen:
                 self.closed.set()
 
     def __enter__(self) -> Self:
-        if self.is_live:
+        if self.console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.is_live:
+        if self.console.is_terminal:
             with contextlib.suppress(OSError):
                 self._live.stop()
 

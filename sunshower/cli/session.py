@@ -65,8 +65,7 @@ class TopologySession:
             collect_seldom()
             interrupts.defer()
             try:
-                look = page.look_inline if page else None
-                return self._watch(run, look, run.work)
+                return self._watch(run, [page.look_inline] if page else [], run.work)
             except KeyboardInterrupt:
                 self._screen.say("Stopping at once: pending tuples are not finished.")
                 raise
@@ -113,7 +112,8 @@ class TopologySession:
                     run = cluster.submit(delimited, layout, look=self._start_news(graph, layout))
                     try:
                         interrupts.defer()
-                        result = self._watch(run, _all_of(look, page), interrupts.wait)
+                        looks = [each for each in (look, page and page.look) if each]
+                        result = self._watch(run, looks, interrupts.wait)
                         if ended:
                             ended(run)
                         self._close(run, output, page)
@@ -155,7 +155,7 @@ class TopologySession:
     def _watch(
         self,
         run: R,
-        look: Callable[[R, Snapshot], None] | None,
+        looks: Iterable[Callable[[R, Snapshot], None]],
         wait: Callable[[float], None],
     ) -> RunResult:
         """`wait`: let the run go on for so many seconds."""
@@ -174,7 +174,7 @@ class TopologySession:
             for line in display.news(snapshot, now):
                 self._screen.say(red(line))
             self._screen.show(display, snapshot, _title(run, snapshot, now - start_s))
-            if look:
+            for look in looks:
                 look(run, snapshot)
             if snapshot.state == State.FINISHED:
                 return RunResult(snapshot, now - start_s, draining_s is not None)
@@ -221,18 +221,6 @@ def _debuggers_quit() -> Iterator[None]:
         yield
     finally:
         bdb.BdbQuit = before  # type: ignore[misc]
-
-
-def _all_of(
-    look: Callable[[RayRun, Snapshot], None] | None, page: RunPage | None
-) -> Callable[[RayRun, Snapshot], None]:
-    looks = [*([look] if look else ()), *([page.look] if page else ())]
-
-    def call_all(run: RayRun, snapshot: Snapshot) -> None:
-        for each in looks:
-            each(run, snapshot)
-
-    return call_all
 
 
 def _title(run: WatchedRun, snapshot: Snapshot, seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -51,11 +52,12 @@ def simulate(
     fails is reduced to a minimal run that still fails, which is shown. The output of user code is
     not shown. The exit status is 0 if no seed is BROKEN and at least one HOLDS.
     """
-    from sunshower.experiments.runner.seed_search import SwarmTask, cores, simulate_seeds
+    from sunshower.experiments.runner.seed_search import SwarmTask, simulate_seeds
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     task, console = SwarmTask(target, messages), Terminal(stderr=True)
-    searched = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
+    processes = min(jobs or len(os.sched_getaffinity(0)), len(numbers))
+    searched = simulate_seeds(task, numbers, processes, console)
     if as_json:
         echo_json(searched.tally.to_fields())
     else:

@@ -63,18 +63,15 @@ def list_(target: Target, settings: Settings = None, as_json: AsJson = False) ->
         table = new_table(*columns, numbers=("tasks", "keys", "version"))
         for stored, summary in rows:
             if stored.factory.where == where:
-                table.add_row(*_cells(stored, summary))
+                last = summary.last_write or "–"
+                if summary.importing:
+                    last = f"importing {summary.importing}"
+                table.add_row(
+                    *(stored.name, stored.component or "–", stored.holder, last),
+                    *(str(summary.tasks or "–"), f"{summary.keys:,}", str(summary.version or "–")),
+                )
         echo(where)
         Terminal().print(table)
-
-
-def _cells(stored: StoredState, summary: Summary) -> tuple[str, ...]:
-    last = f"importing {summary.importing}" if summary.importing else summary.last_write
-    return (
-        *(stored.name, stored.component or "–", stored.holder, last or "–"),
-        *(str(summary.tasks or "–"), f"{summary.keys:,}"),
-        str(summary.version or "–"),
-    )
 
 
 @state.command(no_args_is_help=True)

@@ -6,33 +6,17 @@ Each can be read alone: `http_source` and `http_sink` (requests), `postgres_tabl
 
 from typing import TYPE_CHECKING
 
-from sunshower.installed import lazy_exports
+from sunshower.installed import exports
 
 if TYPE_CHECKING:
-    from sunshower.arrow.record_columns import Digits
-    from sunshower.connectors.http_sink import HttpSink
-    from sunshower.connectors.http_source import HttpSource
-    from sunshower.connectors.objects import ObjectBatches, ObjectFiles, ObjectRecord
-    from sunshower.connectors.postgres_table import PostgresTable
+    from sunshower.arrow.record_columns import Digits as Digits
+    from sunshower.connectors.http_sink import HttpSink as HttpSink
+    from sunshower.connectors.http_source import HttpSource as HttpSource
+    from sunshower.connectors.objects import ObjectBatches as ObjectBatches
+    from sunshower.connectors.objects import ObjectFiles as ObjectFiles
+    from sunshower.connectors.objects import ObjectRecord as ObjectRecord
+    from sunshower.connectors.postgres_table import PostgresTable as PostgresTable
 
-__all__ = [
-    "Digits",
-    "HttpSink",
-    "HttpSource",
-    "ObjectBatches",
-    "ObjectFiles",
-    "ObjectRecord",
-    "PostgresTable",
-]
 
-# Loaded on first use, so that a topology needs the packages of its own connectors only.
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "sunshower.arrow.record_columns": "Digits",
-        "http_sink": "HttpSink",
-        "http_source": "HttpSource",
-        "objects": "ObjectBatches ObjectFiles ObjectRecord",
-        "postgres_table": "PostgresTable",
-    },
-)
+if not TYPE_CHECKING:  # so that a topology needs the packages of its own connectors only
+    __all__, __getattr__ = exports(__name__)

@@ -10,6 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from hmac import compare_digest
 from types import NoneType
 from typing import Any, NamedTuple
@@ -69,25 +70,31 @@ class EndpointLimits(NamedTuple):
     body_s: float = 30.0
 
 
+@dataclass
 class _Posted:
     """A request whose records are not all settled."""
 
-    def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
-        self.records, self.answer = records, answer
-        self.left = len(records)
-        self.is_taken = False  # one of its records was emitted
+    answer: Callable[[HttpAnswer], None]
+    left: int  # records
+    is_taken: bool = False  # one of its records was emitted
 
 
 class HttpEndpoint:
     """Takes requests on a thread of its own; the other methods are called by one other thread.
 
-    `read` makes a record of a body, or a list of several. It raises UnreadableRecord.
+    `read` makes a record of a body, or a list of several. It raises UnreadableRecord. `wake` is
+    called when records wait.
     """
 
     def __init__(
-        self, read: Callable[[bytes], Any], path: str, token: str | None, limits: EndpointLimits
+        self,
+        read: Callable[[bytes], Any],
+        path: str,
+        token: str | None,
+        limits: EndpointLimits,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._read, self._token, self._limits = read, token, limits
+        self._read, self._token, self._limits, self._wake = read, token, limits, wake
         self._lock = threading.Lock()  # of the attributes below
         self._posted: dict[int, _Posted] = {}
         self._waiting: deque[tuple[int, int, Any]] = deque()  # request, index, record
@@ -97,7 +104,6 @@ class HttpEndpoint:
 
     @property
     def pending(self) -> int:
-        """The number of records that are not settled."""
         return self._pending
 
     def start(self, host: str, port: int) -> None:
@@ -130,7 +136,6 @@ class HttpEndpoint:
             self._end(number, _ENDS)
 
     def take(self) -> tuple[tuple[int, int], Any] | None:
-        """The next record, and its id; None if there is none."""
         with self._lock:
             while self._waiting:
                 number, index, record = self._waiting.popleft()
@@ -158,7 +163,6 @@ class HttpEndpoint:
         self._thread.join(_CLOSE_S)
 
     def _end(self, number: int, answer: HttpAnswer) -> None:
-        """Answer a request, unless it has an answer."""
         with self._lock:
             if (posted := self._posted.pop(number, None)) is None:
                 return
@@ -234,9 +238,10 @@ class HttpEndpoint:
             if self._pending + len(records) > self._limits.pending_max:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
-            self._posted[number] = _Posted(records, set_answer)
+            self._posted[number] = _Posted(set_answer, len(records))
             self._waiting += [(number, index, record) for index, record in enumerate(records)]
             self._pending += len(records)
+        self._wake()
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
         await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
@@ -366,7 +371,8 @@ class HttpSource(Spout[Any]):
         """Begin to listen. Raises Unavailable if the port is taken, else ConfigError."""
         limits = EndpointLimits(self.pending_max, self.body_bytes_max)
         path = self.path if self.path.startswith("/") else f"/{self.path}"
-        endpoint = HttpEndpoint(json_reader(self.emits), path, reveal(self.token), limits)
+        read, token = json_reader(self.emits), reveal(self.token)
+        endpoint = HttpEndpoint(read, path, token, limits, context.wake)
         endpoint.start(self.host, self.port + context.index)
         self._endpoint = endpoint
 

@@ -251,7 +251,6 @@ def _cast(table: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _changed(kind: Any, change: Callable[[Any], Any]) -> Any:
-    """The type of a column, or of a part of it."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -322,7 +321,6 @@ class JsonLinesWriter:
         return utf8("".join(f"{line}\n" for line in lines))
 
     def joined(self, parts: Sequence[bytes]) -> bytes:
-        """The object with these rows."""
         return b"".join(parts)
 
 
@@ -347,7 +345,6 @@ class ParquetWriter:
             raise
 
     def joined(self, parts: Sequence[Any]) -> bytes:
-        """The object with these rows."""
         import pyarrow as pa
         from pyarrow import parquet
 

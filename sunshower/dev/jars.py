@@ -94,7 +94,6 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """The file name."""
         return f"{self.artifact}-{self.version}.jar"
 
     def path(self, cache: Path) -> Path:

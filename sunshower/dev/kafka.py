@@ -57,7 +57,6 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The address for clients."""
         return f"{HOST}:{self.ports['PLAINTEXT']}"
 
 
@@ -101,7 +100,6 @@ class Kafka(Servers):
         return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers)
 
     def pid(self, broker: int) -> int:
-        """The process id of a broker's Java process."""
         return self._pids[self.broker(broker).name]
 
     def broker(self, id: int) -> Broker:
@@ -152,11 +150,8 @@ class Kafka(Servers):
     def _file(self, broker: Broker) -> Path:
         return self.folder / f"{broker.name}.properties"
 
-    def _data(self, broker: Broker) -> Path:
-        return self.folder / broker.name
-
     def _properties(self, broker: Broker) -> dict[str, str]:
-        data = self._data(broker)
+        data = self.folder / broker.name
         common = properties(self._count, data, broker.ports, self._listeners)
         if self._zookeeper:
             mode = on_zookeeper(common, broker.id, self._zookeeper)

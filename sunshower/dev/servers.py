@@ -16,13 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sunshower.dev.jars import Look, Release, cache, class_path
 from sunshower.errors import ServerError, Unobtainable
@@ -78,7 +77,6 @@ class Ports:
         raise ServerError(f"no port from {_FIRST} to {last - 1} is free on this machine")
 
     def release(self) -> None:
-        """Release all claims."""
         for claim in self._claims.values():
             claim.close()
         self._claims.clear()
@@ -177,7 +175,6 @@ class KeeperClient:
         return self._ended.get(name)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a running server."""
         self._send(signal=name, number=number)
 
     def wait(self, name: str, within_s: float) -> int:
@@ -225,16 +222,13 @@ class KeeperClient:
         if not data:
             raise ServerError("the keeper of the servers is gone, and so are they")
         *lines, self._unread = (self._unread + data).split(b"\n")
-        for line in lines:
-            self._apply(json.loads(line))
-
-    def _apply(self, message: dict[str, Any]) -> None:
-        if "started" in message:
-            self._pids[message["started"]] = message["pid"]
-        elif "ended" in message:
-            self._ended[message["ended"]] = message["status"]
-        elif "refused" in message:
-            raise ServerError(f"{message['refused']} cannot be started: {message['why']}")
+        for message in map(json.loads, lines):
+            if "started" in message:
+                self._pids[message["started"]] = message["pid"]
+            elif "ended" in message:
+                self._ended[message["ended"]] = message["status"]
+            elif "refused" in message:
+                raise ServerError(f"{message['refused']} cannot be started: {message['why']}")
 
 
 # ---- classes -------------------------------------------------------------------------------------
@@ -289,27 +283,15 @@ class ClassArchive:
 
 
 def archive_of(release: Release, java: Path, class_path: str) -> ClassArchive:
-    """The archive of a release, which may not exist yet."""
-    return ClassArchive(folder() / f"{release.name}-{_key(java, class_path.split(os.pathsep))}.jsa")
-
-
-def folder() -> Path:
-    """The folder for archives, beside that of the jars."""
-    return cache().with_name("classes")
-
-
-def _key(java: Path, jars: Sequence[str]) -> str:
-    """A hash of everything that Java checks before it accepts an archive."""
-    files = [java.resolve(), *map(Path, jars)]
+    """The archive of a release, which may not exist yet, beside the folder of the jars. Its name
+    has a hash of everything that Java checks before it accepts an archive."""
+    files = [java.resolve(), *map(Path, class_path.split(os.pathsep))]
     facts = [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    return ClassArchive(cache().with_name("classes") / f"{release.name}-{key}.jsa")
 
 
 # ---- servers -------------------------------------------------------------------------------------
-
-
-def silent(_: str) -> None:
-    """Ignore progress messages."""
 
 
 class PortTaken(ServerError):
@@ -323,7 +305,7 @@ class Upkeep:
     folder: Path | None = None  # None: a temporary folder
     keep: bool = False  # whether the folder outlives the servers
     short_lived: bool = True  # ready with less work, slower under load
-    look: Look = silent
+    look: Look = lambda _: None
 
 
 USUAL = Upkeep()
@@ -360,12 +342,7 @@ class Servers:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self) -> Self:
@@ -403,12 +380,10 @@ class Servers:
 
     @property
     def keeper(self) -> int:
-        """The process id of the keeper."""
         return self._kept().pid
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The process ids of all servers."""
         return tuple(self._pids.values())
 
     @property
@@ -424,11 +399,9 @@ class Servers:
         return self._folder
 
     def logs(self) -> list[Path]:
-        """The log files of all servers."""
         return [self.log(name) for name in self._pids]
 
     def log(self, name: str) -> Path:
-        """The log file of one server."""
         return self.folder / f"{name}.log"
 
     def _start(self) -> None:

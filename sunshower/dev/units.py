@@ -32,11 +32,6 @@ class Unit:
     started: str  # its start time: another process may get its id
     processes: tuple[int, ...] = ()  # the ids of the servers
 
-    @property
-    def servers(self) -> int:
-        """The number of processes that should answer clients."""
-        return len(self.address.split(","))
-
     def silent(self) -> list[str]:
         """The addresses where no server listens."""
         return [

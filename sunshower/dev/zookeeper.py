@@ -55,12 +55,10 @@ class ZooKeeper(Servers):
 
     @property
     def connect(self) -> str:
-        """The connect string."""
         return f"{HOST}:{self.port}"
 
     @property
     def connect_tls(self) -> str:
-        """The connect string of the TLS port."""
         return f"{HOST}:{self.port_tls}"
 
     @property
@@ -69,7 +67,6 @@ class ZooKeeper(Servers):
 
     @property
     def pid(self) -> int:
-        """The process id of the Java process."""
         return self._pids[_NAME]
 
     def kill(self) -> None:

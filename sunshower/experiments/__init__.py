@@ -2,151 +2,67 @@
 
 from typing import TYPE_CHECKING
 
-from sunshower.installed import lazy_exports
+from sunshower.installed import exports
 
 if TYPE_CHECKING:
-    from sunshower.experiments.checkers import (
-        AtLeastOnce,
-        AtMostOnce,
-        BoundedPending,
-        CheckResult,
-        Duplicates,
-        EachEdgeOnce,
-        ExactlyOnce,
-        Liveness,
-        NoneTimedOut,
-        NoPrematureAck,
-        NothingCharged,
-        PerKeyOrder,
-        Recovers,
-    )
-    from sunshower.experiments.evidence.event_history import History
-    from sunshower.experiments.evidence.outcome import (
-        Ending,
-        Facts,
-        Finding,
-        Outcome,
-        Recovery,
-        Verdict,
-    )
-    from sunshower.experiments.experiment import (
-        Experiment,
-        Item,
-        PerKey,
-        Sink,
-        numbers,
-        relay,
-        relayed,
-        run_experiment,
-    )
-    from sunshower.experiments.faults.fault_kinds import (
-        acker,
-        anybody,
-        away,
-        component,
-        cut,
-        errors,
-        expire,
-        isolate,
-        kill,
-        lossy,
-        master,
-        node,
-        outage,
-        pause,
-        slow,
-        spout,
-        task,
-        worker,
-    )
-    from sunshower.experiments.faults.fault_plan import (
-        Step,
-        at,
-        drain,
-        every,
-        phases,
-        quiet,
-        random,
-        rebalance,
-        until,
-    )
-    from sunshower.runtime.events.event_log import What
-    from sunshower.runtime.plan import Layout
+    from sunshower.experiments.checkers import AtLeastOnce as AtLeastOnce
+    from sunshower.experiments.checkers import AtMostOnce as AtMostOnce
+    from sunshower.experiments.checkers import BoundedPending as BoundedPending
+    from sunshower.experiments.checkers import CheckResult as CheckResult
+    from sunshower.experiments.checkers import Duplicates as Duplicates
+    from sunshower.experiments.checkers import EachEdgeOnce as EachEdgeOnce
+    from sunshower.experiments.checkers import ExactlyOnce as ExactlyOnce
+    from sunshower.experiments.checkers import Liveness as Liveness
+    from sunshower.experiments.checkers import NoneTimedOut as NoneTimedOut
+    from sunshower.experiments.checkers import NoPrematureAck as NoPrematureAck
+    from sunshower.experiments.checkers import NothingCharged as NothingCharged
+    from sunshower.experiments.checkers import PerKeyOrder as PerKeyOrder
+    from sunshower.experiments.checkers import Recovers as Recovers
+    from sunshower.experiments.evidence.event_history import History as History
+    from sunshower.experiments.evidence.outcome import Ending as Ending
+    from sunshower.experiments.evidence.outcome import Facts as Facts
+    from sunshower.experiments.evidence.outcome import Finding as Finding
+    from sunshower.experiments.evidence.outcome import Outcome as Outcome
+    from sunshower.experiments.evidence.outcome import Recovery as Recovery
+    from sunshower.experiments.evidence.outcome import Verdict as Verdict
+    from sunshower.experiments.experiment import Experiment as Experiment
+    from sunshower.experiments.experiment import Item as Item
+    from sunshower.experiments.experiment import PerKey as PerKey
+    from sunshower.experiments.experiment import Sink as Sink
+    from sunshower.experiments.experiment import numbers as numbers
+    from sunshower.experiments.experiment import relay as relay
+    from sunshower.experiments.experiment import relayed as relayed
+    from sunshower.experiments.experiment import run_experiment as run_experiment
+    from sunshower.experiments.faults.fault_kinds import acker as acker
+    from sunshower.experiments.faults.fault_kinds import anybody as anybody
+    from sunshower.experiments.faults.fault_kinds import away as away
+    from sunshower.experiments.faults.fault_kinds import component as component
+    from sunshower.experiments.faults.fault_kinds import cut as cut
+    from sunshower.experiments.faults.fault_kinds import errors as errors
+    from sunshower.experiments.faults.fault_kinds import expire as expire
+    from sunshower.experiments.faults.fault_kinds import isolate as isolate
+    from sunshower.experiments.faults.fault_kinds import kill as kill
+    from sunshower.experiments.faults.fault_kinds import lossy as lossy
+    from sunshower.experiments.faults.fault_kinds import master as master
+    from sunshower.experiments.faults.fault_kinds import node as node
+    from sunshower.experiments.faults.fault_kinds import outage as outage
+    from sunshower.experiments.faults.fault_kinds import pause as pause
+    from sunshower.experiments.faults.fault_kinds import slow as slow
+    from sunshower.experiments.faults.fault_kinds import spout as spout
+    from sunshower.experiments.faults.fault_kinds import task as task
+    from sunshower.experiments.faults.fault_kinds import worker as worker
+    from sunshower.experiments.faults.fault_plan import Step as Step
+    from sunshower.experiments.faults.fault_plan import at as at
+    from sunshower.experiments.faults.fault_plan import drain as drain
+    from sunshower.experiments.faults.fault_plan import every as every
+    from sunshower.experiments.faults.fault_plan import phases as phases
+    from sunshower.experiments.faults.fault_plan import quiet as quiet
+    from sunshower.experiments.faults.fault_plan import random as random
+    from sunshower.experiments.faults.fault_plan import rebalance as rebalance
+    from sunshower.experiments.faults.fault_plan import until as until
+    from sunshower.runtime.events.event_log import What as What
+    from sunshower.runtime.plan import Layout as Layout
 
-__all__ = [
-    "AtLeastOnce",
-    "AtMostOnce",
-    "BoundedPending",
-    "CheckResult",
-    "Duplicates",
-    "EachEdgeOnce",
-    "Ending",
-    "ExactlyOnce",
-    "Experiment",
-    "Facts",
-    "Finding",
-    "History",
-    "Item",
-    "Layout",
-    "Liveness",
-    "NoPrematureAck",
-    "NoneTimedOut",
-    "NothingCharged",
-    "Outcome",
-    "PerKey",
-    "PerKeyOrder",
-    "Recovers",
-    "Recovery",
-    "Sink",
-    "Step",
-    "Verdict",
-    "What",
-    "acker",
-    "anybody",
-    "at",
-    "away",
-    "component",
-    "cut",
-    "drain",
-    "errors",
-    "every",
-    "expire",
-    "isolate",
-    "kill",
-    "lossy",
-    "master",
-    "node",
-    "numbers",
-    "outage",
-    "pause",
-    "phases",
-    "quiet",
-    "random",
-    "rebalance",
-    "relay",
-    "relayed",
-    "run_experiment",
-    "slow",
-    "spout",
-    "task",
-    "until",
-    "worker",
-]
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "sunshower.runtime.events.event_log": "What",
-            "sunshower.runtime.plan": "Layout",
-            "checkers": "AtLeastOnce AtMostOnce BoundedPending CheckResult Duplicates "
-            "EachEdgeOnce ExactlyOnce Liveness NoPrematureAck NoneTimedOut NothingCharged "
-            "PerKeyOrder Recovers",
-            "evidence.event_history": "History",
-            "evidence.outcome": "Ending Facts Finding Outcome Recovery Verdict",
-            "experiment": "Experiment Item PerKey Sink numbers relay relayed run_experiment",
-            "faults.fault_kinds": "acker anybody away component cut errors expire isolate kill "
-            "lossy master node outage pause slow spout task worker",
-            "faults.fault_plan": "Step at drain every phases quiet random rebalance until",
-        },
-    )
+    __all__, __getattr__ = exports(__name__)

@@ -136,8 +136,7 @@ class AtLeastOnce(_Settings):
         lost, left = unaccounted(history, facts)
         suspects: list[int] = lost.tolist()
         doubt = _unfinished(history, facts)
-        broken: list[str] = []
-        unknown: list[str] = []
+        broken, unknown = list[str](), list[str]()
         if len(lost):
             reason = f"{len(lost):,} messages were emitted and never completed"
             (unknown if doubt else broken).append(reason)
@@ -212,9 +211,8 @@ class ExactlyOnce(_Settings):
             wrong = _differences(dict.fromkeys(sorted(wanted), 1), times)
             surplus = [f"{key!r} is there {n} times" for key, n in times.items() if n > 1]
         else:
-            return CheckResult(
-                "", unknown=["there is no model of what should be written: give a model"]
-            )
+            missing = "there is no model of what should be written: give a model"
+            return CheckResult("", unknown=[missing])
         if doubt := _unfinished(history, facts):
             return CheckResult("", surplus[:1], [doubt, *wrong[:1]], wrong[:20])
         reason = (
@@ -511,13 +509,7 @@ class Liveness(_Settings):
         holds = f"all was completed {took_s:.3f} s after the last fault"
         if last_s < healed_s:
             holds = "all was completed while the last fault was on"
-        return CheckResult(
-            holds,
-            broken,
-            unknown,
-            trees(history, lost),
-            {"settled_s": took_s},
-        )
+        return CheckResult(holds, broken, unknown, trees(history, lost), {"settled_s": took_s})
 
 
 @dataclass(frozen=True)
@@ -532,11 +524,7 @@ class Recovers(_Settings):
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         all_recoveries = recoveries(history, excused(history, facts))
-        times = [
-            (recovery.fault, recovery.seconds)
-            for recovery in all_recoveries
-            if recovery.seconds is not None
-        ]
+        times = [(r.fault, r.seconds) for r in all_recoveries if r.seconds is not None]
         broken = [
             f"after {fault} it took {seconds:.3f} s, and not {self.within_s:g} s"
             for fault, seconds in times
@@ -545,26 +533,18 @@ class Recovers(_Settings):
         unknown = [] if all_recoveries else ["there was no fault to recover from"]
         unknown += [] if facts.tracked else [UNTRACKED]
         reason = [
-            f"after {recovery.fault} it never recovered"
-            for recovery in all_recoveries
-            if recovery.seconds is None
+            f"after {r.fault} it never recovered" for r in all_recoveries if r.seconds is None
         ]
         if history.cut is None and facts.ending in (Ending.FINISHED, Ending.STUCK):
             broken += reason
         else:
             unknown += reason
         worst_s = max((seconds for _, seconds in times), default=0.0)
-        which = (
-            "the only fault"
-            if len(all_recoveries) == 1
-            else f"each of {len(all_recoveries):,} faults"
-        )
-        return CheckResult(
-            f"after {which}, within {worst_s:.3f} s",
-            broken,
-            unknown,
-            figures={"worst_s": worst_s},
-        )
+        which = f"each of {len(all_recoveries):,} faults"
+        if len(all_recoveries) == 1:
+            which = "the only fault"
+        holds = f"after {which}, within {worst_s:.3f} s"
+        return CheckResult(holds, broken, unknown, figures={"worst_s": worst_s})
 
 
 def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:

@@ -62,7 +62,6 @@ class Lines(TextFiles):
         self._failures[message_id] += 1
 
     def result(self) -> LineResults:
-        """Return the records."""
         return LineResults(bytes(self._acks), Counter(self._failures))
 
 
@@ -82,7 +81,6 @@ class CountWords(Bolt[Word, None]):
         self._counts[record.word] += 1
 
     def result(self) -> Counter[str]:
-        """Return the counts of this task's words."""
         return self._counts
 
 

@@ -55,7 +55,7 @@ from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.secret import protected
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Context, Spout
-from sunshower.topologies.graph import Component, Graph
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.topology import Topology
 
 _CHECKERS = Each(Instance((object,), "a checker"), "a list of checkers")
@@ -225,13 +225,10 @@ def model_of(graph: Graph) -> Model | None:
     if len(sources) != 1:
         return None
     (source,) = sources
-    written = any(map(_is_sink, graph.bolts))
+    codes = (bolt.implementation for bolt in graph.bolts)
+    kinds = (code if isinstance(code, type) else type(code) for code in codes)
+    written = any(issubclass(kind, Sink) for kind in kinds)
     return Model(source.implementation.total, source.parallelism, written)
-
-
-def _is_sink(bolt: Component) -> bool:
-    code = bolt.implementation
-    return issubclass(code, Sink) if isinstance(code, type) else isinstance(code, Sink)
 
 
 # ---- experiment ----------------------------------------------------------------------------------
@@ -404,9 +401,7 @@ def _call(
                     f"{experiment}: its {role} wants {argument.name!r}, which is not one of its "
                     f"parameters: {', '.join(given) or 'none'}"
                 )
-        given = {
-            argument.name: given[argument.name] for argument in wanted if argument.name in given
-        }
+        given = {each.name: given[each.name] for each in wanted if each.name in given}
     with _user_code(experiment, role):
         return function(**given)
 
@@ -500,9 +495,8 @@ def carry_out(
         harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
         drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
-    kills = sum(
-        isinstance(step.fault, ProcessFault) and step.fault.verb == "kill" for step in nemesis.done
-    )
+    process_faults = (each.fault for each in nemesis.done if isinstance(each.fault, ProcessFault))
+    kills = sum(fault.verb == "kill" for fault in process_faults)
     counts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
         experiment=experiment.name,

@@ -315,15 +315,6 @@ Trial: TypeAlias = Callable[[Steps, int | None], bool]
 _SHORTEST_S = 0.001
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """The shrunk plan, and the number of runs that were needed."""
-
-    steps: Steps
-    messages: int | None  # after which the source is drained; None: not drained
-    tries: int
-
-
 def shrink(
     steps: Sequence[Step],
     breaks: Trial,
@@ -337,21 +328,21 @@ def shrink(
     source is drained after so many messages, still fails; it must be deterministic. `messages`: the
     number of messages in the failing run, if known.
     """
-    search = _Search(breaks, tries_max, tuple(steps))
-    search.fewer_steps()
-    search.shorter_steps()
+    shrunk = Shrunk(breaks, tries_max, tuple(steps))
+    shrunk.fewer_steps()
+    shrunk.shorter_steps()
     if messages is not None:
-        search.fewer_messages(messages)
-    return Shrunk(search.steps, search.messages, search.tries)
+        shrunk.fewer_messages(messages)
+    return shrunk
 
 
-class _Search:
+class Shrunk:
     """The shortest failing plan so far."""
 
     def __init__(self, breaks: Trial, tries_max: int, steps: Steps) -> None:
         self.steps = steps
-        self.messages: int | None = None
-        self.tries = 0
+        self.messages: int | None = None  # after which the source is drained; None: not drained
+        self.tries = 0  # how many runs were needed
         self._breaks = breaks
         self._tries_max = tries_max
 

@@ -7,77 +7,47 @@ decodes keys and values, `zookeeper` has the options of Storm's spout. Read `spo
 `consuming/partition_reader`, `consuming/partition_progress` and `consuming/start_position`.
 """
 
-from sunshower.kafka.consuming.decoding import KafkaRecord, Received
-from sunshower.kafka.consuming.start_position import StartPosition, StartTime
-from sunshower.kafka.exactly_once.batch_spouts import (
-    BatchOptions,
-    KafkaOpaque,
-    KafkaRanges,
-    KafkaTransactional,
+from sunshower.installed import exports
+from sunshower.kafka.consuming.decoding import KafkaRecord as KafkaRecord
+from sunshower.kafka.consuming.decoding import Received as Received
+from sunshower.kafka.consuming.start_position import StartPosition as StartPosition
+from sunshower.kafka.consuming.start_position import StartTime as StartTime
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions as BatchOptions
+from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque as KafkaOpaque
+from sunshower.kafka.exactly_once.batch_spouts import KafkaRanges as KafkaRanges
+from sunshower.kafka.exactly_once.batch_spouts import KafkaTransactional as KafkaTransactional
+from sunshower.kafka.exactly_once.deduplicate import deduplicate as deduplicate
+from sunshower.kafka.exactly_once.offsets_with_results import (
+    OffsetsWithResults as OffsetsWithResults,
 )
-from sunshower.kafka.exactly_once.deduplicate import deduplicate
-from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
-from sunshower.kafka.formats import Avro, Bytes, Json, MessagePack, Protobuf, Text
-from sunshower.kafka.options import (
-    Guarantee,
-    KafkaOptions,
-    by_broker_group,
-    by_index,
-    by_metadata,
-    in_kafka,
-)
-from sunshower.kafka.partitions.ports import Partition, RebalanceListener
-from sunshower.kafka.producing.kafka_bolt import KafkaBolt, SoleWriterBolt, TransactionalKafkaBolt
-from sunshower.kafka.producing.producer import Message, Producer
-from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.zookeeper.group import by_range_of_threads, round_robin_of_threads
-from sunshower.kafka.zookeeper.options import (
-    ByZooKeeperGroup,
-    PlainOffsets,
-    SqliteOffsets,
-    StormOffsets,
-    ZooKeeperBrokers,
-)
-from sunshower.state.zookeeper_client import Tls
+from sunshower.kafka.exactly_once.offsets_with_results import ResultsBolt as ResultsBolt
+from sunshower.kafka.formats import Avro as Avro
+from sunshower.kafka.formats import Bytes as Bytes
+from sunshower.kafka.formats import Json as Json
+from sunshower.kafka.formats import MessagePack as MessagePack
+from sunshower.kafka.formats import Protobuf as Protobuf
+from sunshower.kafka.formats import Text as Text
+from sunshower.kafka.options import Guarantee as Guarantee
+from sunshower.kafka.options import KafkaOptions as KafkaOptions
+from sunshower.kafka.options import by_broker_group as by_broker_group
+from sunshower.kafka.options import by_index as by_index
+from sunshower.kafka.options import by_metadata as by_metadata
+from sunshower.kafka.options import in_kafka as in_kafka
+from sunshower.kafka.partitions.ports import Partition as Partition
+from sunshower.kafka.partitions.ports import RebalanceListener as RebalanceListener
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt as KafkaBolt
+from sunshower.kafka.producing.kafka_bolt import SoleWriterBolt as SoleWriterBolt
+from sunshower.kafka.producing.kafka_bolt import TransactionalKafkaBolt as TransactionalKafkaBolt
+from sunshower.kafka.producing.producer import Message as Message
+from sunshower.kafka.producing.producer import Producer as Producer
+from sunshower.kafka.spout import KafkaSpout as KafkaSpout
+from sunshower.kafka.zookeeper.group import by_range_of_threads as by_range_of_threads
+from sunshower.kafka.zookeeper.group import round_robin_of_threads as round_robin_of_threads
+from sunshower.kafka.zookeeper.options import ByZooKeeperGroup as ByZooKeeperGroup
+from sunshower.kafka.zookeeper.options import PlainOffsets as PlainOffsets
+from sunshower.kafka.zookeeper.options import SqliteOffsets as SqliteOffsets
+from sunshower.kafka.zookeeper.options import StormOffsets as StormOffsets
+from sunshower.kafka.zookeeper.options import ZooKeeperBrokers as ZooKeeperBrokers
+from sunshower.state.zookeeper_client import Tls as Tls
 
-__all__ = [
-    "Avro",
-    "BatchOptions",
-    "ByZooKeeperGroup",
-    "Bytes",
-    "Guarantee",
-    "Json",
-    "KafkaBolt",
-    "KafkaOpaque",
-    "KafkaOptions",
-    "KafkaRanges",
-    "KafkaRecord",
-    "KafkaSpout",
-    "KafkaTransactional",
-    "Message",
-    "MessagePack",
-    "OffsetsWithResults",
-    "Partition",
-    "PlainOffsets",
-    "Producer",
-    "Protobuf",
-    "RebalanceListener",
-    "Received",
-    "ResultsBolt",
-    "SoleWriterBolt",
-    "SqliteOffsets",
-    "StartPosition",
-    "StartTime",
-    "StormOffsets",
-    "Text",
-    "Tls",
-    "TransactionalKafkaBolt",
-    "ZooKeeperBrokers",
-    "by_broker_group",
-    "by_index",
-    "by_metadata",
-    "by_range_of_threads",
-    "deduplicate",
-    "in_kafka",
-    "round_robin_of_threads",
-]
+__all__, _ = exports(__name__)

@@ -264,12 +264,6 @@ def _same(value: Any) -> Any:
 # fastavro's dictionary is one for the process, so the readers have names of their own there.
 _NOTHING = "sunshower-nothing"
 _NOTHING_MAX = 10_000  # items of a message that have no bytes: a few bytes may say how many
-_OWN = {
-    ("bytes", "decimal"): "sunshower-decimal",
-    ("fixed", "decimal"): "sunshower-decimal",
-    ("fixed", "uuid"): "sunshower-uuid",
-    ("fixed", "duration"): "sunshower-duration",
-}
 
 
 def exact(deserializer: type[Any]) -> type[Any]:
@@ -303,8 +297,8 @@ def exact(deserializer: type[Any]) -> type[Any]:
 
     if not hasattr(deserializer, "_get_parsed_schema"):
         raise ImportError("this release of confluent-kafka parses schemas elsewhere")
-    for (kind, _), name in _OWN.items():
-        LOGICAL_READERS[f"{kind}-{name}"] = _READERS[name]
+    for (kind, logical), read in _READERS.items():
+        LOGICAL_READERS[f"{kind}-sunshower-{logical}"] = read
     for kind in ("null", "record", "error", "fixed"):
         LOGICAL_READERS[f"{kind}-{_NOTHING}"] = _count
     return ExactDeserializer
@@ -327,8 +321,8 @@ def _with_own_types(schema: Any, named: Any) -> Any:
         changed["items"] = {"type": "null", "logicalType": _NOTHING}
     elif is_nothing:
         changed["logicalType"] = _NOTHING
-    elif isinstance(kind, str) and (kind, schema.get("logicalType")) in _OWN:
-        changed["logicalType"] = _OWN[kind, schema["logicalType"]]
+    elif isinstance(kind, str) and (kind, schema.get("logicalType")) in _READERS:
+        changed["logicalType"] = f"sunshower-{schema['logicalType']}"
     return changed
 
 
@@ -384,10 +378,11 @@ def _read_duration(data: bytes, *_: Any) -> timedelta:
     return timedelta(days=days, milliseconds=millis)
 
 
-_READERS: dict[str, Any] = {
-    "sunshower-decimal": _read_decimal,
-    "sunshower-uuid": _read_uuid,
-    "sunshower-duration": _read_duration,
+_READERS: dict[tuple[str, str], Any] = {
+    ("bytes", "decimal"): _read_decimal,
+    ("fixed", "decimal"): _read_decimal,
+    ("fixed", "uuid"): _read_uuid,
+    ("fixed", "duration"): _read_duration,
 }
 
 

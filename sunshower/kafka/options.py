@@ -10,7 +10,6 @@ from math import inf
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
-from sunshower.clock import Clock
 from sunshower.errors import ConfigError, user_errors
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
@@ -45,22 +44,12 @@ class BrokerGroup(PartitionSharing):
     names: the client's own patterns have another syntax, and match Kafka's internal topics.
     """
 
-    def __init__(
-        self,
-        subscription: TopicSubscription,
-        consumer: Consumer,
-        directory: Directory,
-        clock: Clock,
-        *,
-        refresh_s: float,
-    ) -> None:
-        self._subscription = subscription
-        self._directory = directory
-        self._clock = clock
-        self._refresh_s = refresh_s
+    def __init__(self, reader: ReaderContext) -> None:
+        reader.subscription.check_whole_topics()
+        self._reader, self._clock = reader, reader.context.clock
         self._look_s = 0.0  # the time of the next lookup of the pattern
         self._topics: list[str] = []  # the client's subscription
-        self._consumer = consumer
+        self._client, consumer = reader.consumer.client, reader.consumer
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
         self._owner: RebalanceListener | None = None
@@ -75,13 +64,14 @@ class BrokerGroup(PartitionSharing):
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
-            self._consumer.client.unsubscribe()
+            self._client.unsubscribe()
             raise error
-        named = self._subscription.pattern is None
-        if (self._topics and named) or self._clock.now() < self._look_s:
+        subscription = self._reader.subscription
+        is_named = subscription.pattern is None
+        if (self._topics and is_named) or self._clock.now() < self._look_s:
             return
-        topics = sorted(self._subscription.names(self._directory))
-        self._look_s = self._clock.now() + self._refresh_s
+        topics = sorted(subscription.names(self._reader.directory))
+        self._look_s = self._clock.now() + self._reader.refresh_s
         if topics != self._topics:
             self._owner, self._topics = owner, topics
             self._subscribe(topics)
@@ -91,10 +81,10 @@ class BrokerGroup(PartitionSharing):
 
     def _subscribe(self, topics: list[str]) -> None:
         if not topics:
-            self._consumer.client.unsubscribe()
+            self._client.unsubscribe()
             self._assigned_s = self._clock.now()
         else:
-            self._consumer.client.subscribe(
+            self._client.subscribe(
                 topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
@@ -147,54 +137,36 @@ class ByIndex(PartitionSharing):
     later_is_new = True
     is_settled = True  # each task finds its partitions by itself
 
-    def __init__(
-        self,
-        subscription: TopicSubscription,
-        directory: Directory,
-        clock: Clock,
-        index: int,
-        tasks: int,
-        *,
-        refresh_s: float,
-    ) -> None:
-        modulo((), tasks, index)
-        self._subscription = subscription
-        self._directory = directory
-        self._clock = clock
-        self._index, self._tasks = index, tasks
-        self._refresh_s = refresh_s
+    def __init__(self, reader: ReaderContext) -> None:
+        self._reader, self._context = reader, reader.context
+        modulo((), self._context.parallelism, self._context.index)
         self._look_s = 0.0
         self._held: frozenset[Partition] = frozenset()
-        self._warned = False
+        self._has_warned = False
 
     def look(self, owner: RebalanceListener) -> None:
-        now_s = self._clock.now()
-        if now_s < self._look_s:
+        clock, tasks = self._context.clock, self._context.parallelism
+        if clock.now() < self._look_s:
             return
-        partitions = self._subscription.found(self._directory)
-        mine = frozenset(modulo(partitions, self._tasks, self._index))
-        if len(partitions) < self._tasks and not self._warned:
-            self._warned = True
+        subscription = self._reader.subscription
+        partitions = subscription.found(self._reader.directory)
+        mine = frozenset(modulo(partitions, tasks, self._context.index))
+        if len(partitions) < tasks and not self._has_warned:
+            self._has_warned = True
             _LOG.warning(
                 "%d tasks share the %d partitions of %s: some have nothing to do",
-                self._tasks,
-                len(partitions),
-                self._subscription.name,
+                *(tasks, len(partitions), subscription.name),
             )
-        if mine != self._held:
-            self._change(owner, mine)
-        self._look_s = self._clock.now() + self._refresh_s  # after an error: retried at once
-
-    def refresh(self) -> None:
-        self._look_s = 0.0
-
-    def _change(self, owner: RebalanceListener, mine: frozenset[Partition]) -> None:
         if gone := self._held - mine:
             self._held -= gone
             owner.revoked(gone, lost=False)
         if new := mine - self._held:
             owner.assigned(new)
         self._held = mine
+        self._look_s = clock.now() + self._reader.refresh_s  # after an error: retried at once
+
+    def refresh(self) -> None:
+        self._look_s = 0.0
 
     def leave(self, owner: RebalanceListener) -> None:
         gone, self._held = self._held, frozenset()
@@ -245,20 +217,12 @@ def by_metadata(settings: Mapping[str, Any]) -> Directory:
 
 def by_index(reader: ReaderContext) -> PartitionSharing:
     """Assigns partitions to tasks by their index."""
-    place = (reader.context.clock, reader.context.index, reader.context.parallelism)
-    return ByIndex(reader.subscription, reader.directory, *place, refresh_s=reader.refresh_s)
+    return ByIndex(reader)
 
 
 def by_broker_group(reader: ReaderContext) -> PartitionSharing:
     """Joins the brokers' group of that group.id; see partition.assignment.strategy."""
-    reader.subscription.check_whole_topics()
-    return BrokerGroup(
-        reader.subscription,
-        reader.consumer,
-        reader.directory,
-        reader.context.clock,
-        refresh_s=reader.refresh_s,
-    )
+    return BrokerGroup(reader)
 
 
 def in_kafka(reader: ReaderContext) -> Offsets:

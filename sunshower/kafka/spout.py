@@ -157,6 +157,7 @@ class KafkaSpout(LogSpout[Any]):
             settings = with_servers(self.settings, lambda: directory)
             self._consumer = Consumer(settings)
             undo.callback(self._consumer.close)
+            self._consumer.call_on_arrival(context.wake)
             self._refetcher = Refetcher(settings)
             undo.callback(self._refetcher.close)
             self._start(context, directory, undo)
@@ -210,7 +211,7 @@ class KafkaSpout(LogSpout[Any]):
             "unreadable": float(self.unreadable),
             "recreated": float(self._reader.starts.recreated),
         }
-        return figures(self.standing(), is_known=not self._consumer.is_cut) | odd
+        return figures(self.standing(), is_known=not self._consumer.connection.is_cut) | odd
 
     def result(self) -> dict[str, Any]:
         """The final progress of each partition, and counters of commits and errors."""
@@ -241,7 +242,7 @@ class KafkaSpout(LogSpout[Any]):
     def _poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
         self._sharing.look(reader)
-        has_error = self._consumer.partition_error()
+        has_error, self._consumer.has_partition_error = self._consumer.has_partition_error, False
         reader.look_at_topics(now=has_error)
         if has_error or reader.has_changed:
             reader.has_changed = False
@@ -387,7 +388,6 @@ class KafkaSpout(LogSpout[Any]):
         return number if name is None else name
 
     def standing(self) -> dict[Partition, PartitionStatus]:
-        """The progress of each partition."""
         committed = self._reader.committer.kept
         line = np.array(self.queued(), np.int64)
         return {
@@ -415,7 +415,7 @@ class KafkaSpout(LogSpout[Any]):
         if not taken and not reader.skipped:
             reader.apply_events()
             if not has_arrived and not reader.gone:  # `poll` returns that first
-                self._consumer.check()
+                self._consumer.connection.check()
             return None
         before = reader.emitted()
         batch, numbers = reader.sort(taken)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, Rule, Values, checked
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE, OPEN_S, with_given
 from sunshower.runtime.control.savepoint import Savepoint
@@ -29,6 +30,7 @@ from sunshower.runtime.queries import Query
 from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
+MASTER = -1  # its address; a worker's address is its id
 Look = Callable[[Snapshot], None]  # is called with snapshots while a command waits
 _WAIT = SECONDS_FROM_0.or_else("none", None).or_else("inf", inf)
 _TIMEOUT = Values(float, "a number of seconds").or_else("none", None).or_else("inf", inf)
@@ -133,29 +135,29 @@ class Run(ABC):
         """
         return list(self._call_master("read_log", after))
 
-    @abstractmethod
     def kill_worker(self, worker: int) -> int:
         """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""
+        return self._kill(worker)
 
-    @abstractmethod
     def kill_master(self) -> int:
         """Kill the master's process likewise. Returns its process id."""
+        return self._kill(MASTER)
 
-    @abstractmethod
     def pause_worker(self, worker: int) -> None:
         """Stop a worker's process: it neither works nor answers until resumed."""
+        self._pause(worker)
 
-    @abstractmethod
     def resume_worker(self, worker: int) -> None:
         """Let a paused process continue. Ignored if it was killed meanwhile."""
+        self._resume(worker)
 
-    @abstractmethod
     def pause_master(self) -> None:
         """Stop the master's process. Requests to it wait."""
+        self._pause(MASTER)
 
-    @abstractmethod
     def resume_master(self) -> None:
         """Let the master continue."""
+        self._resume(MASTER)
 
     @abstractmethod
     def nodes(self) -> dict[str, list[int]]:
@@ -182,16 +184,16 @@ class Run(ABC):
 
     def activate(self) -> None:
         """Let the spouts emit. Like all of these, raises LifecycleError when it is too late."""
-        self._call_master("activate", True)
+        self._apply(events.Activate())
 
     def deactivate(self) -> None:
         """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue, and
         batches that have begun are committed."""
-        self._call_master("activate", False)
+        self._apply(events.Deactivate())
 
     def drain(self) -> None:
         """Stop the spouts from emitting new records; finish what is pending."""
-        self._call_master("drain")
+        self._apply(events.DrainSpouts())
 
     def rebalance(
         self,
@@ -211,7 +213,7 @@ class Run(ABC):
         not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
         have so many tasks (plan_changes.py).
         """
-        number = self._call_once("rebalance", workers, layout, wait_s, dict(tasks))
+        number = self._apply_once(events.RebalanceTasks(workers, layout, wait_s, dict(tasks)))
         if waits:
             self._wait_for_change(number, wait_s, look)
 
@@ -239,7 +241,7 @@ class Run(ABC):
         graph, kept = with_given(self.plan.graph, graph)
         given = self._shipped(make_plan(graph))
         lines: list[str]
-        number, lines = self._call_once("upgrade", given, wait_s, open_s, dry_run)
+        number, lines = self._apply_once(events.Upgrade(given, wait_s, open_s, dry_run))
         if waits:
             self._wait_for_change(number, wait_s, look)
         return [*lines, *kept]
@@ -253,7 +255,7 @@ class Run(ABC):
         or if a value cannot be pickled for other code (OPERATING.md).
         Flink: stop with savepoint.
         """
-        self._kept = number = self._call_once("keep", wait_s)
+        self._kept = number = self._apply_once(events.Keep(wait_s))
         try:
             packed = self._until(lambda: self._packed(number, look))
             savepoint: Savepoint = packed.with_transfers(self._transfers_of(packed.move))
@@ -267,7 +269,7 @@ class Run(ABC):
         """Continue a topology after `keep`, whose savepoint must then not be used. Returns whether
         it continues; False: it is being killed, or was."""
         kept, self._kept = self._kept, None
-        return not self.stopped and (kept is None or bool(self._call_master("go_on", kept)))
+        return not self.stopped and (kept is None or bool(self._apply(events.GoOn(kept))))
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report.
@@ -276,7 +278,7 @@ class Run(ABC):
         and ends nothing: do not use the savepoint. The next `kill` is as without `keep`.
         """
         try:
-            self._call_master("kill", wait_s, self._kept)
+            self._apply(events.Kill(wait_s, self._kept))
         except LifecycleError:
             self._kept = None
             raise
@@ -300,13 +302,29 @@ class Run(ABC):
         method raises, and ClusterError if the master does not answer, or the topology was stopped.
         """
 
-    def _call_once(self, what: str, *given: Any) -> Any:
+    def _apply(self, event: events.Event) -> Any:
+        """Send the master an event, and return the answer. Raises as `_call_master`."""
+        return self._call_master("apply", event)
+
+    def _apply_once(self, event: events.Event) -> Any:
         """The same, not repeated if the master dies meanwhile."""
-        return self._call_master(what, *given)
+        return self._apply(event)
 
     @abstractmethod
     def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
         """Call a method of a worker likewise; TopologyFailed for an error of user code."""
+
+    @abstractmethod
+    def _kill(self, address: int) -> int:
+        """SIGKILL the process of a worker, or that of the MASTER."""
+
+    @abstractmethod
+    def _pause(self, address: int) -> None:
+        """SIGSTOP likewise."""
+
+    @abstractmethod
+    def _resume(self, address: int) -> None:
+        """SIGCONT likewise."""
 
     @abstractmethod
     def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:

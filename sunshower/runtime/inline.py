@@ -20,10 +20,11 @@ import numpy as np
 from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed, interruptible
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
-from sunshower.runtime.control.messages import DesiredState
-from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
+from sunshower.runtime.control.messages import Tell
+from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER
 from sunshower.runtime.events.metrics import Snapshot
@@ -103,9 +104,8 @@ class InlineTopology:
         self._worker = _only_worker(graph, seed, self._clock, wake=wake)
         self.plan = self._worker.plan
         self._master = Master(self.plan, now=self._clock.now())
-        welcome = self._master.hello(self._worker.worker, self._clock.now())
+        welcome, _ = self._master.apply(events.Hello(self._worker.worker), self._clock.now())
         self._worker.welcome(welcome)
-        self._desired: DesiredState = welcome.desired_state
         self._look_s = -inf  # when to read the statistics again
         self._has_finished = self._is_closed = False
 
@@ -120,7 +120,7 @@ class InlineTopology:
             try:
                 wait_s = self._worker.step()
             except TopologyFailed as error:
-                self._master.broken(str(error))
+                self._apply(events.Broken(self._worker.worker, self._worker.life, str(error)))
                 raise
             if (took_s := self._clock.now() - now) >= _STOPPED_S:
                 self._worker.stopped_for(took_s)
@@ -133,28 +133,20 @@ class InlineTopology:
 
     def drain(self) -> None:
         """Emit no new records; finish what is pending."""
-        self._master.drain(self._clock.now())
+        self._apply(events.DrainSpouts())
         self._look(self._clock.now())
 
     def snapshot(self) -> Snapshot:
         """The statistics of this moment. Raises TopologyFailed if a task has failed for good."""
         snapshot = self._snapshot(windows=False)
-        if self._master.error is not None:
-            raise TopologyFailed(self._master.error)
+        if self._master.stored.error is not None:
+            raise TopologyFailed(self._master.stored.error)
         return snapshot
 
     def overview(self) -> Overview:
         """As `RayRun.overview`: what the page shows, also if the topology has failed."""
-        graph = self.plan.graph
-        return Overview(
-            without_code(self.plan),
-            self._snapshot(windows=True),
-            self._master.error,
-            self.since_s,
-            {},
-            edges_of(graph),
-            letter_stores(graph),
-        )
+        snapshot = self._snapshot(windows=True)
+        return Overview.of(self.plan, snapshot, self._master.stored.error, self.since_s, {})
 
     def close_tasks(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised; a second call does nothing."""
@@ -183,12 +175,15 @@ class InlineTopology:
         """Let the master read the statistics, and carry out what it decides."""
         self._look_s = now + _STATS_S
         self._log_notices()
-        self._master.hear(self._worker.stats(), now)
+        self._apply(events.Statistics(self._worker.stats()))
         if self._has_finished:
             self._check_spouts()
-        elif (desired := self._master.desired_state) != self._desired:
-            self._desired = desired
-            self._worker.desired_state(desired)
+
+    def _apply(self, event: events.Event) -> None:
+        """Let the master apply an event, and the worker hear what it shall do then."""
+        for command in self._master.apply(event, self._clock.now()).commands:
+            if isinstance(command, Tell) and not self._has_finished:
+                getattr(self._worker, command.what)(*command.given)
 
     def _log_notices(self) -> None:
         for line in self._worker.notices():
@@ -199,7 +194,8 @@ class InlineTopology:
         stored = self._master.stored
         for spout in () if stored.draining else self.plan.spouts:
             if spout.id in stored.quarantined:
-                self._master.broken(stored.quarantined[spout.id].story)
+                why = stored.quarantined[spout.id].story
+                self._apply(events.Broken(self._worker.worker, self._worker.life, why))
 
     def _wait(self, seconds: float) -> None:
         """Wait, or until a thread of user code has something for a task."""

@@ -32,16 +32,13 @@ TASK_FILE = "<task>"  # no path of a source file looks like this
 GENERATED = "<stage "  # the beginning of the files of `operators/generated_stages.py`
 
 
-def _call(call: Callable[..., Any], *given: Any) -> Any:
-    return call(*given)
-
-
-def frame_of(component: str, index: int) -> Callable[..., Any]:
-    """A function that calls its first argument with the others. In stacks and tracebacks it is
-    `component[index]`, in the file TASK_FILE."""
+def frame_of(component: str, index: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with another name: in stacks and tracebacks it is `component[index]`, in
+    the file TASK_FILE."""
+    assert isinstance(function, FunctionType)
     name = f"{component}[{index}]"
-    code = _call.__code__.replace(co_name=name, co_qualname=name, co_filename=TASK_FILE)
-    return FunctionType(code, {})
+    code = function.__code__.replace(co_name=name, co_qualname=name, co_filename=TASK_FILE)
+    return FunctionType(code, function.__globals__)
 
 
 # ---- stacks --------------------------------------------------------------------------------------

@@ -129,8 +129,10 @@ def _keyed(found: Any) -> Keyed | None:
 #
 # The worker of the requests keeps them in memory. If it dies, or the tasks move, the caller sends
 # its request to the next one; the same request is processed once at a time, and answered once.
+# Requests of the threads of a process that wait together are sent in one call.
 
 _FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
+HOLD_S = _LONGEST_S  # how long a worker may wait for the end of a request before it answers a call
 _LIVES = 3  # of processes that a letter may be lost with
 
 
@@ -147,11 +149,6 @@ class Caller:
         self._last = "its worker was not asked"
         self._is_held = False  # by a process
         self._lives_left = _LIVES if isinstance(value, DeadLetter) else inf
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the request must have arrived, if its worker is the right one."""
-        return self.wait_s >= _LONGEST_S
 
     def request(self, now: float) -> Request:
         """What to send. Raises RequestTimeout."""
@@ -209,10 +206,11 @@ def send_until_answered(
     ask_whom: Callable[[float], int],
     ask: Callable[[int, str, Request], Reply | RequestProgress],
     clock: Clock,
+    worker: int | None = None,
 ) -> list[Any]:
-    """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
-    answer; `ask_whom`, which gets the seconds that are left, if the master does not."""
-    worker: int | None = None
+    """Send a request until there is an answer, first to `worker`, if that is known. `ask` waits for
+    up to `HOLD_S`, and raises ClusterError if a worker does not answer; `ask_whom`, which gets the
+    seconds that are left, if the master does not."""
     while True:
         request = caller.request(clock.now())
         reply: Reply | RequestProgress | ClusterError
@@ -224,13 +222,15 @@ def send_until_answered(
         caller.receive(reply)
         if caller.answer is not None:
             return caller.answer
-        if isinstance(reply, ClusterError) or (reply is RequestProgress.ABSENT and caller.is_late):
+        if isinstance(reply, ClusterError) or reply is RequestProgress.ABSENT:
             worker = None
-        clock.sleep(caller.wait_s)
+        if isinstance(reply, ClusterError):
+            clock.sleep(caller.wait_s)
 
 
 class Replies:
-    """The replies of a worker that callers have not fetched yet. Two threads use it."""
+    """The replies of a worker that callers have not fetched yet. Its loop uses it, and the threads
+    of calls."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Reply | RequestProgress | None, float]] = {}  # None: fetched

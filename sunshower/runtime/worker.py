@@ -546,6 +546,12 @@ class Worker:
         wait_s = self._until_next(now)
         return wait_s if refill_s == inf else min(refill_s, inf if wait_s is None else wait_s)
 
+    @property
+    def has_slack(self) -> bool:
+        """Whether a source had less, in the last step, than it may emit: what there is to send had
+        better leave at once."""
+        return self._scheduler.has_slack
+
     def _refill(self, now: float, refill: TableRefill) -> float:
         """Go on to fill a table again, once its task is open. Returns when to call it again."""
         bolt = refill.bolt

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -18,6 +18,7 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch, user_errors
+from sunshower.runtime.control import events
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -79,6 +80,7 @@ class WorkerProcessBase(ABC):
         self._last_pulse: tuple[object, ...] | None = None  # as last sent to the master
         self._trace_recorder: TraceRecorder | None = None  # kept through all lives
         self._trace_epoch_s: float | None = None  # Unix time less that of the recorder's clock
+        self._changed_s = inf  # when the statistics were first seen to differ from those
         self._stats_due_s = 0.0  # on the process's clock: no statistics before that
 
     # ---- the port: implemented by the adapter ------------------------------------------------
@@ -88,8 +90,8 @@ class WorkerProcessBase(ABC):
         """Let the loop read the mailbox soon."""
 
     @abstractmethod
-    def call_master(self, what: str, *given: Any) -> None:
-        """Call a method of the master, without waiting for it."""
+    def call_master(self, event: events.Event) -> None:
+        """Send an event to the master, without waiting for it."""
 
     @abstractmethod
     def equip(self, plan: Plan, life: int) -> Equipment:
@@ -241,13 +243,16 @@ class WorkerProcessBase(ABC):
         self.core.welcome(welcome, self._crash_report)
         self._forget_stats()
 
-    def send_stats(self, now: float) -> None:
-        """Send the statistics to the master if they have changed; log what there is to log."""
+    def send_stats(self, now: float, delay_s: float = 0.0) -> bool:
+        """Send the statistics to the master if they have changed, `delay_s` after the change was
+        first seen; log what there is to log. Returns whether a change waits."""
         self._log_notices()
         pulse = self._core.pulse()
-        if pulse != self._last_pulse:
-            self._last_pulse, self._stats_due_s = pulse, now + STATS_S
-            self.call_master("hear", self._core.stats())
+        self._changed_s = inf if pulse == self._last_pulse else min(self._changed_s, now)
+        if now >= self._changed_s + delay_s:
+            self._last_pulse, self._stats_due_s, self._changed_s = pulse, now + STATS_S, inf
+            self.call_master(events.Statistics(self._core.stats()))
+        return self._changed_s < inf
 
     def results(self, component: str) -> list[Any]:
         """`result()` of the component's tasks here."""
@@ -266,11 +271,13 @@ class WorkerProcessBase(ABC):
             self._trace_epoch_s = unix_offset(unix_time, recorder.clock)
         return WorkerTraces(self._worker, self._trace_epoch_s, recorder.trees(root))
 
-    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
-        """A caller sends a request, perhaps again. Returns at once what there is to say."""
-        said = self._replies.fetch(request.id)
-        if not isinstance(said, Reply):
-            self.put(partial(self._ask_spout, name, request))
+    def ask(self, name: str, requests: Sequence[Request]) -> list[Reply | RequestProgress]:
+        """Callers send requests, perhaps again. Returns at once what there is to say to each; any
+        thread may call it."""
+        said = [self._replies.fetch(request.id) for request in requests]
+        unended = [r for r, reply in zip(requests, said, strict=True) if type(reply) is not Reply]
+        if unended:
+            self.put(partial(self._ask_spout, name, unended))
         return said
 
     def close(self) -> list[TaskError]:
@@ -278,6 +285,10 @@ class WorkerProcessBase(ABC):
         errors = [] if self.core is None else self.core.close()
         self._log_notices()
         return errors
+
+    def reply(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
+        """Keep this for a caller, who waits until `ends_s`."""
+        self._replies.put(id, reply, ends_s)
 
     # ---- helpers -------------------------------------------------------------------------------
 
@@ -290,12 +301,12 @@ class WorkerProcessBase(ABC):
         if packet_receiver is self._core.packet_receiver:  # not that of a former life
             self._core.receive(data)
 
-    def _ask_spout(self, name: str, request: Request) -> None:
-        if not self._replies.has_ended(request.id, self._clock.now()):
-            for spout in self._core.open_spouts(name)[:1]:
-                taker_of(spout.spout, spout.letters).ask(
-                    request, partial(self._replies.put, request.id)
-                )
+    def _ask_spout(self, name: str, requests: Sequence[Request]) -> None:
+        spouts, now = self._core.open_spouts(name)[:1], self._clock.now()
+        for request in requests:
+            if spouts and not self._replies.has_ended(request.id, now):
+                taker = taker_of(spouts[0].spout, spouts[0].letters)
+                taker.ask(request, partial(self.reply, request.id))
 
     def _pack(self, move: int, leaving: list[int], fresh: list[int]) -> None:
         if self._move >= move:
@@ -303,9 +314,9 @@ class WorkerProcessBase(ABC):
         try:
             self._core.pack(leaving, partial(self._save, move, fresh))
         except LifecycleError as error:
-            self.call_master("pack_failed", self._worker, self.life, str(error))
+            self.call_master(events.PackFailed(self._worker, self.life, str(error)))
         else:
-            self.call_master("packed", self._core.stats())
+            self.call_master(events.Packed(self._core.stats()))
 
     def _receive_desired_state(self, desired_state: DesiredState) -> None:
         self._keeping = desired_state.keeping

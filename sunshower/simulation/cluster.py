@@ -20,22 +20,21 @@ from sunshower.errors import (
     interruptible,
     user_errors,
 )
-from sunshower.runtime.cluster import Look, Run
+from sunshower.runtime.cluster import MASTER, Look, Run
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import NOT_STARTED, State
-from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.nodes import NodeState, NodeView
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.savepoint import Savepoint
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import LatencyKind, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import LatencyKind, TaskStats
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Caller, worker_of_requests
-from sunshower.runtime.tasks.flight_recorder import CrashReport
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.simulation.network import MASTER, STATE, Network, SimEnvironment, SimProcess
+from sunshower.simulation.network import STATE, Network, SimEnvironment, SimProcess
 from sunshower.simulation.worker import SimWorker
 from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
@@ -56,39 +55,14 @@ class SimMaster(SimProcess, MasterProcessBase):
         self._machines = machines
         MasterProcessBase.__init__(self, active=active)
 
-    def hello(
-        self,
-        caller: SimProcess,
-        welcomed: Callable[[Welcome | None], None],
-        crash_report: CrashReport | None,
-    ) -> None:
-        """A worker has started; answers with the Welcome."""
-        welcome = self.welcome(caller.address, crash_report)
-        self._env.network.answer(self, caller, welcomed, welcome)
+    def apply(self, event: events.Event) -> Any:
+        self.heard = self.heard or not isinstance(event, events.Beat | events.Stuck)
+        return super().apply(event)
 
-    def answer_beat(
-        self, caller: SimProcess, life: int, hear: Callable[[bool | None], None]
-    ) -> None:
-        """A worker sends a heartbeat."""
-        answer = self.beat(caller.address, life)
-        if answer is not None:
+    def ask(self, event: events.Event, caller: SimProcess, hear: Callable[[Any], None]) -> None:
+        """Apply an event, and send the answer to the worker that waits for it."""
+        if (answer := self.apply(event)) is not None:
             self._env.network.answer(self, caller, hear, answer)
-
-    def hear(self, stats: WorkerStats) -> None:
-        self.heard = True
-        super().hear(stats)
-
-    def change(self, change: Callable[[], T]) -> T:
-        self.heard = True
-        return super().change(change)
-
-    def state(self) -> State:
-        """The state of the topology."""
-        error = self.core.error
-        state = self.core.state(self.now())
-        if self.core.error != error:
-            self._save()
-        return state
 
     # ---- the port of MasterProcessBase -----------------------------------------------------------
 
@@ -125,7 +99,7 @@ class SimMaster(SimProcess, MasterProcessBase):
 
     def replace_worker(self, worker: int) -> None:
         fenced = self.core.stored.fenced.get(worker, 0)
-        self._machines.replace(worker, reachable=not self._is_isolated(worker, fenced))
+        self._machines.replace(worker, reachable=not self.core.is_isolated(worker, fenced))
 
     def end_worker(self, worker: int) -> None:
         self._machines.end(worker)
@@ -134,7 +108,7 @@ class SimMaster(SimProcess, MasterProcessBase):
         return self._machines.view()
 
     def look_after(self, seconds: float) -> None:
-        self._world.after(self.clock.in_world_s(seconds), self.do, self.look)
+        self._world.after(self.clock.in_world_s(seconds), self.do, self.apply, events.Tick())
 
 
 # ---- machines ------------------------------------------------------------------------------------
@@ -224,7 +198,6 @@ class Machines:
         return process.pid
 
     def nodes(self) -> dict[str, list[int]]:
-        """The workers on each machine."""
         by_node: dict[str, list[int]] = {name: [] for name in self._names}
         for address, process in sorted(self.processes.items()):
             if address != MASTER:
@@ -254,14 +227,10 @@ class Machines:
         """What a master knows about the machines: nothing, unless one is being drained."""
         if not self._draining:
             return NodeView()
-        nodes = [
-            NodeState(name, leaves_s=inf if name in self._draining else None)
-            for name in self._names
-        ]
+        nodes = (NodeState(n, leaves_s=inf if n in self._draining else None) for n in self._names)
         processes = self.processes.items()
-        return NodeView(
-            tuple(nodes), {address: p.node for address, p in processes if address != MASTER}
-        )
+        places = {address: p.node for address, p in processes if address != MASTER}
+        return NodeView(tuple(nodes), places)
 
     def stop(self) -> None:
         """End all processes, without a restart."""
@@ -310,7 +279,7 @@ class Machines:
             if not worker.paused:
                 worker.send_beat()
         if isinstance(master, SimMaster) and not master.paused:
-            master.watch()
+            master.apply(events.Watch())
         now_s = self._world.now_s
         if now_s < self._watch_until_s and (master is None or self._is_wrong(master, workers)):
             self._world.after(_BEAT_S, self._beat)
@@ -361,7 +330,6 @@ class SimCaller(SimProcess):
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an answer or an error."""
         return self._error is not None or self._caller.answer is not None
 
     @property
@@ -450,7 +418,7 @@ class SimRun(Run):
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
         snapshot = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
-        return Overview(self.plan, snapshot, self._master.core.error, 0.0, {})
+        return Overview(self.plan, snapshot, self._master.core.stored.error, 0.0, {})
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = self.send(name, value, timeout_s=timeout_s)
@@ -473,34 +441,11 @@ class SimRun(Run):
 
     def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Times are those of the world. A worker that is paused does not answer."""
-        processes = self._env.network.there.values()
-        workers = [
-            process
-            for process in processes
+        return [
+            process.traces(root, lambda: self._world.now_s)
+            for process in self._env.network.there.values()
             if isinstance(process, SimWorker) and not process.paused
         ]
-        return [process.traces(root, lambda: self._world.now_s) for process in workers]
-
-    def kill_worker(self, worker: int) -> int:
-        return self._kill(worker)
-
-    def kill_master(self) -> int:
-        return self._kill(MASTER)
-
-    def pause_worker(self, worker: int) -> None:
-        self._process(worker).pause()
-        self._machines.watch()
-
-    def resume_worker(self, worker: int) -> None:
-        self._resume(worker)
-
-    def pause_master(self) -> None:
-        self._process(MASTER).pause()
-        self._machines.watch()
-        self._plan = self._master.core.plan
-
-    def resume_master(self) -> None:
-        self._resume(MASTER)
 
     def nodes(self) -> dict[str, list[int]]:
         self._check_there()
@@ -521,11 +466,11 @@ class SimRun(Run):
         if injected.isolated:
             self._machines.watch()
         if not self._is_paused:
-            self._ask(lambda master: master.disturb(injected))
+            self._apply(events.Disturb(injected))
             return
 
         def hear() -> None:
-            self._master.disturb(injected)
+            self._master.apply(events.Disturb(injected))
 
         self._master.do(hear, failed=lambda: self._env.network.when_there(MASTER, hear))
 
@@ -606,7 +551,7 @@ class SimRun(Run):
         if look is not None:
             look(self._master.status()[0])
         if fails and state == State.FAILED:
-            raise TopologyFailed(self._master.core.error)
+            raise TopologyFailed(self._master.core.stored.error)
         return state
 
     def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
@@ -649,6 +594,12 @@ class SimRun(Run):
         pid = self._process(address).pid
         self._machines.kill(address)
         return pid
+
+    def _pause(self, address: int) -> None:
+        self._process(address).pause()
+        self._machines.watch()
+        if address == MASTER:
+            self._plan = self._master.core.plan
 
     def _resume(self, address: int) -> None:
         self._check_there()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 Failed = Callable[[], None] | None  # called if a call fails
-MASTER = -1  # its address; a worker's address is its id
 _APART_S = 1e-9  # shortest time between two calls of one sender
 
 
@@ -46,9 +45,8 @@ class SimProcess:
         self.peer_links: dict[int, float] = {}  # address → when the last call to it arrives
         self._world = world
         self._held: list[tuple[Callable[..., Any], tuple[Any, ...], Failed]] = []
-        self._lost_after_s: dict[
-            int, float
-        ] = {}  # address → when the last call left that is not lost
+        # address → when the last call left that is not lost
+        self._lost_after_s: dict[int, float] = {}
 
     @property
     def ready(self) -> bool:
@@ -92,18 +90,6 @@ class SimProcess:
             lost_s = self._world.about(2 * latency_s) if self._world.draw() < 0.5 else 0.0
             self._lost_after_s[address] = self.died_s - lost_s
         return left_s > self._lost_after_s[address]
-
-
-@dataclass(slots=True)
-class _Call:
-    """A remote call of a method. `failed`: called if there is no process."""
-
-    sender: SimProcess
-    address: int
-    left_s: float
-    what: str
-    given: tuple[Any, ...]
-    failed: Failed
 
 
 class Network:
@@ -151,7 +137,7 @@ class Network:
         else:
             arrives_s = max(arrives_s, sender.peer_links.get(address, 0.0) + _APART_S)
             sender.peer_links[address] = arrives_s
-        world.at(arrives_s, self._arrive, _Call(sender, address, left_s, what, given, failed))
+        world.at(arrives_s, self._arrive, sender, address, left_s, what, given, failed)
 
     def answer(
         self, sender: SimProcess, caller: SimProcess, hear: Callable[[Any], None], answer: Any
@@ -167,7 +153,6 @@ class Network:
         self._world.after(notice_s, caller.do, hear, None)
 
     def latency_s(self) -> float:
-        """The random latency of one message."""
         mean_s = self._conditions.latency_s
         return 0.2 * mean_s + self._world.about(0.8 * mean_s)
 
@@ -179,14 +164,22 @@ class Network:
         else:
             caller.do(hear, answer)
 
-    def _arrive(self, call: _Call) -> None:
-        if call.sender.loses_call(call.address, call.left_s, self._conditions.latency_s):
+    def _arrive(
+        self,
+        sender: SimProcess,
+        address: int,
+        left_s: float,
+        what: str,
+        given: tuple[Any, ...],
+        failed: Failed,
+    ) -> None:
+        if sender.loses_call(address, left_s, self._conditions.latency_s):
             return
-        receiver = self.there.get(call.address)
+        receiver = self.there.get(address)
         if receiver is not None:
-            receiver.do(getattr(receiver, call.what), *call.given, failed=call.failed)
-        elif call.failed is not None:
-            call.failed()
+            receiver.do(getattr(receiver, what), *given, failed=failed)
+        elif failed is not None:
+            failed()
 
 
 @dataclass(slots=True)
@@ -274,14 +267,12 @@ class SimEnvironment:
         try:
             return packed(transfer, self.plan.record_types)
         except user_errors() as error:
-            component = next(
-                (candidate.component for candidate in self.plan.tasks if candidate.id == task), task
-            )
+            names = {candidate.id: candidate.component for candidate in self.plan.tasks}
+            component = names.get(task, task)
             raise LifecycleError(
                 f"{component!r} cannot be kept: what its snapshot() returned, or a message id, "
                 f"cannot be pickled ({describe_error(error)}). Return plain values"
             ) from error
 
     def plan_of(self, number: int) -> Plan:
-        """The plan of that number."""
         return self.plans[number] if number else self.plan

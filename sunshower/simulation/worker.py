@@ -15,6 +15,8 @@ from mmap import mmap
 from typing import Any
 
 from sunshower.errors import EndsProcess, SunshowerError
+from sunshower.runtime.cluster import MASTER
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -27,7 +29,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.value_copies import pickled_copy
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
-from sunshower.simulation.network import MASTER, STATE, SimEnvironment, SimPacket, SimProcess
+from sunshower.simulation.network import STATE, SimEnvironment, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock, ProcessClock, World
 from sunshower.topologies.requests import Request
 
@@ -146,14 +148,14 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self, caller: SimProcess, name: str, request: Request, hear: Callable[[Any], None]
     ) -> None:
         """A caller sends a request, perhaps again."""
-        self._network.answer(self, caller, hear, self.ask(name, request))
+        self._network.answer(self, caller, hear, self.ask(name, [request])[0])
 
     def say_hello(self) -> None:
         """Say hello to the master; `welcomed` is called with its answer."""
         again = partial(self.do, self.say_hello)
         failed = partial(self._network.when_there, MASTER, again)
-        hello = (self, self.welcomed, self._crash_report)
-        self._network.call(self, MASTER, "hello", *hello, failed=failed)
+        hello = events.Hello(self.address, self._crash_report)
+        self._network.call(self, MASTER, "ask", hello, self, self.welcomed, failed=failed)
 
     def welcomed(self, welcome: Welcome | None) -> None:
         """Handle the master's answer; None: it died meanwhile, so say hello to the next master."""
@@ -171,7 +173,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         sent_s = self.clock.now()
         self.tick(sent_s)
         hear = partial(self._beat_answered, self.life, sent_s)
-        self._network.call(self, MASTER, "answer_beat", self, self.life, hear)
+        self._network.call(self, MASTER, "ask", events.Beat(self.address, self.life), self, hear)
 
     def resume(self) -> None:
         """Continue: the threads of a process do so at the same time, so their order is drawn."""
@@ -206,8 +208,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
     def wake(self) -> None:
         self._wake_at(self._world.now_s)
 
-    def call_master(self, what: str, *given: Any) -> None:
-        self._network.call(self, MASTER, what, *given)
+    def call_master(self, event: events.Event) -> None:
+        self._network.call(self, MASTER, "apply", event)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
         env, worker = self._env, self.address
@@ -309,7 +311,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
     def _give_up(self, why: str) -> None:
         self.broken = True
-        self.call_master("broken", self.address, self.life, why)
+        self.call_master(events.Broken(self.address, self.life, why))
 
     # ---- messages to others --------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class ProcessClock:
     def __init__(self, world: World, drift: float) -> None:
         """`drift`: how much faster or slower than the world it may run: 0.01 is one percent."""
         self.ahead_s = 0.0
-        self.slept: Callable[[], None] = _nothing
+        self.slept: Callable[[], None] = lambda: None  # there is no watchdog yet
         self._world = world
         self._offset_s = world.between(0.0, _OFFSET_MAX_S)
         self._rate = 1.0 + world.between(-drift, drift)
@@ -118,10 +118,6 @@ class HistoryClock:
 
     def wall(self) -> float:
         return self._clock.wall()
-
-
-def _nothing() -> None:
-    """Do nothing: there is no watchdog yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

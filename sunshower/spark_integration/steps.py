@@ -81,7 +81,7 @@ class Submissions:
         self._job_s = 0.0
         self._clock = context.clock
         self._open: dict[Submission, float] = {}  # unfinished ones → when they were added
-        self._failed = self._lost = 0
+        self._failed = self.lost = 0  # batches that failed; deaths of Spark during one
         self._gateway = place.open()
         self._gateway.start()
 
@@ -101,10 +101,6 @@ class Submissions:
         self._open.pop(submission, None)
         self._failed += failed
 
-    def lost(self) -> None:
-        """Spark has died during a batch."""
-        self._lost += 1
-
     def finished(self, report: JobReport | None) -> None:
         """Add the report of a finished batch; None if there is none."""
         if report is None:
@@ -120,7 +116,7 @@ class Submissions:
         batch ID `spark batch ID/phase` (0: waits to be submitted, 1: at Spark, 2: publishes),
         `/attempt`, `/rows` and `/age seconds`."""
         figures = {f"spark {name}": amount for name, amount in self._sums.items()}
-        figures |= {"spark failed": self._failed, "spark lost": self._lost}
+        figures |= {"spark failed": self._failed, "spark lost": self.lost}
         now = self._clock.now()
         for submission, since_s in islice(self._open.items(), _OPEN_SHOWN_MAX):
             batch = submission.batch
@@ -189,7 +185,7 @@ class Submission:
             self._ticket = None
             raise
         except SparkLost:
-            self._owner.lost()
+            self._owner.lost += 1
             if self.batch.run == _LOST_MAX:
                 raise
             self._ticket.cancel()  # on a cluster the job may still run
@@ -202,7 +198,6 @@ class Submission:
         return True
 
     def cancel(self) -> None:
-        """Cancel the job, if it is not finished."""
         self._owner.ended(self)
         if self._ticket is not None and not self._ticket.done():
             self._ticket.cancel()

@@ -10,26 +10,16 @@ Programs import the states themselves from here: they are declared in `sunshower
 
 from typing import TYPE_CHECKING
 
-from sunshower.installed import lazy_exports
+from sunshower.installed import exports
 
 if TYPE_CHECKING:
-    from sunshower.trident.states.factories import (
-        MemoryState,
-        PostgresState,
-        RedisState,
-        SqliteState,
-        StaticState,
-        ZooKeeperState,
-    )
+    from sunshower.trident.states.factories import MemoryState as MemoryState
+    from sunshower.trident.states.factories import PostgresState as PostgresState
+    from sunshower.trident.states.factories import RedisState as RedisState
+    from sunshower.trident.states.factories import SqliteState as SqliteState
+    from sunshower.trident.states.factories import StaticState as StaticState
+    from sunshower.trident.states.factories import ZooKeeperState as ZooKeeperState
 
-__all__ = [
-    "MemoryState",
-    "PostgresState",
-    "RedisState",
-    "SqliteState",
-    "StaticState",
-    "ZooKeeperState",
-]
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"sunshower.trident.states.factories": " ".join(__all__)})
+    __all__, __getattr__ = exports(__name__)

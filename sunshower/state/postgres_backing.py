@@ -135,7 +135,6 @@ class PostgresClient:
             yield db
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -235,9 +234,9 @@ class PostgresBacking:
             db.execute(sql.encode(), (task, gone))
 
 
-def homes(dsn: str | Secret, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+def homes(dsn: str | Secret) -> list[Home]:
     """All homes with a mark, in order."""
-    with errors("all states"), connect(dsn, answer_within_s) as db, bounded(db, answer_within_s):
+    with errors("all states"), connect(dsn, ANSWER_WITHIN_S) as db, bounded(db, ANSWER_WITHIN_S):
         db.execute(_MARKS)
         rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
         return sorted(Home(*row) for row in rows)

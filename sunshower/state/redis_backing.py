@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 from typing import Any
 
@@ -186,32 +186,25 @@ def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
         pipe.hdel(values, *names)
 
 
-def homes(url: str | Secret, prefix: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+def homes(url: str | Secret, prefix: str) -> list[Home]:
     """All homes with a mark, in order."""
-    client = connect(url, answer_within_s)
-    try:
-        with errors(address(url)):
-            keys = client.scan_iter(match=f"{prefix}:{{*}}:mark", count=_AT_ONCE)
-            found = [_HOME.search(key) for key in keys]
-    finally:
-        client.close()
-    return sorted(Home(one[1], int(one[2])) for one in found if one)
+    with closing(connect(url, ANSWER_WITHIN_S)) as client, errors(address(url)):
+        keys = client.scan_iter(match=f"{prefix}:{{*}}:mark", count=_AT_ONCE)
+        matches = [_HOME.search(key) for key in keys]
+    return sorted(Home(match[1], int(match[2])) for match in matches if match)
 
 
-def check_policy(url: str | Secret, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+def check_policy(url: str | Secret) -> None:
     """Raise ConfigError for a Redis that evicts keys without a time to live, as those here are."""
     from redis.exceptions import NoPermissionError
 
-    client = connect(url, answer_within_s)
     try:
-        with errors(address(url)):
+        with closing(connect(url, ANSWER_WITHIN_S)) as client, errors(address(url)):
             policy = client.info("memory").get("maxmemory_policy", "")
     except StoreError as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise
         return  # what is lost will be missed by the numbers in the marks
-    finally:
-        client.close()
     if policy.startswith("allkeys"):
         raise ConfigError(
             f"the Redis at {address(url)} evicts keys when its memory is full (maxmemory-policy is "

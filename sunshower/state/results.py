@@ -201,13 +201,11 @@ _OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA], "sunshower_offsets
 class SqliteResults(Results):
     """Results and offsets in a file."""
 
-    def __init__(
-        self, file: Path | str, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
-    ) -> None:
+    def __init__(self, file: Path | str, id: str) -> None:
         super().__init__(id)
         self._file = Path(file)
         with errors(self._file):
-            self._connection = connect(self._file, answer_within_s)
+            self._connection = connect(self._file, ANSWER_WITHIN_S)
             _OFFSETS.make(self._connection, self._file)
 
     def setup(self, script: str) -> None:
@@ -241,16 +239,13 @@ _PART = "the offsets"
 
 
 class PostgresResults(Results):
-    """Results and offsets in a PostgreSQL. All of `write` ends 1 s after `answer_within_s`."""
+    """Results and offsets in a PostgreSQL. All of `write` ends within 11 s."""
 
     mark = "%s"
 
-    def __init__(
-        self, dsn: str | Secret, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
-    ) -> None:
+    def __init__(self, dsn: str | Secret, id: str) -> None:
         super().__init__(id)
-        self._answer_within_s = answer_within_s
-        self._client = PostgresClient(dsn, f"the offsets of {id!r}", answer_within_s)
+        self._client = PostgresClient(dsn, f"the offsets of {id!r}", ANSWER_WITHIN_S)
         self.setup(_POSTGRES_SCHEMA)
         with self._client.db() as db:
             sql = "INSERT INTO sunshower_versions VALUES (%s, %s) ON CONFLICT DO NOTHING"
@@ -273,7 +268,7 @@ class PostgresResults(Results):
         return self._client.db()
 
     def _begin(self, db: Any) -> AbstractContextManager[Any]:
-        return begun(db, self._answer_within_s)
+        return begun(db, ANSWER_WITHIN_S)
 
     def _is_of_user_code(self, error: BaseException, db: Any) -> bool:
         return not (is_unavailable(error) or db.closed)

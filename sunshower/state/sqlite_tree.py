@@ -206,7 +206,10 @@ class SqliteTree:
                         self._beat(db)
                 self._tell_of_session()
                 if (now := mine.execute("PRAGMA data_version").fetchone()[0]) != seen:
-                    self._tell_of_changes(mine)
+                    for watch in [*self._watches]:
+                        if (content := _look(mine, watch.path)) != watch.seen:
+                            watch.seen = content
+                            watch.changed()
                     seen = now
         mine.close()
 
@@ -228,12 +231,6 @@ class SqliteTree:
                 for told in [*self._listeners]:
                     told(session)
 
-    def _tell_of_changes(self, db: sqlite3.Connection) -> None:
-        for watch in [*self._watches]:
-            if (found := _look(db, watch.path)) != watch.seen:
-                watch.seen = found
-                watch.changed()
-
     # ---- the file -------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
@@ -251,7 +248,6 @@ class SqliteTree:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run the body in one transaction."""
         with self._errors(), self._lock, transaction(self._db):
             yield self._db
 

@@ -173,7 +173,6 @@ class MemoryForest:
         self.watches: list[tuple[MemoryTree, str, Callable[[], None]]] = []  # owner, path, function
 
     def names(self, path: str) -> list[str]:
-        """The names of a node's children, sorted."""
         return sorted(node.rpartition("/")[2] for node in self.nodes if parent(node) == path)
 
     def tell(self, paths: Iterable[str]) -> None:

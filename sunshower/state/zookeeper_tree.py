@@ -120,7 +120,6 @@ class ZooKeeperTree:
 
     @classmethod
     def of(cls, access: ZooKeeperAccess) -> ZooKeeperTree:
-        """A tree with this access."""
         return cls(**{one.name: getattr(access, one.name) for one in fields(ZooKeeperAccess)})
 
     def get(self, path: str) -> Node | None:
@@ -302,7 +301,6 @@ class ZooKeeperTree:
 
     @contextmanager
     def errors(self, path: str) -> Iterator[None]:
-        """Convert kazoo's errors."""
         from kazoo import exceptions as they
         from kazoo.handlers.threading import KazooTimeoutError
         from kazoo.retry import RetryFailedError

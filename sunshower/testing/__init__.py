@@ -2,35 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from sunshower.installed import lazy_exports
+from sunshower.installed import exports
 
 if TYPE_CHECKING:
-    from sunshower.testing.observed_run import (
-        InlineRun,
-        SimulatedRun,
-        assert_counts,
-        assert_lossless,
-        run,
-        simulate,
-    )
-    from sunshower.testing.prepared_graph import Feeder, Shared
+    from sunshower.testing.observed_run import InlineRun as InlineRun
+    from sunshower.testing.observed_run import SimulatedRun as SimulatedRun
+    from sunshower.testing.observed_run import assert_counts as assert_counts
+    from sunshower.testing.observed_run import assert_lossless as assert_lossless
+    from sunshower.testing.observed_run import run as run
+    from sunshower.testing.observed_run import simulate as simulate
+    from sunshower.testing.prepared_graph import Feeder as Feeder
+    from sunshower.testing.prepared_graph import Shared as Shared
 
-__all__ = [
-    "Feeder",
-    "InlineRun",
-    "Shared",
-    "SimulatedRun",
-    "assert_counts",
-    "assert_lossless",
-    "run",
-    "simulate",
-]
 
 if not TYPE_CHECKING:  # pytest imports this package for its plugin wherever Sunshower is installed
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "observed_run": "InlineRun SimulatedRun assert_counts assert_lossless run simulate",
-            "prepared_graph": "Feeder Shared",
-        },
-    )
+    __all__, __getattr__ = exports(__name__)

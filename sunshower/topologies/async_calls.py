@@ -56,7 +56,6 @@ class AsyncCalls:
         return self._run(all_calls())
 
     def begin(self, call: Callable[[Any], Awaitable[Any]], record: Any) -> BegunCall:
-        """Begin a call, whose result is its Outcome."""
         return self._open().get_loop().create_task(_outcome(call, record))
 
     def wait_for_one(self, tasks: Collection[BegunCall], wait_s: float) -> None:

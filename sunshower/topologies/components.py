@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from sunshower.arguments import FUNCTION, checked
@@ -29,6 +30,10 @@ def tell_nobody(key: Any, value: Any) -> None:
     """Do nothing: the run has no event log."""
 
 
+def ask_nothing(at_s: float) -> None:
+    """Do nothing: this is not the context of a spout."""
+
+
 @dataclass(frozen=True)
 class Context:
     """The position of a task in its topology. `index` counts the tasks of one component from 0.
@@ -48,6 +53,16 @@ class Context:
     generated_stages: bool = field(default=True, compare=False, repr=False)
     tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
     note: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
+    ask: Callable[[float], None] = field(default=ask_nothing, compare=False, repr=False)
+
+    def wake(self, after_s: float = 0.0) -> None:
+        """Let the spout of this task be asked for records at once, instead of at its next poll.
+
+        Any thread may call it, such as one that waits for a connection. With `after_s`, which only
+        the spout's own code may give while it is asked, it is asked again after so many seconds at
+        the latest: for a source that knows when its next record is due.
+        """
+        self.ask(self.clock.now() + after_s if after_s > 0 else -inf)
 
     def wrote(self, key: Any, value: Any = None) -> None:
         """Report that this task has just written to a file, a database or a counter.

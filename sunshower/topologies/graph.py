@@ -112,7 +112,6 @@ class Component:
 
     @property
     def reads_dead_letters(self) -> bool:
-        """Whether it is a bolt that reads dead letters."""
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
 
     @property
@@ -226,6 +225,14 @@ class Graph:
         """Whether a bolt downstream of `source` may keep tuples before it acks them."""
         reached = self.downstream(source)
         return any(bolt.id in reached and bolt.level is Level.EXECUTE for bolt in self.bolts)
+
+    def combines_rows(self, source: str) -> bool:
+        """Whether a stage downstream of `source` makes rows of several records of a batch."""
+        stages = (self.components[id] for id in self.downstream(source))
+        return any(
+            stage.level is Level.OPERATORS and stage.implementation.stream is None
+            for stage in stages
+        )
 
     def downstream(self, source: str) -> set[str]:
         """Return the ids of all components that a record of `source` can reach."""

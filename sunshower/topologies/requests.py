@@ -114,6 +114,7 @@ class Requests(Spout[Any]):
             return
         self._open[request.id] = _Open(record, ends_s, tell)
         self._waiting.append(request.id)
+        tell(RequestProgress.WAITS, ends_s)
         self.wake()
 
     def take(self, limit: int) -> list[tuple[str, Any]]:
@@ -134,7 +135,6 @@ class Requests(Spout[Any]):
             rows.append(row)
 
     def complete(self, id: str, root: int) -> None:
-        """All rows of this attempt are there."""
         if (one := self._open.pop(id, None)) is not None:
             one.tell(Reply(one.rows.get(root, [])), one.ends_s)
 

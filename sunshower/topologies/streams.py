@@ -202,7 +202,6 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     @property
     def lineage(self) -> Lineage | None:
-        """If its records follow from running totals: how."""
         return self._lineage if self._rows is None else self._rows.lineage
 
     def need_updates(self) -> None:
@@ -229,12 +228,10 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     @property
     def schema(self) -> Schema:
-        """The fields and the type of its records."""
         return self.spec.schema if self._rows is None else self._rows.schema
 
     @property
     def has_columns(self) -> bool:
-        """Whether its records travel as Arrow tables."""
         if self._rows is not None:
             return self._rows.has_columns
         level = self.topology.component(self.component).level

@@ -3,41 +3,47 @@
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from sunshower.installed import lazy_exports
+from sunshower.installed import exports
 
 if TYPE_CHECKING:
-    from sunshower.state.zookeeper_client import Tls
-    from sunshower.topologies.operators.aggregators import (
-        Aggregator,
-        CombinerAggregator,
-        ReducerAggregator,
-        average,
-        collect,
-        count,
-        max_,
-        min_,
-        reduce,
-        sum_,
-    )
-    from sunshower.topologies.operators.port import Attempt, Operator
-    from sunshower.topologies.operators.ranking import top
-    from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
-    from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
-    from sunshower.trident.declaration.declare import batches
-    from sunshower.trident.declaration.stage_builder import InMemory, InSqlite, InZooKeeper
-    from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
-    from sunshower.trident.spouts.bounds import Bounds
-    from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
-    from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-    from sunshower.trident.spouts.port import (
-        BatchSpout,
-        OpaquePartitionedSpout,
-        PartitionedSpout,
-        SpoutKind,
-        TridentSpout,
-    )
-    from sunshower.trident.spouts.text import TextFileBatches
-    from sunshower.trident.stages.plan import Skip
+    from sunshower.state.zookeeper_client import Tls as Tls
+    from sunshower.topologies.operators.aggregators import Aggregator as Aggregator
+    from sunshower.topologies.operators.aggregators import CombinerAggregator as CombinerAggregator
+    from sunshower.topologies.operators.aggregators import ReducerAggregator as ReducerAggregator
+    from sunshower.topologies.operators.aggregators import average as average
+    from sunshower.topologies.operators.aggregators import collect as collect
+    from sunshower.topologies.operators.aggregators import count as count
+    from sunshower.topologies.operators.aggregators import max_ as max_
+    from sunshower.topologies.operators.aggregators import min_ as min_
+    from sunshower.topologies.operators.aggregators import reduce as reduce
+    from sunshower.topologies.operators.aggregators import sum_ as sum_
+    from sunshower.topologies.operators.port import Attempt as Attempt
+    from sunshower.topologies.operators.port import Operator as Operator
+    from sunshower.topologies.operators.ranking import top as top
+    from sunshower.topologies.operators.states import MapState as MapState
+    from sunshower.topologies.operators.states import StateFactory as StateFactory
+    from sunshower.topologies.operators.states import StateKind as StateKind
+    from sunshower.topologies.operators.windows.window_kinds import Window as Window
+    from sunshower.topologies.operators.windows.window_kinds import sliding as sliding
+    from sunshower.topologies.operators.windows.window_kinds import tumbling as tumbling
+    from sunshower.trident.declaration.declare import batches as batches
+    from sunshower.trident.declaration.stage_builder import InMemory as InMemory
+    from sunshower.trident.declaration.stage_builder import InSqlite as InSqlite
+    from sunshower.trident.declaration.stage_builder import InZooKeeper as InZooKeeper
+    from sunshower.trident.declaration.streams import BatchStream as BatchStream
+    from sunshower.trident.declaration.streams import GroupedBatches as GroupedBatches
+    from sunshower.trident.spouts.bounds import Bounds as Bounds
+    from sunshower.trident.spouts.fixed import FeederBatchSpout as FeederBatchSpout
+    from sunshower.trident.spouts.fixed import FixedBatchSpout as FixedBatchSpout
+    from sunshower.trident.spouts.ordinary_spouts import PlainSpout as PlainSpout
+    from sunshower.trident.spouts.ordinary_spouts import PolledSpout as PolledSpout
+    from sunshower.trident.spouts.port import BatchSpout as BatchSpout
+    from sunshower.trident.spouts.port import OpaquePartitionedSpout as OpaquePartitionedSpout
+    from sunshower.trident.spouts.port import PartitionedSpout as PartitionedSpout
+    from sunshower.trident.spouts.port import SpoutKind as SpoutKind
+    from sunshower.trident.spouts.port import TridentSpout as TridentSpout
+    from sunshower.trident.spouts.text import TextFileBatches as TextFileBatches
+    from sunshower.trident.stages.plan import Skip as Skip
     from sunshower.trident.states.factories import MemoryState as MemoryState
     from sunshower.trident.states.factories import PostgresState as PostgresState
     from sunshower.trident.states.factories import RedisState as RedisState
@@ -45,75 +51,14 @@ if TYPE_CHECKING:
     from sunshower.trident.states.factories import StaticState as StaticState
     from sunshower.trident.states.factories import ZooKeeperState as ZooKeeperState
 
-__all__ = [
-    "Aggregator",
-    "Attempt",
-    "BatchSpout",
-    "BatchStream",
-    "Bounds",
-    "CombinerAggregator",
-    "FeederBatchSpout",
-    "FixedBatchSpout",
-    "GroupedBatches",
-    "InMemory",
-    "InSqlite",
-    "InZooKeeper",
-    "MapState",
-    "OpaquePartitionedSpout",
-    "Operator",
-    "PartitionedSpout",
-    "PlainSpout",
-    "PolledSpout",
-    "ReducerAggregator",
-    "Skip",
-    "SpoutKind",
-    "StateFactory",
-    "StateKind",
-    "TextFileBatches",
-    "Tls",
-    "TridentSpout",
-    "Window",
-    "average",
-    "batches",
-    "collect",
-    "count",
-    "max_",
-    "min_",
-    "reduce",
-    "sliding",
-    "sum_",
-    "top",
-    "tumbling",
-]
-
 _STATES = (  # names of releases before, which the next one does not have
     *("MemoryState", "PostgresState", "RedisState", "SqliteState", "StaticState"),
     "ZooKeeperState",
 )
 
 if not TYPE_CHECKING:
-    _get = lazy_exports(
-        __name__,
-        {
-            "sunshower.state.zookeeper_client": "Tls",
-            "sunshower.topologies.operators.aggregators": "Aggregator CombinerAggregator "
-            "ReducerAggregator average collect count max_ min_ reduce sum_",
-            "sunshower.topologies.operators.port": "Attempt Operator",
-            "sunshower.topologies.operators.ranking": "top",
-            "sunshower.topologies.operators.states": "MapState StateFactory StateKind",
-            "sunshower.topologies.operators.windows.window_kinds": "Window sliding tumbling",
-            "declaration.declare": "batches",
-            "declaration.stage_builder": "InMemory InSqlite InZooKeeper",
-            "declaration.streams": "BatchStream GroupedBatches",
-            "spouts.bounds": "Bounds",
-            "spouts.fixed": "FeederBatchSpout FixedBatchSpout",
-            "spouts.ordinary_spouts": "PlainSpout PolledSpout",
-            "spouts.port": "BatchSpout OpaquePartitionedSpout PartitionedSpout SpoutKind "
-            "TridentSpout",
-            "spouts.text": "TextFileBatches",
-            "stages.plan": "Skip",
-        },
-    )
+    _names, _get = exports(__name__)
+    __all__ = [name for name in _names if name not in _STATES]
 
     def __getattr__(name: str) -> Any:
         if name not in _STATES:

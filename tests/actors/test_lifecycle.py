@@ -16,6 +16,7 @@ from sunshower import Bolt, Context, Counter, JsonLines, Number, Spout, SpoutCol
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
@@ -172,7 +173,7 @@ def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_comple
     gate = tmp_path / "gate"
     with submitted(ray_cluster, tally(Held(TOTAL, gate))) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
-        run._call_master("rebalance", 3, None, None)
+        run._apply(events.RebalanceTasks(3))
         run.kill_master()
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert run.plan.workers == [0, 1, 2]
@@ -191,7 +192,7 @@ def test_worker_that_is_killed_during_a_rebalance_takes_part_in_the_new_plan(
     numbers.shuffle().bolt("store", JsonLines(tmp_path / "all"))
     with submitted(ray_cluster, topology) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
-        run._call_master("rebalance", None, Layout.ISOLATE, None)
+        run._apply(events.RebalanceTasks(layout=Layout.ISOLATE))
         run.kill_worker(0)
         until(run, lambda snapshot: snapshot.state != State.REBALANCING)
         assert len(run.plan.workers) == len(run.plan.tasks)

@@ -20,6 +20,7 @@ from sunshower.actors import starting
 from sunshower.actors.starting import call, call_once, start_ray
 from sunshower.errors import ClusterError
 from sunshower.experiments.runner.interrupts import Interrupts
+from sunshower.runtime.control import events
 
 
 class Starts:
@@ -152,8 +153,8 @@ def test_a_master_that_is_paused_is_not_reported_as_gone(
     monkeypatch.setattr(ray, "get", get)
     method = SimpleNamespace(remote=lambda *_: None)
     method.options = lambda **_: method
-    called = method if by is call else SimpleNamespace(rebalance=method)
-    more = () if by is call else ("rebalance",)
+    called = method if by is call else SimpleNamespace(apply=method)
+    more = () if by is call else (events.RebalanceTasks(),)
     with pytest.raises(ClusterError) as failed:
         by("words", called, *more)
     assert says in str(failed.value)

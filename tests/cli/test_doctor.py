@@ -22,7 +22,6 @@ from sunshower.cli.doctor import (
     Machine,
     Package,
     Severity,
-    conclusion,
     machine_checks,
     machine_facts,
     package_check,
@@ -121,16 +120,23 @@ def test_the_core_and_every_extra_for_users_are_checked() -> None:
 # ---- severities ---------------------------------------------------------------------------------
 
 
-def test_a_missing_package_of_the_core_is_fatal() -> None:
-    check = package_check(Package("ray", None, ">=2.60", None, None))
-    assert check.level is Severity.BROKEN
-    assert check.remedy == install_command(None)
-
-
-def test_a_missing_extra_is_no_error() -> None:
-    check = package_check(Package("kazoo", "zookeeper", ">=2.11", None, None))
-    assert check.level is Severity.OPTIONAL
-    assert "zookeeper" in check.remedy
+@pytest.mark.parametrize(
+    ("extra", "version", "severity", "found"),
+    [
+        (None, None, Severity.BROKEN, "missing"),
+        ("spark", None, Severity.OPTIONAL, "missing"),
+        (None, "3.5.8", Severity.BROKEN, "3.5.8, not >=3.5,<=3.5.7"),
+        ("spark", "3.5.8", Severity.DOUBTFUL, "3.5.8, not >=3.5,<=3.5.7"),
+        (None, "3.5.6", Severity.FINE, "3.5.6, tested with 3.5.7"),
+        (None, "3.5.7", Severity.FINE, "3.5.7, as tested"),
+    ],
+)
+def test_a_package_that_is_missing_or_of_another_version_is_fatal_only_in_the_core(
+    extra: str | None, version: str | None, severity: Severity, found: str
+) -> None:
+    check = package_check(Package("pyspark", extra, ">=3.5,<=3.5.7", version, "3.5.7"))
+    assert (check.level, check.found) == (severity, found)
+    assert check.remedy == ("" if severity is Severity.FINE else install_command(extra))
 
 
 def test_in_our_own_environment_make_installs_missing_packages(
@@ -143,20 +149,6 @@ def test_in_our_own_environment_make_installs_missing_packages(
     assert install_command("kafka") == f"make -C {ROOT} setup EXTRAS=kafka"
     monkeypatch.setattr(sys, "prefix", "/elsewhere")
     assert install_command("kafka").endswith("[kafka]'")
-
-
-@pytest.mark.parametrize(
-    ("extra", "severity"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
-)
-def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, severity: Severity) -> None:
-    check = package_check(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
-    assert check.level is severity
-    assert check.found == "3.5.8, not >=3.5,<=3.5.7"
-
-
-def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
-    check = package_check(Package("rich", None, ">=15", "15.1", "15.0"))
-    assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
 def test_a_python_that_is_too_old_is_fatal() -> None:
@@ -240,11 +232,6 @@ def test_facts_of_this_machine_can_be_read() -> None:
     here = machine_facts()
     assert here.cores >= 1
     assert here.memory is None or 0 < (here.memory_free or 0) <= here.memory
-
-
-def test_the_conclusion_names_broken_packages() -> None:
-    broken = Check("core", "ray", Severity.BROKEN, "missing")
-    assert conclusion([broken]) == "The core cannot work: ray."
 
 
 def test_advice_is_not_cut_on_a_narrow_terminal() -> None:

@@ -227,11 +227,7 @@ def test_a_refusal_of_every_record_creates_no_dead_letters(
     # One attempt: a single one that is charged would end the topology.
     made = topology(HttpSink(server.url), orders(0, total), Retry(attempts=1))
     with running(made) as run:
-        run.until(
-            lambda: any(
-                supervision.wait is WaitKind.UNAVAILABLE for supervision in run.core.supervisions
-            )
-        )
+        run.until_waiting(WaitKind.UNAVAILABLE)
         is_allowed = True
         run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
 
@@ -326,9 +322,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
             run.until(lambda: len(server.requests) * records_max > 100)
             server.kill()
             is_ready = True
-            run.until(
-                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
-            )
+            run.until_waiting()
             run.step_for(0.5)  # the sink retries
             server.start()
             run.until(lambda: run.core.finished)

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date
+from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -78,6 +80,13 @@ class Client:
     def answer(self, pending: Future[httpx2.Response]) -> httpx2.Response:
         self.run.until(pending.done, WITHIN_S)
         return pending.result()
+
+    def process(self, pending: Future[httpx2.Response]) -> Order:
+        """Ack the only record that is held; its request is answered with 200."""
+        ((tuple, out),) = self.until_held(1)
+        out.ack(tuple)
+        assert self.answer(pending).status_code == 200
+        return tuple.record
 
     def held(self) -> Held:
         (bolt,) = [task.bolt for task in self.run._bolts("held")]
@@ -165,10 +174,7 @@ def test_in_an_outage_the_client_gets_503_and_retry_after(client: Client) -> Non
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     Held.error = None
-    pending = client.begin({"id": 1, "item": "tea"})
-    ((tuple, out),) = client.until_held(1)
-    out.ack(tuple)
-    assert client.answer(pending).status_code == 200
+    client.process(client.begin({"id": 1, "item": "tea"}))
 
 
 @pytest.mark.parametrize("client", [{"pending_max": 2}], indirect=True)
@@ -239,10 +245,7 @@ TEA = b'{"id": 1, "item": "tea"}'
 )
 def test_a_compressed_body_is_read(client: Client, encoding: str, body: bytes) -> None:
     pending = client.begin(body, headers={"content-encoding": encoding})
-    ((tuple, out),) = client.until_held(1)
-    assert tuple.record == Order(1, "tea")
-    out.ack(tuple)
-    assert client.answer(pending).status_code == 200
+    assert client.process(pending) == Order(1, "tea")
 
 
 @pytest.mark.parametrize("client", [{"body_bytes_max": 50_000}], indirect=True)
@@ -298,10 +301,7 @@ def test_a_deactivated_topology_takes_no_records(client: Client) -> None:
     spout.deactivate()
     assert client.post({"id": 1, "item": "tea"}).status_code == 503
     spout.activate()
-    pending = client.begin({"id": 1, "item": "tea"})
-    ((tuple, out),) = client.until_held(1)
-    out.ack(tuple)
-    assert client.answer(pending).status_code == 200
+    client.process(client.begin({"id": 1, "item": "tea"}))
 
 
 def test_requests_that_wait_are_answered_when_the_topology_is_deactivated(client: Client) -> None:
@@ -330,11 +330,7 @@ def test_waiting_records_of_a_disconnected_client_are_dropped(client: Client) ->
             )
             client.wait(lambda: task.spout.figures()["not settled"] == 2)
         client.wait(lambda: task.spout.figures()["not settled"] == 0)
-    pending = client.begin({"id": 7, "item": "tea"})
-    ((tuple, out),) = client.until_held(1)
-    assert tuple.record.id == 7
-    out.ack(tuple)
-    assert client.answer(pending).status_code == 200
+    assert client.process(client.begin({"id": 7, "item": "tea"})).id == 7
 
 
 def test_a_drain_finishes_the_accepted_records_and_accepts_no_more(
@@ -375,9 +371,7 @@ def test_the_source_waits_for_a_port_that_is_in_use(port: int) -> None:
     topology.spout("orders", HttpSource(port, type=Order)).shuffle().bolt("seen", Seen())
     with running(topology) as run:
         with socket.create_server(("127.0.0.1", port)):
-            run.until(
-                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
-            )
+            run.until_waiting()
         run.until(lambda: all(supervision.wait is None for supervision in run.core.supervisions))
         assert answers(port)
 
@@ -401,6 +395,42 @@ def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(port: int) -> 
             assert connection.recv(1_000).startswith(b"HTTP/1.1 408")
     finally:
         endpoint.close()
+
+
+def test_a_request_ends_the_wait_for_the_next_poll(port: int) -> None:
+    asked = SimpleQueue[float]()
+    place = Context("t", "orders", 0, 0, 1, clock=SystemClock(), ask=asked.put)
+    source = HttpSource(port, type=Order)
+    source.open(place)
+    try:
+        source.activate()
+        with ThreadPoolExecutor(1) as pool, httpx2.Client(trust_env=False) as client:
+            pending = pool.submit(
+                client.post, f"http://127.0.0.1:{port}/", json={"id": 1, "item": "tea"}
+            )
+            assert asked.get(timeout=WITHIN_S) == -inf
+            out = Outputs()
+            source.next_tuple(out)
+            source.ack(out.message_id)
+            assert pending.result(WITHIN_S).status_code == 200
+    finally:
+        source.close()
+
+
+class Outputs:
+    """Notes the last emit."""
+
+    message_id: Any = None
+
+    def emit(self, record: Any, message_id: Any = None, *, stream: str = "") -> None:
+        self.message_id = message_id
+
+    def emit_direct(
+        self, task: int, record: Any, message_id: Any = None, *, stream: str = ""
+    ) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None: ...
 
 
 def test_wrong_declarations_are_refused() -> None:

@@ -459,9 +459,7 @@ def test_a_store_that_is_killed_under_load_loses_nothing() -> None:
         with running(copy_topology(server.url("in"), server.url("out"), InMemory())) as run:
             run.until(lambda: len(out.names()) > 2)
             server.kill()
-            run.until(
-                lambda: any(supervision.wait is not None for supervision in run.core.supervisions)
-            )
+            run.until_waiting()
             server.start()
             run.until(lambda: run.core.finished)
         assert sorted(chain(*contents(out).values())) == [*range(40)]

@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.dev import servers
 from sunshower.dev.jars import ZOOKEEPER, class_path
-from sunshower.dev.servers import Upkeep, archive_of, find_java, silent
+from sunshower.dev.servers import Upkeep, archive_of, find_java
 from sunshower.dev.zookeeper import ZooKeeper
 
 ONCE = "archiving the classes, once: the next start takes about half the time"
@@ -61,7 +61,7 @@ def test_a_java_that_cannot_make_an_archive_tries_once_and_runs_without_it(
 
 
 def test_changed_jars_have_another_archive(releases: None, tmp_path: Path) -> None:
-    java, jars = find_java(), class_path(ZOOKEEPER, silent)
+    java, jars = find_java(), class_path(ZOOKEEPER, print)
     more = tmp_path / "more.jar"
     more.write_bytes(b"")
     before = archive_of(ZOOKEEPER, java, os.pathsep.join([jars, str(more)])).path

@@ -50,6 +50,7 @@ class Client:
         self.waiting: list[Message] = []
         self.asked = 0
         self.is_cut = self.has_partition_error = False
+        self.connection = self
         self.closed = False
 
     def consume(self, limit: int, _: float) -> list[Message]:
@@ -73,11 +74,7 @@ class Client:
             raise KafkaUnreachable(f"{partition} has no leader")
         return RetainedOffsets(*self.bounds_of[partition])
 
-    def since(self, partition: Partition, where: object) -> None: ...
-
-    def partition_error(self) -> bool:
-        found, self.has_partition_error = self.has_partition_error, False
-        return found
+    def since(self, partition: Partition, timestamp_ms: int) -> None: ...
 
     def check(self) -> None:
         if self.is_cut:

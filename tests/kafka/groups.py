@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
-from sunshower.clock import ManualClock
+from sunshower.clock import Clock, ManualClock
 from sunshower.errors import StoreUnreachable
+from sunshower.kafka.consuming.subscription import TopicSubscription
+from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup, by_range_of_threads
+from sunshower.kafka.zookeeper.group import Rule, ZooKeeperGroup, by_range_of_threads
 from sunshower.state.tree import MemoryForest, MemoryTree, SessionState
+from sunshower.topologies.components import Context
 
-TIMEOUTS = GroupTimeouts()
 CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
 
 
@@ -48,6 +50,21 @@ class Topics:
         return dict.fromkeys(self.partitions(topic))
 
     def close(self) -> None: ...
+
+
+def reader_context(
+    read: TopicSubscription,
+    topics: Any = None,
+    clock: Clock | None = None,
+    *,
+    index: int = 0,
+    tasks: int = 1,
+    consumer: Any = None,
+    refresh_s: float = 10.0,
+) -> ReaderContext:
+    """What task `index` of `tasks` has when it creates its sharing."""
+    context = Context("t", "in", index, index, tasks, clock=clock or ManualClock())
+    return ReaderContext(context, read, topics, consumer, refresh_s, "d")
 
 
 class FaultyConnection:

@@ -11,6 +11,7 @@ import numpy as np
 from sunshower import Bolt, Retry, Topology
 from sunshower.clock import SystemClock
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.runtime.events.health import WaitKind
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 
@@ -47,6 +48,15 @@ class Run:
             assert self.clock.now() < end_s, f"not within {within_s} s: {self.core.stats()}"
             if wait_s:
                 self.clock.sleep(min(wait_s, 0.02))
+
+    def until_waiting(self, kind: WaitKind | None = None) -> None:
+        """Step the worker until a task waits; `kind`: for that."""
+        self.until(
+            lambda: any(
+                kind in (None, care.wait) and care.wait is not None
+                for care in self.core.supervisions
+            )
+        )
 
     def step_for(self, seconds: float) -> None:
         """Step the worker for so many seconds."""

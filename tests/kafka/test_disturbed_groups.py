@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from sunshower.errors import KafkaUnreachable, StoreUnreachable
-from tests.kafka.groups import TIMEOUTS, Crash, GroupRig, Member, Topics, raises
+from sunshower.kafka.zookeeper.group import SUSPENDED_MAX_S
+from tests.kafka.groups import Crash, GroupRig, Member, Topics, raises
 from tests.seeds import seeds
 
 # ---- at every step ------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class RandomFaults:
             member.suspend()
         elif chance < 0.94 and member.suspended_s is not None:
             silent_s = self.rig.clock.now() - member.suspended_s
-            member.resume(expired=not member.reads and silent_s > TIMEOUTS.suspended_max_s)
+            member.resume(expired=not member.reads and silent_s > SUSPENDED_MAX_S)
         elif chance < 0.95:
             self.rig.topics.counts["t"] += 1
         return None

@@ -192,11 +192,7 @@ def test_a_right_that_is_taken_away_for_a_while_charges_no_record(
         run.until(lambda: len(read_all(kafka_secured.kafka.bootstrap, topic)) == 30)
         deny(kafka_secured, ResourceType.TOPIC, topic)
         is_denied.set()
-        run.until(
-            lambda: any(
-                supervision.wait is WaitKind.UNAVAILABLE for supervision in run.core.supervisions
-            )
-        )
+        run.until_waiting(WaitKind.UNAVAILABLE)
         allow(kafka_secured, ResourceType.TOPIC, topic)
         is_allowed.set()
         run.until(lambda: run.core.finished)

@@ -11,8 +11,8 @@ BOLTS = [
         "outputs are in transit.",
         defect(
             "Batch.acked",
-            "edges ^ (made if counts is None else made.repeat(counts))",
-            "edges",
+            "self.edges ^ made",
+            "self.edges",
         ),
     ),
     mutant(
@@ -20,7 +20,7 @@ BOLTS = [
         "The batch is settled without the edges of its outputs, and then the outputs are sent.",
         defect(
             "AutomaticBoltTask._send",
-            "segment_xor(made, ends)",
+            "anchors.made_by(edges, ends)",
             "np.zeros(len(ends), np.uint64)",
         ),
     ),
@@ -46,9 +46,9 @@ BOLTS = [
             "OutputStreams.send",
             "shares = self.shares(output_stream, records, count)",
             "one = self._edges.draw(count)\nshares = self.shares(output_stream, records, count)",
-            "edges = self._edges.draw(len(batch))",
+            "edges = self._edges.draw(len(chosen))",
             "edges = one[which]",
-            *as_it_is("made[which] ^= edges"),
+            *as_it_is("made[slice(None) if anchors.shared else which] ^= edges"),
         ),
     ),
     mutant(
@@ -58,7 +58,7 @@ BOLTS = [
             "OutputStreams.send",
             "for target, which in shared:",
             "one = self._edges.draw(count)\nfor target, which in shared:",
-            "edges = self._edges.draw(len(batch))",
+            "edges = self._edges.draw(len(chosen))",
             "edges = one[which]",
             *as_it_is("output_stream.counts.emitted += count"),
         ),
@@ -91,8 +91,8 @@ BOLTS = [
         "It is reported as failed, and acked as well.",
         defect(
             "Batch.acked",
-            "good = np.delete(np.arange(len(self)), list(failures))",
-            "good = np.arange(len(self))",
+            "np.delete(np.arange(len(self)), list(failures))",
+            "np.arange(len(self))",
         ),
         defect("BoltTask.settle", "self._reports.fail(roots, failure)", "pass"),
     ),
@@ -166,9 +166,9 @@ BOLTS = [
         "a restarted worker has its earlier life",
         "The master does not increment the life: peers do not notice the restart.",
         defect(
-            "Master.hello",
-            "max(book.lives.get(worker, 0), book.floor) + 1",
-            "max(book.lives.get(worker, 1), book.floor + 1)",
+            "MasterState.begin_life",
+            "max(self.lives.get(worker, 0), self.floor) + 1",
+            "max(self.lives.get(worker, 1), self.floor + 1)",
         ),
     ),
     mutant(

@@ -155,7 +155,7 @@ SPOUTS = [
         "A message that five deaths of processes have failed ends the topology.",
         defect(
             "Replays.fail",
-            "accused or self.line.is_charged(number, failure, now, held=held)",
+            "accused and not failure.shared",
             "True",
         ),
         on="poison",

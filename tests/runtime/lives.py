@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Layout, make_plan
@@ -33,7 +34,7 @@ class RestartedWorker:
     def start(self, *, box_survives: bool = True) -> None:
         """The worker says hello, for the first time or after a SIGKILL."""
         crash_report = read(self.box, 0) if box_survives else None
-        welcome = self.master.hello(0, self.clock.now(), crash_report)
+        welcome = self.master.apply(events.Hello(0, crash_report), self.clock.now()).answer
         self.box = bytearray(FlightRecorder.size_of(self.plan, 0))
         box = FlightRecorder(self.box, welcome.life)
         self.core = Worker(
@@ -58,7 +59,7 @@ class RestartedWorker:
     def tell(self) -> TaskStats:
         """Send the statistics of the worker to the master. Returns those of the spout."""
         stats = self.core.stats()
-        self.master.hear(stats, self.clock.now())
+        self.master.apply(events.Statistics(stats), self.clock.now())
         return stats.tasks[0]
 
     def advance(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sunshower.runtime.cluster import MASTER
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.events.health import Health
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
@@ -15,8 +16,8 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimRun
-from sunshower.simulation.network import MASTER, SimEnvironment
 from sunshower.simulation.network import Network as SimNetwork
+from sunshower.simulation.network import SimEnvironment
 from sunshower.simulation.worker import SimWorker
 from sunshower.simulation.world import SimConditions, World
 

@@ -235,11 +235,11 @@ def test_declarations_do_not_show_their_secrets(name: str) -> None:
         lambda: redis_backing.connect(f"redis:/user:{WORD}@host/0", 1.0),
         lambda: redis_backing.connect(f"{WORD}", 1.0),
         lambda: redis_backing.connect(f"redis://:{WORD}@host:port/0", 1.0),
-        lambda: redis_backing.homes(f"redis://:{WORD}@127.0.0.1:1/0", "s", 0.2),
+        lambda: redis_backing.homes(f"redis://:{WORD}@127.0.0.1:1/0", "s"),
         lambda: postgres_backing.connect(f"postgres:/user:{WORD}@host/db", 2.0),
         lambda: postgres_backing.connect(f"host=h password=a {WORD}", 2.0),
-        lambda: postgres_backing.homes(f"postgresql://me:@{WORD}@[host/db", 2.0),
-        lambda: postgres_backing.homes(f"postgresql://me:{WORD}@127.0.0.1:1/db", 1.0),
+        lambda: postgres_backing.homes(f"postgresql://me:@{WORD}@[host/db"),
+        lambda: postgres_backing.homes(f"postgresql://me:{WORD}@127.0.0.1:1/db"),
         lambda: new_client("Producer", {"sasl.password": WORD, "security.protocol": WORD}),
         lambda: KafkaSpout([("sasl.password", WORD)], topics=["t"]),  # type: ignore[arg-type]
         lambda: KafkaBolt([("sasl.password", WORD)], "t"),  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -230,6 +230,47 @@ def test_a_request_that_kills_its_process_fails_and_the_others_do_not() -> None:
     assert isinstance(error, RequestFailed)
     assert "actor died in kills" in str(error)
     assert found == [[Ask(number)] for number in range(20) if number != 13]
+
+
+class WritesTogether(Bolt[Ask, Ask]):
+    """Writes a batch at once, which one of its records prevents."""
+
+    batches: ClassVar[list[list[int]]] = []
+
+    def prepare(self, context: Any) -> None:
+        self.batch: list[int] = []
+
+    def process(self, ask: Ask) -> Iterator[Ask]:
+        self.batch.append(ask.number)
+        yield ask
+
+    def flush(self) -> None:
+        batch, self.batch = self.batch, []
+        self.batches.append(batch)
+        if 13 in batch:
+            raise ValueError("13")
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_requests_that_wait_together_are_one_batch_and_none_fails_with_another(
+    layout: Layout,
+) -> None:
+    WritesTogether.batches = []
+    topology = Topology("writes", workers=2)
+    topology.requests("asks", Ask).shuffle().bolt("writes", WritesTogether).answer()
+    with SimCluster(1, latency_s=0.001) as cluster:
+        run = cluster.submit(topology.graph(), layout)
+        run.deactivate()
+        callers = [run.send("asks", number) for number in range(20)]
+        run.wait(0.5)
+        run.activate()
+        found = results_of(run, callers)
+    error = found.pop(13)
+    assert isinstance(error, RequestFailed)
+    assert "exception in writes" in str(error)
+    assert found == [[Ask(number)] for number in range(20) if number != 13]
+    assert max(map(len, WritesTogether.batches)) > 5
+    assert [13] in WritesTogether.batches
 
 
 class EmitsOnly(Bolt[Ask, Ask]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +84,7 @@ def in_redis(request: pytest.FixtureRequest) -> Made:
     url = request.getfixturevalue("redis")
     return (
         lambda home: redis_backing.RedisBacking(url, home, answer_within_s=ANSWER_S),
-        lambda: redis_backing.homes(url, "sunshower", ANSWER_S),
+        lambda: redis_backing.homes(url, "sunshower"),
     )
 
 
@@ -96,7 +95,7 @@ def in_postgres(request: pytest.FixtureRequest) -> Made:
     dsn = request.getfixturevalue("postgres")
     return (
         lambda home: postgres_backing.PostgresBacking(dsn, home, answer_within_s=ANSWER_S),
-        lambda: postgres_backing.homes(dsn, ANSWER_S),
+        lambda: postgres_backing.homes(dsn),
     )
 
 
@@ -206,14 +205,8 @@ def test_no_put_of_concurrent_writers_is_lost(store: Store) -> None:
             added += 1
 
     backings = [store.open() for _ in range(3)]
-    threads = [
-        threading.Thread(target=count, args=(backing, writer_id))
-        for writer_id, backing in enumerate(backings)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(count, backings, range(3)))
     assert len(dict(backings[0].items())) == 24
 
 

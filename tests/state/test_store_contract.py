@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import sqlite3
-import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,11 +178,8 @@ def test_no_write_of_concurrent_compare_and_set_is_lost(store: Store) -> None:
                 continue
             added += 1
 
-    threads = [threading.Thread(target=count, args=(tree,)) for tree in trees]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(count, trees))
     assert trees[0].get(store.root) == Node(b"30", 30)
 
 

@@ -12,16 +12,7 @@ from fractions import Fraction
 from json import loads
 from numbers import Number
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    NewType,
-    TypedDict,
-    TypeVar,
-)
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 from uuid import UUID
 
 import numpy as np

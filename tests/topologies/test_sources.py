@@ -177,17 +177,11 @@ def test_missing_file_and_empty_glob_are_refused_at_once(folder: Path, pattern: 
     assert pattern in str(caught.value)
 
 
-def test_no_pattern_is_refused() -> None:
+def test_what_cannot_be_read_is_refused_at_once(folder: Path) -> None:
     with pytest.raises(SourceError, match="give paths or globs"):
         TextFiles()
-
-
-def test_folder_is_refused(folder: Path) -> None:
     with pytest.raises(SourceError, match=r"sub cannot be read \(Is a directory\)"):
         TextFiles(folder / "sub")
-
-
-def test_unreadable_file_is_refused_at_once(folder: Path) -> None:
     (folder / "f.txt").symlink_to("f.txt")  # a file that even root cannot open
     with pytest.raises(SourceError, match=r"f\.txt cannot be read .*a glob that leaves it out"):
         TextFiles(folder / "*.txt")

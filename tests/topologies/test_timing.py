@@ -46,20 +46,6 @@ def test_spout_has_the_timeout_of_its_topology_or_its_own(topology: Any) -> None
     assert timeouts == {"words": 2.5, "others": 30.0}
 
 
-NO_DURATION = [0, -1, "5", float("inf"), float("nan"), True]
-
-
-@pytest.mark.parametrize("seconds", NO_DURATION)
-def test_a_timeout_that_is_no_duration_is_refused(topology: Any, seconds: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: topology.spout("words", words(), message_timeout_s=seconds),
-        "'words'",
-        f"message_timeout_s is {seconds!r}",
-        "above 0",
-    )
-
-
 def test_a_timeout_of_a_spout_beyond_the_maximum_is_refused(topology: Any) -> None:
     topology.config = replace(topology.config, message_timeout_max_s=60)
     refused(
@@ -87,42 +73,33 @@ def test_a_spout_can_have_a_tick(topology: Any) -> None:
     assert "words  × 1  spout: records(), a tick every 2 s" in as_text(topology.graph())
 
 
-@pytest.mark.parametrize("seconds", NO_DURATION)
-def test_a_tick_interval_that_is_no_duration_is_refused(lines: Any, seconds: Any) -> None:
+@pytest.mark.parametrize("seconds", [0, -1, "5", float("inf"), float("nan"), True])
+def test_a_time_that_is_no_duration_is_refused(topology: Any, lines: Any, seconds: Any) -> None:
     refused(
         TopologyError,
-        lambda: lines.shuffle().bolt("ticks", TickingBolt, tick_s=seconds),
-        "'ticks'",
-        f"tick_s is {seconds!r}",
+        lambda: topology.spout("more", words(), message_timeout_s=seconds),
+        *("'more'", f"message_timeout_s is {seconds!r}", "above 0"),
+    )
+    ticking = lines.shuffle()
+    refused(
+        TopologyError,
+        lambda: ticking.bolt("ticks", TickingBolt, tick_s=seconds),
+        *("'ticks'", f"tick_s is {seconds!r}"),
     )
 
 
-def test_a_tick_of_a_function_is_refused(lines: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: lines.shuffle().bolt("count", count, tick_s=1),
-        "'count'",
-        "a function has none",
-        "tick()",
-    )
-
-
-def test_a_tick_interval_without_a_tick_is_refused(topology: Any, lines: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: lines.shuffle().bolt("count", Count, tick_s=1),
-        "'count'",
-        "Count has no tick",
-    )
-    refused(TopologyError, lambda: topology.spout("more", words(), tick_s=1), "'more'", "no tick")
-
-
-@pytest.mark.parametrize("impl", [TickingBolt, TickingRows()])
-def test_a_tick_without_an_interval_is_refused(lines: Any, impl: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: lines.shuffle().bolt("ticks", impl),
-        "'ticks'",
-        "nothing says how often",
-        "tick_s",
-    )
+@pytest.mark.parametrize(
+    ("impl", "settings", "texts"),
+    [
+        (count, {"tick_s": 1}, ["a function has none", "tick()"]),
+        (Count, {"tick_s": 1}, ["Count has no tick"]),
+        (words(), {"tick_s": 1}, ["no tick"]),
+        (TickingBolt, {}, ["nothing says how often", "tick_s"]),
+        (TickingRows(), {}, ["nothing says how often", "tick_s"]),
+    ],
+)
+def test_ticks_and_their_intervals_belong_together(
+    topology: Any, lines: Any, impl: Any, settings: Any, texts: list[str]
+) -> None:
+    declare = topology.spout if isinstance(impl, Spout) else lines.shuffle().bolt
+    refused(TopologyError, lambda: declare("it", impl, **settings), "'it'", *texts)

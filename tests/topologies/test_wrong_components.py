@@ -8,17 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from sunshower import (
-    BatchBolt,
-    Bolt,
-    Counter,
-    Derived,
-    Records,
-    Spout,
-    Topology,
-    batch,
-    run_inline,
-)
+from sunshower import BatchBolt, Bolt, Counter, Derived, Records, Spout, Topology, batch, run_inline
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.topologies.graph import Level
 from sunshower.trident import FixedBatchSpout, batches
@@ -162,100 +152,6 @@ class WordList(list[str]):
     word: str
 
 
-def test_a_dataclass_with_content_besides_its_fields_is_refused(topology: Any) -> None:
-    refused(
-        RecordMismatch,
-        lambda: topology.spout("words", words(), streams={"late": WordList}),
-        "'words'",
-        "'late'",
-        "WordList is a list",
-        "make the content a field",
-    )
-
-
-def no_record() -> None: ...
-def two_records(word: Word, other: Word) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (no_record, "exactly one record"),
-        (two_records, "exactly one record"),
-    ],
-)
-def test_function_that_cannot_be_a_bolt_is_refused(lines: Any, function: Any, message: str) -> None:
-    refused(
-        TopologyError,
-        lambda: lines.shuffle().bolt("it", function),
-        "'it'",
-        function.__name__,
-        message,
-    )
-
-
-def test_function_without_an_output_type_is_refused(lines: Any) -> None:
-    def unannotated(word): ...  # type: ignore[no-untyped-def]
-
-    for function in (unannotated, lambda word: [word], print):
-        refused(
-            TopologyError,
-            lambda function=function: lines.shuffle().bolt("it", function),
-            "'it'",
-            "Iterator[Word]",
-            "None for a sink",
-            'fields=("word", "count")',
-        )
-
-
-def test_function_that_returns_a_record_rather_than_several_is_refused(lines: Any) -> None:
-    def single(word: Word) -> Word:
-        return word
-
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", single),
-        "'it'",
-        "single",
-        "returns Word",
-        "Iterator[Word]",
-    )
-
-
-def test_function_that_emits_no_records_is_refused(lines: Any) -> None:
-    def size(word: Word) -> Iterator[int]:
-        yield len(word.word)
-
-    refused(RecordMismatch, lambda: lines.shuffle().bolt("it", size), "'it'", "int", "NamedTuple")
-
-
-def test_two_record_types_on_one_stream_are_refused(lines: Any) -> None:
-    def either(word: Word) -> Iterator[Word | Total]:
-        yield word
-
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", either),
-        "'it'",
-        "Word, Total",
-        "OnStream",
-    )
-
-
-def test_plain_tuples_without_field_names_are_refused(lines: Any) -> None:
-    def pairs(word: Word) -> Iterator[tuple[str, int]]:
-        yield word.word, 1
-
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", pairs), "'it'", "fields=")
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", pairs, fields=("word",)),
-        "'it'",
-        "tuple[str, int]",
-        "(word)",
-    )
-
-
 @pytest.mark.parametrize(
     ("impl", "fields", "message"),
     [
@@ -278,36 +174,55 @@ def test_annotation_and_fields_that_disagree_are_refused(
     )
 
 
-def test_batch_bolt_with_several_streams_is_refused(lines: Any) -> None:
-    @batch
-    def columns(table: Any) -> Derived | None: ...
+def no_record() -> None: ...
+def two_records(word: Word, other: Word) -> None: ...
+def unannotated(word): ...  # type: ignore[no-untyped-def]
+def single(word: Word) -> Word: ...
+def size(word: Word) -> Iterator[int]: ...
+def either(word: Word) -> Iterator[Word | Total]: ...
+def pairs(word: Word) -> Iterator[tuple[str, int]]: ...
+@batch
+def columns(table: Any) -> Derived | None: ...
 
-    refused(
+
+UNKNOWN = ["Iterator[Word]", "None for a sink", 'fields=("word", "count")']
+REFUSED: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
+    (TopologyError, no_record, {}, ["no_record", "exactly one record"]),
+    (TopologyError, two_records, {}, ["two_records", "exactly one record"]),
+    (TopologyError, unannotated, {}, UNKNOWN),
+    (TopologyError, lambda word: [word], {}, UNKNOWN),
+    (TopologyError, print, {}, UNKNOWN),
+    (RecordMismatch, single, {}, ["single", "returns Word", "Iterator[Word]"]),
+    (RecordMismatch, size, {}, ["int", "NamedTuple"]),
+    (RecordMismatch, either, {}, ["Word, Total", "OnStream"]),
+    (TopologyError, pairs, {}, ["fields="]),
+    (RecordMismatch, pairs, {"fields": ("word",)}, ["tuple[str, int]", "(word)"]),
+    (TopologyError, columns, {}, ["fields=Word"]),
+    (
         TopologyError,
-        lambda: lines.shuffle().bolt("it", columns, fields=Word, streams={"late": Word}),
-        "'it'",
-        "late",
-        "default stream alone",
-    )
+        columns,
+        {"fields": Word, "streams": {"late": Word}},
+        ["late", "default stream alone"],
+    ),
+]
 
 
-def test_batch_function_without_declared_columns_is_refused(lines: Any) -> None:
-    @batch
-    def columns(table: Any) -> Derived | None: ...
+@pytest.mark.parametrize(("kind", "function", "settings", "texts"), REFUSED)
+def test_a_function_that_cannot_be_a_bolt_is_refused(
+    lines: Any, kind: Any, function: Any, settings: Any, texts: list[str]
+) -> None:
+    refused(kind, lambda: lines.shuffle().bolt("it", function, **settings), "'it'", *texts)
 
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", columns), "'it'", "fields=Word")
 
-
-def test_records_of_an_iterator_are_refused(topology: Any) -> None:
+def test_records_that_cannot_be_read_again_or_have_no_type_are_refused(topology: Any) -> None:
     refused(TopologyError, lambda: Records(iter([Word("rain")]), type=Word), "Records", "only once")
-
-
-def test_records_without_a_type_are_refused(topology: Any) -> None:
+    untyped = Records([Word("a")])
+    refused(TopologyError, lambda: topology.spout("words", untyped), "'words'", "fields=Word")
+    content: Any = {"late": WordList}
     refused(
-        TopologyError,
-        lambda: topology.spout("words", Records([Word("a")])),
-        "'words'",
-        "fields=Word",
+        RecordMismatch,
+        lambda: topology.spout("words", words(), streams=content),
+        *("'words'", "'late'", "WordList is a list", "make the content a field"),
     )
 
 

@@ -21,17 +21,6 @@ from tests.topologies.conftest import Topology, refused
 from tests.topologies.examples import Count, Everything, Manual, Total, Word, count, words
 
 
-def test_component_that_does_not_exist_is_refused(topology: Any, lines: Any) -> None:
-    lines.shuffle().bolt("count", count)
-    refused(
-        UnknownComponent,
-        lambda: lines.stream("late").all().into("cuont"),
-        "'clicks'",
-        "'cuont'",
-        "words, count",
-    )
-
-
 @pytest.mark.parametrize("id", ["", "two words", "a/b", "ü", 7, None])
 def test_invalid_id_is_refused(topology: Any, id: Any) -> None:
     refused(TopologyError, lambda: topology.spout(id, words()), repr(id), "letters, digits")
@@ -45,33 +34,6 @@ def test_parallelism_below_one_or_no_number_is_refused(topology: Any, parallelis
         "'words'",
         repr(parallelism),
         "at least 1",
-    )
-
-
-def test_default_stream_of_a_sink_is_refused(lines: Any) -> None:
-    sink = lines.shuffle().bolt("sink", Everything)
-    refused(UnknownStream, sink.shuffle, "'default'", "'sink'", "none")
-
-
-def test_stream_declared_twice_is_refused(topology: Any) -> None:
-    class Twice(Spout[Word]):
-        streams: ClassVar = {"late": Word}
-
-        def records(self) -> Iterator[Word]:
-            yield Word("rain")
-
-    refused(
-        DuplicateComponent,
-        lambda: topology.spout("words", Twice, streams={"late": Word}),
-        "'words'",
-        "'late'",
-        "once",
-    )
-    refused(
-        DuplicateComponent,
-        lambda: topology.spout("words", words(), streams={"default": Word}),
-        "'default'",
-        "fields=",
     )
 
 
@@ -105,23 +67,6 @@ def test_grouping_by_no_field_is_refused(lines: Any, grouping: str) -> None:
     refused(TopologyError, getattr(lines, grouping), "'words'", grouping, "one of: word")
 
 
-def test_input_of_another_topology_is_refused(lines: Any) -> None:
-    other = Topology("other")
-    refused(
-        TopologyError,
-        lambda: other.bolt("count", count, inputs=[lines.shuffle()]),
-        "'other'",
-        "'count'",
-        "'words'",
-        "'clicks'",
-    )
-
-
-def test_input_of_a_spout_is_refused(topology: Any, lines: Any) -> None:
-    topology.spout("other", words())
-    refused(TopologyError, lambda: lines.shuffle().into("other"), "'other'", "spout")
-
-
 @pytest.mark.parametrize("reader", [count, Count, Count(), Manual])
 def test_bolt_that_reads_another_record_type_is_refused(topology: Any, reader: Any) -> None:
     numbers = topology.spout("numbers", Counter(5))
@@ -132,20 +77,6 @@ def test_bolt_that_reads_another_record_type_is_refused(topology: Any, reader: A
         "Word",
         "'default' of 'numbers'",
         "Number(value)",
-    )
-
-
-def test_bolt_that_reads_plain_tuples_of_another_width_is_refused(
-    topology: Any, lines: Any
-) -> None:
-    def pairs(pair: tuple[str, int]) -> None: ...
-
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("pairs", pairs),
-        "'pairs'",
-        "tuple[str, int]",
-        "Word(word)",
     )
 
 
@@ -162,7 +93,52 @@ def test_bolt_without_a_path_from_a_spout_is_refused(topology: Any, lines: Any) 
     refused(TopologyError, topology.graph, "'clicks'", "'dry', 'ring'", "into")
 
 
+class Twice(Spout[Word]):
+    streams: ClassVar = {"late": Word}
+
+    def records(self) -> Iterator[Word]:
+        yield Word("rain")
+
+
+def reads_pairs(pair: tuple[str, int]) -> None: ...
+
+
 REFUSED: dict[str, tuple[Any, Any, list[str]]] = {
+    "input of a component that does not exist": (
+        UnknownComponent,
+        lambda lines: lines.all().into("cuont"),
+        ["'clicks'", "'cuont'", "its components are: words"],
+    ),
+    "default stream of a sink": (
+        UnknownStream,
+        lambda lines: lines.shuffle().bolt("sink", Everything).shuffle(),
+        ["'default'", "'sink'", "none"],
+    ),
+    "stream declared twice": (
+        DuplicateComponent,
+        lambda lines: lines.topology.spout("more", Twice, streams={"late": Word}),
+        ["'more'", "'late'", "once"],
+    ),
+    "default stream among the further ones": (
+        DuplicateComponent,
+        lambda lines: lines.topology.spout("more", words(), streams={"default": Word}),
+        ["'default'", "fields="],
+    ),
+    "input of another topology": (
+        TopologyError,
+        lambda lines: Topology("other").bolt("count", count, inputs=[lines.shuffle()]),
+        ["'other'", "'count'", "'words'", "'clicks'"],
+    ),
+    "input of a spout": (
+        TopologyError,
+        lambda lines: lines.shuffle().into("words"),
+        ["'words'", "is a spout"],
+    ),
+    "plain tuples of another width": (
+        RecordMismatch,
+        lambda lines: lines.shuffle().bolt("pairs", reads_pairs),
+        ["'pairs'", "tuple[str, int]", "Word(word)"],
+    ),
     "id that is taken": (
         DuplicateComponent,
         lambda lines: lines.shuffle().bolt("words", count),

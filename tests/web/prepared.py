@@ -317,8 +317,8 @@ class HostileSource:
     def letters(self, name: str, chosen: Mapping[str, str]) -> Facts:
         return self._source.letters("name", chosen)
 
-    def letter(self, name: str, id: str) -> Facts:
-        return self._source.letter("name", id)
+    def letter(self, name: str, letter: str) -> Facts:
+        return self._source.letter("name", letter)
 
     def replay(self, name: str, chosen: Mapping[str, str]) -> str:
         return HOSTILE

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
@@ -38,7 +38,7 @@ from sunshower.cli.formatting import (
 )
 from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
-from sunshower.cli.program_options import AsJson, FromEnvironment, FromFile
+from sunshower.cli.program_options import AsJson, FromEnvironment, FromFile, made_of_options
 from sunshower.errors import ConfigError, SourceError, SunshowerError
 from sunshower.failures import Cause
 from sunshower.texts import clip, utf8
@@ -111,7 +111,7 @@ def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> T
             letter.component or "–",
             letter.cause,
             clip(letter.reason.strip().partition("\n")[0], _CELL_BYTES),
-            _clipped(letter.record),
+            clip(_text(letter.record), _CELL_BYTES),
             "" if mark is None else str(mark.get("outcome")),
         )
         table.add_row(*row[: len(table.columns)])
@@ -174,15 +174,27 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _clipped(value: Any) -> str:
-    return clip(_text(value), _CELL_BYTES)
-
-
 # ---- command -------------------------------------------------------------------------------------
 
 
-@dead.command("list")
-def list_(
+def read_all(
+    files: Files = None,
+    topic: Topic = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    settings: ClientSettings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+) -> Found:
+    """All letters of files or of a topic."""
+    of_client = client_settings(settings, from_files, from_environment)
+    found = read_letters(files or (), topic, {"bootstrap.servers": bootstrap, **of_client})
+    if found.others:
+        others = number_of(found.others, "message" if topic else "line")
+        echo(f"{others} are not valid dead letters.", err=True)
+    return found
+
+
+def read_selected(
     files: Files = None,
     topic: Topic = None,
     number: Numbers = None,
@@ -195,73 +207,79 @@ def list_(
     settings: ClientSettings = None,
     from_files: FromFile = None,
     from_environment: FromEnvironment = None,
+) -> SelectedLetters:
+    """The letters that satisfy each condition that is given."""
+    now_s = time.time()
+    selection = Selection(
+        numbers=number or (),
+        causes=cause or (),
+        components=component or (),
+        text=text or "",
+        since_s=None if since is None else moment_of(since, now_s, "--since"),
+        until_s=None if until is None else moment_of(until, now_s, "--until"),
+    )
+    found = read_all(files, topic, bootstrap, settings, from_files, from_environment)
+    return SelectedLetters(selection.of(found.letters), found)
+
+
+class SelectedLetters(NamedTuple):
+    """Some of the letters that were found."""
+
+    letters: list[StoredLetter]
+    found: Found
+
+
+with_selected = made_of_options(selected=read_selected)
+
+
+@dead.command("list")
+@with_selected
+def list_(
+    selected: SelectedLetters,
     as_json_: AsJson = False,
 ) -> None:
     """List dead letters, with their numbers, causes and records.
 
     An option that is given several times selects letters with any of its values.
     """
-    chosen = _selection(
-        numbers=number, causes=cause, components=component, text=text, since=since, until=until
-    )
-    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(read.letters)
+    letters, found = selected
     marks = marks_of(letters)
     if as_json_:
         rows = [as_json(letter, marks) for letter in letters]
-        echo_json({"letters": rows, "not_letters": read.others})
+        echo_json({"letters": rows, "not_letters": found.others})
         return
-    Terminal().print(letter_table(letters, marks, len(read.letters)))
+    Terminal().print(letter_table(letters, marks, len(found.letters)))
 
 
 @dead.command(no_args_is_help=True)
+@made_of_options(found=read_all)
 def show(
     number: Annotated[int, typer.Argument(metavar="N", help="The number in `list`.")],
-    files: Files = None,
-    topic: Topic = None,
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    settings: ClientSettings = None,
-    from_files: FromFile = None,
-    from_environment: FromEnvironment = None,
+    found: Found,
 ) -> None:
     """Show all fields of one dead letter, with control characters escaped."""
-    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    chosen = Selection(numbers=[number]).of(read.letters)
+    chosen = [letter for letter in found.letters if letter.number == number]
     if not chosen:
         raise ConfigError(
-            f"there is no dead letter {number}: there are {len(read.letters):,}, from 1 on"
+            f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
         )
     for line in details(chosen[0], marks_of(chosen)):
         echo(line)
 
 
 @dead.command(no_args_is_help=True)
+@with_selected
 def export(
     target: Annotated[
         Path, typer.Argument(metavar="TARGET", help="The file to write; it must not exist.")
     ],
-    files: Files = None,
-    topic: Topic = None,
-    number: Numbers = None,
-    cause: Causes = None,
-    component: Components = None,
-    text: Text = None,
-    since: Since = None,
-    until: Until = None,
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    settings: ClientSettings = None,
-    from_files: FromFile = None,
-    from_environment: FromEnvironment = None,
+    selected: SelectedLetters,
 ) -> None:
     """Write the selected dead letters to a file, a line of JSON each.
 
     `sunshower dead replay` reads this file, so you can correct records in it first.
     """
-    chosen = _selection(
-        numbers=number, causes=cause, components=component, text=text, since=since, until=until
-    )
-    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(read.letters)
+    letters = selected.letters
     data = b"".join(utf8(as_line(letter.letter)) + b"\n" for letter in letters)
     try:
         with target.open("xb") as file:
@@ -272,20 +290,10 @@ def export(
 
 
 @dead.command(no_args_is_help=True)
+@with_selected
 def replay(
     name: Name,
-    files: Files = None,
-    topic: Topic = None,
-    number: Numbers = None,
-    cause: Causes = None,
-    component: Components = None,
-    text: Text = None,
-    since: Since = None,
-    until: Until = None,
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    settings: ClientSettings = None,
-    from_files: FromFile = None,
-    from_environment: FromEnvironment = None,
+    selected: SelectedLetters,
     timeout_s: Timeout = WAIT_S,
     address: Address = "auto",
 ) -> None:
@@ -296,11 +304,7 @@ def replay(
     lists replayed letters, which are not replayed again. While a component waits for a dependency,
     this is printed, with the error. Exit status 1: some letters were not settled.
     """
-    chosen = _selection(
-        numbers=number, causes=cause, components=component, text=text, since=since, until=until
-    )
-    read = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
-    letters = chosen.of(read.letters)
+    letters = selected.letters
     new = not_replayed(letters)
     if len(new) < len(letters):
         echo(f"Replayed before, or second copies: {len(letters) - len(new):,} of {_count(letters)}")
@@ -337,34 +341,6 @@ def _summary(letters: list[StoredLetter], outcomes: Counter[str | None]) -> str:
     return (
         f"{_count(letters)}: {outcomes[ACKED]:,} acked, {outcomes[DEAD_AGAIN]:,} dead again, "
         f"{outcomes[None]:,} not settled."
-    )
-
-
-def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:
-    read = read_letters(files or (), topic, settings)
-    if read.others:
-        others = number_of(read.others, "message" if topic else "line")
-        echo(f"{others} are not valid dead letters.", err=True)
-    return read
-
-
-def _selection(
-    *,
-    numbers: Sequence[int] | None,
-    causes: Sequence[str] | None,
-    components: Sequence[str] | None,
-    text: str | None,
-    since: str | None,
-    until: str | None,
-) -> Selection:
-    now_s = time.time()
-    return Selection(
-        numbers=numbers or (),
-        causes=causes or (),
-        components=components or (),
-        text=text or "",
-        since_s=None if since is None else moment_of(since, now_s, "--since"),
-        until_s=None if until is None else moment_of(until, now_s, "--until"),
     )
 
 

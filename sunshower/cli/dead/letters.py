@@ -178,9 +178,8 @@ class ReplayIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.replayed: dict[str, dict[str, Any]] = {}  # letter → the line
-        for line in self._lines():
-            self.replayed[str(line["letter"])] = line
+        lines = ((str(line["letter"]), line) for line in self._lines())
+        self.replayed: dict[str, dict[str, Any]] = dict(lines)  # letter → the line
 
     def add(self, letter: StoredLetter, topology: str, outcome: str, wall_s: float) -> None:
         """Note that a letter is settled: the line survives this process, but not a power failure.

@@ -71,17 +71,14 @@ def status(as_json: AsJson = False) -> None:
     with _locked() as folder:
         head = local_head.find(folder)
     if as_json:
-        fields = (
-            {**asdict(head), "processes": head.processes(), "answers": head.answers} if head else {}
-        )
-        echo_json(fields)
+        state = {"processes": head.processes(), "answers": head.answers} if head else {}
+        echo_json({**asdict(head), **state} if head else {})
     elif head is None:
         echo("No Ray is up. Start one with: sunshower ray up")
     else:
         processes = number_of(len(head.processes()), "process", "processes")
-        echo(
-            f"Ray is up, with {processes}, and {'answers' if head.answers else 'does not answer'}."
-        )
+        answers = "answers" if head.answers else "does not answer"
+        echo(f"Ray is up, with {processes}, and {answers}.")
         _print_address(head)
 
 

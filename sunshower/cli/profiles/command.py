@@ -122,8 +122,15 @@ def profile(
         raise ClusterError(
             f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
-    _write(output, _content(recorded, form, " · ".join(filter(None, (name, component)))))
-
+    title = " · ".join(filter(None, (name, component)))
+    match form:
+        case ProfileFormat.FLAMEGRAPH:
+            content = flame_graph(recorded.stacks, title)
+        case ProfileFormat.SPEEDSCOPE:
+            content = speedscope(recorded.stacks, title)
+        case _:
+            content = collapsed(recorded.stacks)
+    _write(output, content)
     Terminal().print(time_table(recorded, component))
     echo(f"{sum(recorded.stacks.values()):,} samples are in {output}.")
 
@@ -156,17 +163,6 @@ def _remarks(recorded: Profile) -> list[str]:
     return lines + [
         f"worker {worker} is missing: {why}" for worker, why in recorded.missing.items()
     ]
-
-
-def _content(recorded: Profile, form: ProfileFormat, title: str) -> str:
-
-    match form:
-        case ProfileFormat.FLAMEGRAPH:
-            return flame_graph(recorded.stacks, title)
-        case ProfileFormat.SPEEDSCOPE:
-            return speedscope(recorded.stacks, title)
-        case ProfileFormat.COLLAPSED:
-            return collapsed(recorded.stacks)
 
 
 def _check_writable(output: Path) -> None:
@@ -324,10 +320,12 @@ def time_table(recorded: Profile, component: str | None = None) -> RenderableTyp
     """Where the time of the sampled workers went; the component that was asked for comes first."""
     split = split_time(recorded.stacks)
     total: Counter[TimePart] = sum(split.values(), Counter())
+    workers = number_of(len(recorded.samplers), "worker")
+    samplers = sorted(set(recorded.samplers.values()))
     table = new_table(
         "component",
         numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
-        title=_title(recorded, total.total()),
+        title=f"{total.total():,} samples of {workers}, by {' and '.join(samplers)}",
     )
     names = sorted(
         split, key=lambda item: (item != component, item == WORKER, -split[item].total())
@@ -335,7 +333,8 @@ def time_table(recorded: Profile, component: str | None = None) -> RenderableTyp
     for name in names:
         _add(table, name or "(no task)", split[name], total.total())
     _add(table, "all", total, total.total())
-    return Group(table, _runtime_line(total))
+    parts = ", ".join(f"{part.value} {_share(total[part], total.total())}" for part in RUNTIME)
+    return Group(table, f"The runtime: {parts}.")
 
 
 def collapsed(stacks: Stacks) -> str:
@@ -379,21 +378,10 @@ def speedscope(stacks: Stacks, title: str) -> str:
     )
 
 
-def _title(recorded: Profile, samples: int) -> str:
-    samplers = sorted(set(recorded.samplers.values()))
-    workers = number_of(len(recorded.samplers), "worker")
-    return f"{samples:,} samples of {workers}, by {' and '.join(samplers)}"
-
-
 def _add(table: Table, name: str, parts: Counter[TimePart], of: int) -> None:
     runtime = sum(parts[part] for part in RUNTIME)
     counts = [*(parts[part] for part in _COLUMNS), runtime, parts[TimePart.WAITING]]
     table.add_row(name, *(_share(count, of) for count in (parts.total(), *counts)))
-
-
-def _runtime_line(total: Counter[TimePart]) -> str:
-    parts = ", ".join(f"{part.value} {_share(total[part], total.total())}" for part in RUNTIME)
-    return f"The runtime: {parts}."
 
 
 def _share(count: int, of: int) -> str:

@@ -17,6 +17,7 @@ from rich.tree import Tree
 from sunshower.cli.cluster_options import Address, Name, connect
 from sunshower.cli.formatting import Terminal, duration, echo, echo_json, new_table, print_lines
 from sunshower.cli.program_options import AsJson
+from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.runtime.events.trace_recorder import TraceHop, Traces, TupleTrace
 from sunshower.secret import shown
@@ -61,8 +62,6 @@ def trace(
     Recorded are a share of all trees (the setting `trace_share`), and every replay of a failed
     tuple. A worker keeps the last 1,000 trees, up to 4 MiB.
     """
-    from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
-
     if otlp is not None:
         from sunshower.installed import check_packages
 
@@ -74,10 +73,11 @@ def trace(
     if root is not None and not trees:
         raise no_such_tree(name, root, failed=failed)
     if otlp is not None:
-        _export(name, recorded, trees, otlp)
+        count = export_trees(name, trees, recorded.trees, otlp)
+        echo(f"{len(trees):,} trees with {count:,} spans were sent to {shown(otlp)}")
+        print_lines(Terminal(stderr=True), missing(recorded), "red")
     elif as_json:
-        shown = trees if root is not None else trees[:limit]
-        echo_json(traces_fields(recorded, shown))
+        echo_json(traces_fields(recorded, trees if root is not None else trees[:limit]))
     else:
         console = Terminal()
         one_tree = root is not None
@@ -86,15 +86,6 @@ def trace(
         if not trees:
             echo(why_none(plan, failed=failed))
         print_lines(console, missing(recorded), "red")
-
-
-def _export(name: str, recorded: Traces, trees: tuple[TupleTrace, ...], url: str) -> None:
-    from sunshower.cli.traces.facts import missing
-    from sunshower.secret import shown
-
-    count = export_trees(name, trees, recorded.trees, url)
-    echo(f"{len(trees):,} trees with {count:,} spans were sent to {shown(url)}")
-    print_lines(Terminal(stderr=True), missing(recorded), "red")
 
 
 # ---- drawing -------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from sunshower.texts import json_of
 CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
+_NO_CACHE = {"Cache-Control": "no-cache"}  # browsers ask again, so an update needs no reload
 
 
 # ---- protection ----------------------------------------------------------------------------------
@@ -166,7 +167,14 @@ class ExperimentFolders:
         }
         if folder.is_group:
             return {**facts, **_group(folder)}
-        return {**facts, **(_outcome(folder.outcome) if folder.is_over else _unfinished(folder))}
+        if folder.is_over:
+            return {**facts, **_outcome(folder.outcome)}
+        error = None
+        try:
+            folder.outcome  # noqa: B018 - its error says why there is none, and the way out
+        except ExperimentError as unfinished:
+            error = str(unfinished)
+        return {**facts, "error": error}
 
     def chart(self, run: str, name: str) -> bytes:
         """A chart of a run as PNG. Raises SunshowerError."""
@@ -237,14 +245,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _unfinished(folder: RunFolder) -> dict[str, Any]:
-    try:
-        folder.outcome  # noqa: B018 - its error says why there is none, and the way out
-    except ExperimentError as error:
-        return {"error": str(error)}
-    return {"error": None}
-
-
 def _group(folder: RunFolder) -> dict[str, Any]:
     points = points_of(folder)
     rows = [{"run": name, **asdict(point)} for name, point in points]
@@ -272,32 +272,25 @@ def make_application(
 ) -> Starlette:
     """The application. `token`: what actions need; `hosts`: see `is_own_host`; `experiments`: None
     has no runs."""
+
+    def topology(name: str, window: str | None = None) -> Facts:
+        return source.topology(name, window) | {"actions": source.actions()}
+
+    def letters(name: str, **chosen: str) -> Facts:
+        return source.letters(name, chosen)
+
     return Starlette(
         routes=[
-            Route("/", _page),
+            Route("/", lambda _: FileResponse(STATIC / "index.html", headers=_NO_CACHE)),
             Mount("/static", _Static(directory=STATIC)),
-            Route("/api/topologies", _reading(lambda _: {"topologies": source.topologies()})),
-            Route(
-                "/api/topology",
-                _reading(partial(_topology, source), "name", optional=("window",)),
-            ),
-            Route(
-                "/api/component",
-                _reading(
-                    lambda q: source.component(q["name"], q["component"]), "name", "component"
-                ),
-            ),
-            Route("/api/traces", _reading(lambda q: source.traces(q["name"]), "name")),
-            Route(
-                "/api/trace",
-                _reading(lambda q: source.trace(q["name"], q["root"]), "name", "root"),
-            ),
-            Route("/api/letters", _reading(partial(_letters, source), "name", optional=CONDITIONS)),
-            Route(
-                "/api/letter",
-                _reading(lambda q: source.letter(q["name"], q["letter"]), "name", "letter"),
-            ),
-            Route("/api/replay", _reading(lambda q: source.replay_progress(q["name"]), "name")),
+            Route("/api/topologies", _reading(lambda: {"topologies": source.topologies()})),
+            Route("/api/topology", _reading(topology, "name", optional=("window",))),
+            Route("/api/component", _reading(source.component, "name", "component")),
+            Route("/api/traces", _reading(source.traces, "name")),
+            Route("/api/trace", _reading(source.trace, "name", "root")),
+            Route("/api/letters", _reading(letters, "name", optional=CONDITIONS)),
+            Route("/api/letter", _reading(source.letter, "name", "letter")),
+            Route("/api/replay", _reading(source.replay_progress, "name")),
             Route("/api/replay", _acting(partial(_replay, source), token), methods=["POST"]),
             *(_experiment_routes(experiments) if experiments else ()),
             Route("/api/action", _acting(partial(_act, source), token), methods=["POST"]),
@@ -309,21 +302,18 @@ def make_application(
 def _experiment_routes(source: ExperimentFolders) -> list[Route]:
     """A report is offered as a file to save: as a part of this site its styles would not apply."""
     saved = {"Content-Disposition": 'attachment; filename="report.html"'}
+
+    def chart(run: str, name: str) -> Response:
+        return Response(source.chart(run, name), media_type="image/png")
+
+    def report(run: str) -> Response:
+        return Response(source.report(run), 200, saved, "text/html")
+
     return [
-        Route("/api/experiments", _reading(lambda _: source.experiments())),
-        Route("/api/experiment", _reading(lambda q: source.experiment(q["run"]), "run")),
-        Route(
-            "/api/experiment/chart",
-            _reading(
-                lambda q: Response(source.chart(q["run"], q["name"]), media_type="image/png"),
-                "run",
-                "name",
-            ),
-        ),
-        Route(
-            "/api/experiment/report",
-            _reading(lambda q: Response(source.report(q["run"]), 200, saved, "text/html"), "run"),
-        ),
+        Route("/api/experiments", _reading(source.experiments)),
+        Route("/api/experiment", _reading(source.experiment, "run")),
+        Route("/api/experiment/chart", _reading(chart, "run", "name")),
+        Route("/api/experiment/report", _reading(report, "run")),
     ]
 
 
@@ -335,30 +325,17 @@ class _Static(StaticFiles):
         response = super().file_response(*given, **named)
         if isinstance(response, FileResponse):
             response = Response(Path(response.path).read_bytes(), headers=response.headers)
-        response.headers["Cache-Control"] = "no-cache"
+        response.headers.update(_NO_CACHE)
         return response
 
 
-def _page(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
-
-def _topology(source: TopologySource, given: dict[str, str]) -> Facts:
-    facts = source.topology(given["name"], given.get("window"))
-    return {**facts, "actions": source.actions()}
-
-
-def _letters(source: TopologySource, given: dict[str, str]) -> Facts:
-    return source.letters(given.pop("name"), given)
-
-
 def _reading(
-    read: Callable[[dict[str, str]], Facts | Response],
+    read: Callable[..., Facts | Response],
     *parameters: str,
     optional: Collection[str] = (),
 ) -> Callable[[Request], Response]:
-    """A route that answers with what `read` returns for these query parameters, without `optional`
-    ones that are not given or empty; facts as JSON."""
+    """A route that answers with what `read` returns for these query parameters, by name, without
+    `optional` ones that are not given or empty; facts as JSON."""
 
     def answer(request: Request) -> Response:
         given = {name: request.query_params.get(name) for name in parameters}
@@ -368,7 +345,7 @@ def _reading(
         if len(chosen) < len(given):
             return _json({"error": f"give these parameters: {', '.join(parameters)}"}, 400)
         try:
-            answered = read(chosen)
+            answered = read(**chosen)
             return answered if isinstance(answered, Response) else _json(answered)
         except SunshowerError as error:
             return _json({"error": str(error)}, 404)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +11,8 @@ import typer
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
-from sunshower.cli.kafka import Settings, client_settings
-from sunshower.cli.program_options import FromEnvironment, FromFile
+from sunshower.cli.kafka import client_settings
+from sunshower.cli.program_options import made_of_options
 from sunshower.cli.ui.page import check_server, opened_page
 from sunshower.errors import ClusterError
 
@@ -39,12 +39,12 @@ Port = Annotated[
 ]
 
 
+@made_of_options(kafka=client_settings)
 def ui(
     host: Host = "127.0.0.1",
     port: Port = None,
-    settings: Settings = None,
-    from_files: FromFile = None,
-    from_environment: FromEnvironment = None,
+    *,
+    kafka: dict[str, Any],
     address: Address = "auto",
     folder: RunsFolder = RUNS_FOLDER,
 ) -> None:
@@ -59,7 +59,6 @@ def ui(
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_server()
-    kafka = client_settings(None, settings, from_files, from_environment)
     with (
         Interrupts() as interrupts,
         _topologies(address, folder, kafka) as (source, note),
@@ -80,17 +79,17 @@ def _topologies(
     from sunshower.cli.ui.source import RaySource, TopologySource
     from sunshower.experiments.runner.run_folders import run_paths
 
-    with ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(connect(address, as_job=False))
-        except ClusterError:
-            if address != "auto" or not run_paths(folder):
-                raise
-            note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
-            yield TopologySource(list, _no_ray), f"{note} Ctrl-C ends this server."
-        else:
-            note = "Ctrl-C ends this server; the topologies go on."
-            yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
+    try:
+        connected = connect(address, as_job=False)
+    except ClusterError:
+        if address != "auto" or not run_paths(folder):
+            raise
+        note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
+        yield TopologySource(list, _no_ray), f"{note} Ctrl-C ends this server."
+        return
+    with connected as cluster:
+        note = "Ctrl-C ends this server; the topologies go on."
+        yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
 
 
 def _no_ray(name: str) -> Overview:

@@ -98,7 +98,6 @@ class RunPage:
 
     @property
     def is_staying(self) -> bool:
-        """Whether it outlives the run."""
         return self._stays and self._source is not None
 
     def stay(self) -> None:

@@ -132,7 +132,6 @@ class ReadLetters:
     """What the places of a topology hold, in the order in which they were read."""
 
     letters: list[StoredLetter]
-    others: int  # lines or messages that are not dead letters
     places: list[str]
     notes: list[str]  # sentences about what could not be read
 
@@ -164,7 +163,9 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
                 parts.append(read_letters([escape(path) for path in readable], None, {}))
     numbers = count(1)
     letters = [replace(letter, number=next(numbers)) for part in parts for letter in part.letters]
-    return ReadLetters(letters, sum(part.others for part in parts), places, notes)
+    if others := sum(part.others for part in parts):
+        notes.append(f"{others:,} lines or messages are not valid dead letters")
+    return ReadLetters(letters, places, notes)
 
 
 def selection_of(chosen: Mapping[str, str]) -> Selection:
@@ -194,7 +195,7 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
     newest = sorted(unique.values(), key=lambda item: (-item.letter.time, -item.number))
     return {
         "places": read.places,
-        "notes": [*read.notes, *_others(read.others)],
+        "notes": read.notes,
         "all": len(read.letters),
         "matching": len(letters),
         "new": sum(stored not in marks for stored in unique),
@@ -261,11 +262,6 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
     """How often each value is there, the most frequent ones first; without empty and long ones."""
     short = (value for value in values if 0 < len(value) <= _CELL_BYTES)
     return dict(Counter(short).most_common(LISTED_MAX))
-
-
-def _others(others: int) -> Iterator[str]:
-    if others:
-        yield f"{others:,} lines or messages are not valid dead letters"
 
 
 def _check_size(files: list[str]) -> None:
@@ -528,9 +524,9 @@ class TopologySource:
         KafkaError for places that cannot be read, ConfigError for a condition that is not valid."""
         return list_facts(self._read(name), chosen)
 
-    def letter(self, name: str, id: str) -> Facts:
-        """All of one dead letter."""
-        return letter_facts(find_letter(self._read(name), id))
+    def letter(self, name: str, letter: str) -> Facts:
+        """All of the dead letter with this id."""
+        return letter_facts(find_letter(self._read(name), letter))
 
     def replay(self, name: str, chosen: Mapping[str, str]) -> str:
         """Begin to replay the dead letters that `letters` finds, without those that were replayed

@@ -248,19 +248,9 @@ def lookup(
 #   {"t": 1.301, "what": "begun", "fault": "kill relay[0]"}  # noqa: ERA001
 #   {"t": 9.87, "what": "over"}  # noqa: ERA001
 #
-# `t`: seconds from the start of the run. Roots and edges have 16 hexadecimal digits.
-#
-#     emitted                      message root attempt, and id if the message's id is another
-#     completed                    message root attempt
-#     failed                       message root attempt cause
-#     dead                         message
-#     sent                         root edge target
-#     delivered, acked             root edge
-#     refused                      root edge cause
-#     wrote                        key value
-#     noted                        event facts
-#     started                      worker life, and spouts: the names (older files have none)
-#     begun, ended                 fault
+# `t`: seconds from the start of the run. Roots and edges have 16 hexadecimal digits. `_NEEDED` has
+# the other fields of each kind. Besides, `emitted` has an id, if that is not the message's number,
+# and `started` the names of spouts, except in older files.
 
 Fields: TypeAlias = dict[str, Any]
 OVER = "over"

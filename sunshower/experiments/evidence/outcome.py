@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sunshower.experiments.evidence.event_history import History, task_and_number
 from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.trace_recorder import TreeEvent, edges_of
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.ids import U64
 from sunshower.topologies.graph import Level
@@ -69,7 +70,7 @@ class Outcome:
     parameters: Mapping[str, Any]
     findings: tuple[Finding, ...]
     recoveries: tuple[Recovery, ...]
-    figures: Mapping[str, float]  #: emitted, completed, failed, replays, duplicates, throughput …
+    figures: Mapping[str, float]  #: emitted, completed, failed, replays, throughput …
     seconds: float  #: on the cluster's clock
     versions: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None  #: why the run did not finish
@@ -148,9 +149,8 @@ class Facts:
     spouts: tuple[int, ...]  #: task ids; incarnation i belongs to spouts[i % len(spouts)]
     counted: frozenset[int] = frozenset()  #: spouts whose messages are 0, 1, 2 … in all lives
     logs: frozenset[int] = frozenset()  #: spouts that read a log: any task may read any message
-    self_replaying: frozenset[int] = (
-        frozenset()
-    )  #: spouts that get failures and replay by themselves
+    #: spouts that get failures and replay by themselves
+    self_replaying: frozenset[int] = frozenset()
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  #: task → index, worker
     tracked: bool = True
     pending_max: int = 32_768  #: roots in flight, per spout task
@@ -228,9 +228,7 @@ def batches_of(history: History) -> list[BatchAttempt]:
                     attempt.committed_s = at_s
                 case "batch failed":
                     attempt.failed_s, attempt.why = at_s, facts["why"]
-    if (
-        len({attempt.group for attempt in attempts.values()}) == 1
-    ):  # else the rows cannot be assigned to a group
+    if len({attempt.group for attempt in attempts.values()}) == 1:  # else the group is unknown
         for attempt in attempts.values():
             attempt.rows = emitted.get((attempt.txid, attempt.attempt, attempt.epoch), 0)
     return list(attempts.values())
@@ -245,11 +243,7 @@ def batch_figures(history: History) -> dict[str, float]:
     attempts = batches_of(history)
     if not attempts:
         return {}
-    took_s = [
-        attempt.committed_s - attempt.begun_s
-        for attempt in attempts
-        if attempt.committed_s is not None
-    ]
+    took_s = [a.committed_s - a.begun_s for a in attempts if a.committed_s is not None]
     figures: dict[str, float] = {
         "batches committed": len(took_s),
         "batch attempts": len(attempts),
@@ -274,28 +268,6 @@ def _noted(history: History) -> Iterator[tuple[int, float, str, dict[str, Any]]]
 
 MESSAGES_MAX = 3
 _LINES_MAX = 60
-
-
-class _EdgeEvent(NamedTuple):
-    """One event of one edge; sorted by `order`, the position in the history."""
-
-    order: int
-    at_s: float
-    what: What
-    task: int
-    edge: int
-    target: int  # the task that it was sent to; only of SENT
-
-
-@dataclass
-class _Edge:
-    """An edge of one tree, and its events."""
-
-    edge: int
-    source: int = 0
-    target: int = 0
-    steps: list[tuple[float, str, str]] = field(default_factory=list)  # time, event, remark
-    depth: int = 0
 
 
 def trees(history: History, messages: Iterable[int]) -> tuple[str, ...]:
@@ -341,47 +313,37 @@ def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
 
     `done_s`: when the acker reported the tree as complete.
     """
-    edges: dict[int, _Edge] = {}
-    held: dict[int, int] = {}  # task → the depth of the last edge delivered to it
-    for event in sorted(_events(history, root)):
-        edge, task = edges.setdefault(event.edge, _Edge(event.edge)), event.task
-        if event.what is What.SENT:
-            edge.source, edge.target, edge.depth = task, event.target, held.get(task, 0)
-        elif event.what is What.DELIVERED:
-            edge.target = task
-            held[task] = edge.depth + 1
-        late = ", too late" if event.at_s > done_s else ""
-        edge.steps.append((event.at_s, event.what.name.lower(), late))
-    for edge in edges.values():
-        events_text = ", ".join(f"{what} {at_s:.4f}{late}" for at_s, what, late in edge.steps)
-        yield f"    {'  ' * edge.depth}{edge.edge:016x} {_way(history, edge)}: {events_text}"
+    edges = edges_of(_events(history, root))
+    for edge in edges:
+        steps = ", ".join(
+            f"{event.what.name.lower()} {event.at_s:.4f}{', too late' * (event.at_s > done_s)}"
+            for event in edge.events
+        )
+        way = f"→ {history.name(edge.target)}"
+        if edge.source:
+            way = f"{history.name(edge.source)} {way}"
+        yield f"    {'  ' * edge.depth}{edge.edge:016x} {way}: {steps}"
     if not edges:
         yield "    nothing is known of its edges: it is not in the sample, or it had none"
-    elif open_ones := [edge for edge in edges.values() if edge.steps[-1][1] != "acked"]:
-        last = max(open_ones, key=lambda edge: edge.steps[-1])
-        at_s, step, _ = last.steps[-1]
+    elif open_ones := [edge for edge in edges if edge.events[-1].what is not What.ACKED]:
+        at_s, step, target = max(
+            (edge.events[-1].at_s, edge.events[-1].what.name.lower(), edge.target)
+            for edge in open_ones
+        )
         where = "on the way to " if step == "sent" else ""
-        yield f"    last: {where}{history.name(last.target)}, {step} {at_s:.4f} s"
+        yield f"    last: {where}{history.name(target)}, {step} {at_s:.4f} s"
 
 
-def _way(history: History, edge: _Edge) -> str:
-    if not edge.source:
-        return f"→ {history.name(edge.target)}"
-    return f"{history.name(edge.source)} → {history.name(edge.target)}"
-
-
-def _events(history: History, root: int) -> Iterator[_EdgeEvent]:
+def _events(history: History, root: int) -> list[TreeEvent]:
+    """The events of the edges of a tree, in the order of the history."""
+    ordered: list[tuple[int, TreeEvent]] = []
     for what in (What.SENT, What.DELIVERED, What.ACKED, What.REFUSED):
         rows = history.rows(what)
         for row in np.flatnonzero(rows.roots == np.uint64(root)).tolist():
-            yield _EdgeEvent(
-                order=int(rows.order[row]),
-                at_s=float(rows.at_s[row]),
-                what=what,
-                task=int(rows.tasks[row]),
-                edge=int(rows.values[row]),
-                target=int(rows.targets[row]) if what is What.SENT else 0,
-            )
+            place = float(rows.at_s[row]), what, int(rows.tasks[row]), int(rows.values[row])
+            target = int(rows.targets[row]) if what is What.SENT else None
+            ordered.append((int(rows.order[row]), TreeEvent(*place, target)))
+    return [event for _, event in sorted(ordered)]
 
 
 def messages_of(history: History, roots: U64) -> list[int]:

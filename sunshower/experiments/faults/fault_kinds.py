@@ -1,16 +1,5 @@
 """The kinds of faults: frozen values with a target and a duration.
 
-    kill(target)                          SIGKILL, as a crash would
-    pause(target, for_s)                  stops its process, and resumes it
-    isolate(target, for_s)                cuts its process off from the master
-    slow(target, seconds, for_s)          each record, or report, takes longer
-    errors(component, for_s, …)           its user code raises, for some or for chosen records
-    away(component, for_s, …)             a dependency of its user code is unavailable
-    lossy(source, target, for_s, …)       packets are lost, repeated, delayed or corrupted
-    cut(source, target, for_s)            no packet arrives in either direction
-    expire()                              all pending tuples time out
-    outage(what, down, up, for_s)         something outside of the topology is stopped
-
 A plan may contain any object that implements `Fault`.
 """
 

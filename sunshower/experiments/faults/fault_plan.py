@@ -404,9 +404,7 @@ class Nemesis:
                 tuple(slow for injected in injected_list for slow in injected.slows),
                 tuple(link for injected in injected_list for link in injected.links),
                 self._expirations + sum(injected.expirations for injected in more),
-                tuple(
-                    sorted({worker for injected in injected_list for worker in injected.isolated})
-                ),
+                tuple(sorted({each for injected in injected_list for each in injected.isolated})),
             )
         )
         self._unsure = False

@@ -188,7 +188,6 @@ class Series:
 
     @property
     def seconds(self) -> float:
-        """The length of the series."""
         return float(self.edges_s[-1])
 
 

@@ -13,19 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
 from sunshower.errors import ExperimentError, SunshowerError
-from sunshower.experiments.evidence.event_history import History, to_lines
 from sunshower.experiments.experiment import Experiment, Prepared, carry_out, prepare
 from sunshower.experiments.report.drawing import figure
 from sunshower.experiments.runner.interrupts import Interrupts
 from sunshower.experiments.runner.run_folders import (
-    HISTORY,
     PLAN,
     RESULTS,
     RunFolder,
@@ -96,12 +93,9 @@ def run_plan(request: RunRequest, prepared: Prepared, variant: Variant) -> dict[
 
 def versions(cluster: ClusterName) -> dict[str, str]:
     """Return the versions of Python, the system and the packages."""
-    packages = ("sunshower", "numpy", *(("ray",) if cluster == "ray" else ()))
-    of_packages = {
-        "python": platform.python_version(),
-        "system": f"{sys.platform} {platform.machine()}",
-    }
-    for package in packages:
+    system = f"{sys.platform} {platform.machine()}"
+    of_packages = {"python": platform.python_version(), "system": system}
+    for package in ("sunshower", "numpy", *(("ray",) if cluster == "ray" else ())):
         with contextlib.suppress(metadata.PackageNotFoundError):
             of_packages[package] = metadata.version(package)
     return of_packages
@@ -277,17 +271,21 @@ class ExperimentRunner:
         """
         prepared, title = self._prepared[number], self._title(number)
         folder.write(PLAN, run_plan(self._request, prepared, self._variants[number]))
-        cluster = self._ray or _simulated(prepared.seed)
+        if (cluster := self._ray) is None:
+            from sunshower.simulation.cluster import SimCluster
+
+            cluster = SimCluster(prepared.seed, nodes=None, drift=None)
         # In virtual time, reading the counters would change the run.
         look = self._look(prepared, title) if self._ray else None
-        keep = partial(_write_history, folder)
         verb = "Running" if self._ray else "Simulating"
         self._display.doing(f"{verb} {title} …")
         # Simulated user code runs in this process; its output is dropped.
         quiet = contextlib.nullcontext() if self._ray else contextlib.redirect_stdout(io.StringIO())
         try:
             with quiet:
-                outcome, history = carry_out(prepared, cluster, look=look, keep=keep)
+                outcome, history = carry_out(
+                    prepared, cluster, look=look, keep=folder.write_history
+                )
         except BaseException as error:
             folder.write(PLAN, {**folder.plan, "stopped": _reason(error)})
             raise
@@ -313,19 +311,7 @@ class ExperimentRunner:
         return look
 
 
-def _write_history(folder: RunFolder, history: History) -> None:
-    """Write history.jsonl line by line, so that a long history is not in memory twice."""
-    with (folder.path / HISTORY).open("w", encoding="utf-8") as file:
-        file.writelines(to_lines(history))
-
-
 def _reason(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(error) if isinstance(error, SunshowerError) else f"{type(error).__name__}: {error}"
-
-
-def _simulated(seed: int) -> Cluster:
-    from sunshower.simulation.cluster import SimCluster
-
-    return SimCluster(seed, nodes=None, drift=None)

@@ -241,9 +241,6 @@ def _neighbours(folders: Sequence[Path], before: set[str]) -> Iterator[ModuleTyp
         if not file or name.split(".")[0] == "sunshower":
             continue
         path = Path(file).absolute()
-        if any(_is_own(path, folder) for folder in folders):
+        below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
+        if any("site-packages" not in relative.parts for relative in below):
             yield module
-
-
-def _is_own(path: Path, folder: Path) -> bool:
-    return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts

@@ -26,7 +26,7 @@ from typing import Any
 from sunshower import versions
 from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers import recoveries
-from sunshower.experiments.evidence.event_history import Band, History, from_lines
+from sunshower.experiments.evidence.event_history import Band, History, from_lines, to_lines
 from sunshower.experiments.evidence.outcome import Finding, Outcome, Verdict, gravest
 from sunshower.experiments.experiment import figures_of
 from sunshower.experiments.report.drawing import (
@@ -70,7 +70,6 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The name of the experiment."""
         return str(self.plan["experiment"])
 
     @property
@@ -80,12 +79,10 @@ class RunFolder:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is the folder of a group of runs."""
         return "swept" in self.plan
 
     @property
     def is_over(self) -> bool:
-        """Whether it has finished."""
         return (self.path / (SUMMARY if self.is_group else RESULTS)).is_file()
 
     @property
@@ -125,6 +122,11 @@ class RunFolder:
         draft.write_bytes(content if isinstance(content, bytes) else utf8(content))
         draft.replace(path)
         self.__dict__.pop("plan", None)  # it may have changed
+
+    def write_history(self, history: History) -> None:
+        """Write history.jsonl line by line, so that a long history is not in memory twice."""
+        with (self.path / HISTORY).open("w", encoding="utf-8") as file:
+            file.writelines(to_lines(history))
 
 
 def new_folder(root: Path, experiment: str, now: datetime) -> RunFolder:

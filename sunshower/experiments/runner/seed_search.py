@@ -246,7 +246,6 @@ class JobPool:
             yield future.result()
 
     def busy(self) -> list[Any]:
-        """Return the arguments of the running jobs."""
         return [argument for future, argument in self.pending.items() if future.running()]
 
     def __exit__(self, *error: object) -> None:
@@ -259,11 +258,6 @@ class JobPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
         for child in children:
             child.join()
-
-
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def restart_with_hash_seed() -> None:
@@ -401,7 +395,6 @@ class _Progress:
         self._bar.stop()
 
     def see(self, tally: Tally) -> None:
-        """Show the verdicts so far."""
         done = tally.verdicts.total()
         broken, unknown = tally.verdicts[Verdict.BROKEN], tally.verdicts[Verdict.UNKNOWN]
         words = f"{broken} broken, {unknown} unknown, {tally.runs_per_minute_per_core:,.0f}/min"
@@ -411,15 +404,12 @@ class _Progress:
             self.say(f"{tally} …")
 
     def wait(self, seeds: Sequence[int]) -> None:
-        """Print that no result came for a while."""
         self.say(f"Still simulating: {_named(seeds)} …")
 
     def search(self, seeds: Sequence[int]) -> None:
-        """Print that the shrinking continues."""
         self.say(f"Still looking for the shortest failing run of {_named(seeds)} …")
 
     def say(self, line: str) -> None:
-        """Print a line that stays."""
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 

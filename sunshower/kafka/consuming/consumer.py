@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from sunshower.clock import Clock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
-from sunshower.kafka.consuming.start_position import StartTime, Where
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     UNKNOWN,
@@ -74,7 +76,7 @@ class Connection:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
         self._address = str(settings.get("bootstrap.servers"))
-        self._is_cut = False  # all brokers were down at the last report
+        self.is_cut = False  # all brokers were down at the last report
         self._reason: Any = None  # the reported error of the last failed connection
         self._thread: threading.Thread | None = None  # sends requests until a broker answers
         self._is_closed = False
@@ -82,20 +84,15 @@ class Connection:
     def on_error(self, error: Any) -> None:
         """Record an error that the client reports about its connections."""
         if error.name() == "_ALL_BROKERS_DOWN":
-            self._is_cut = True
+            self.is_cut = True
             self._reason = self._reason or error
         elif error.name() in _REASONS:
             self._reason = error
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether all brokers were down at the last report."""
-        return self._is_cut
-
     def check(self) -> None:
         """Raise KafkaUnreachable if all brokers are down. It does not block: the first call starts
         a thread that sends requests until there is an answer."""
-        if not self._is_cut:
+        if not self.is_cut:
             return
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._ask, name="kafka-outage", daemon=True)
@@ -117,7 +114,53 @@ class Connection:
                 except KafkaError:
                     break  # a broker answered
                 break
-        self._is_cut, self._reason = False, None
+        self.is_cut, self._reason = False, None
+
+
+# ---- arrivals ------------------------------------------------------------------------------------
+# Notes when messages arrive at a client that had none, without polling it.
+#
+# librdkafka writes to a file descriptor then (rd_kafka_queue_io_event_enable), and confluent_kafka
+# has no call for that. Its objects begin with the pointer to what librdkafka calls the client:
+# `Handle` in confluent_kafka.h, in all releases that pyproject.toml allows.
+
+_PAUSE_S = 0.002  # between two calls: a client that is read all the time needs none
+
+
+def call_on_arrival(client: Client, wake: Callable[[], None]) -> Callable[[], None]:
+    """Call `wake` on a thread whenever something arrives at a client that had nothing. Returns what
+    ends that; call it before the client is closed."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    _note_at(client, writing)
+    threading.Thread(
+        target=_pass_on, args=(reading, wake), name="kafka-arrivals", daemon=True
+    ).start()
+
+    def end() -> None:
+        _note_at(client, -1)
+        os.close(writing)  # ends the thread
+
+    return end
+
+
+def _note_at(client: Client, file: int) -> None:
+    """Let librdkafka write to this file; -1: to none."""
+    from confluent_kafka import cimpl
+
+    library, pointer = ctypes.CDLL(cimpl.__file__), ctypes.c_void_p
+    library.rd_kafka_queue_get_consumer.restype = pointer
+    handle = pointer.from_address(id(client) + object.__basicsize__)
+    queue = pointer(library.rd_kafka_queue_get_consumer(handle))
+    library.rd_kafka_queue_io_event_enable(queue, file, b"\0", ctypes.c_size_t(1))
+    library.rd_kafka_queue_destroy(queue)
+
+
+def _pass_on(reading: int, wake: Callable[[], None]) -> None:
+    while os.read(reading, 4096):
+        wake()
+        time.sleep(_PAUSE_S)
+    os.close(reading)
 
 
 # ---- consumer ------------------------------------------------------------------------------------
@@ -133,11 +176,13 @@ class Consumer:
         check_settings(settings)
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
-        self._has_partition_error = False
+        # The client has reported an error of a topic or partition; who reads this resets it. Of a
+        # topic that was deleted it returns no event; it calls `error_cb`.
+        self.has_partition_error = False
         self.last_errors: list[Any] = []  # the last five that the client reported
         self._settings = settings
         self._admin: AdminClient | None = None  # for `ask_ends`
-        self._connection = Connection(settings)
+        self.connection = Connection(settings)  # while it `is_cut`, ends of partitions are old
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
         strategy = str(settings.get("partition.assignment.strategy", ""))
@@ -151,6 +196,14 @@ class Consumer:
         }
         self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
+        self._end_arrivals: Callable[[], None] | None = None
+
+    def call_on_arrival(self, wake: Callable[[], None]) -> None:
+        """Call this on a thread when something has arrived, until the consumer is closed."""
+        from confluent_kafka import Consumer as Client
+
+        if isinstance(self.client, Client):  # no other object has librdkafka's handle
+            self._end_arrivals = call_on_arrival(self.client, wake)
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         """Add these partitions at these offsets to the assignment."""
@@ -182,7 +235,9 @@ class Consumer:
             self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
             bounds = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if bounds is None:
-            raise as_ours(self._late(), what, self.address)
+            from confluent_kafka import KafkaError as ClientError
+
+            raise as_ours(self.reason(ClientError(ClientError._TIMED_OUT)), what, self.address)
         return RetainedOffsets(*bounds)
 
     def end(self, partition: Partition) -> int | None:
@@ -213,12 +268,9 @@ class Consumer:
         )
         return {ours([target])[0]: answer for target, answer in answers.items()}
 
-    def since(self, partition: Partition, where: Where) -> int | None:
-        """The first offset with the timestamp of `where` or a later one, or None, as for a `where`
-        that is no time. Raises KafkaError."""
-        if not isinstance(where, StartTime):
-            return None
-        wanted = targets({partition: where.timestamp_ms})
+    def since(self, partition: Partition, timestamp_ms: int) -> int | None:
+        """The first offset with this timestamp or a later one, or None. Raises KafkaError."""
+        wanted = targets({partition: timestamp_ms})
         what = f"times in {partition}"
         (target,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
         if target.error is not None:
@@ -237,25 +289,13 @@ class Consumer:
         rights = (error for error in self.last_errors if "AUTHORIZATION" in error.name())
         return next(rights, error)
 
-    def partition_error(self) -> bool:
-        """Whether the client has reported an error of a topic or partition since the last call.
-        Of a topic that was deleted it returns no event; it calls `error_cb`."""
-        has_error, self._has_partition_error = self._has_partition_error, False
-        return has_error
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether all brokers were down at the last report, so that ends of partitions are old."""
-        return self._connection.is_cut
-
-    def check(self) -> None:
-        """Raise KafkaUnreachable if all brokers are down; call this when nothing arrives."""
-        self._connection.check()
-
     def close(self) -> None:
         """Close the client, which leaves the group if it is a member. Wait for that for 5 s: during
         an outage a client with an unanswered commit does not end. A thread goes on."""
-        self._connection.close()
+        end, self._end_arrivals = self._end_arrivals, None
+        if end is not None:
+            end()
+        self.connection.close()
         self._admin = None
         closing = threading.Thread(target=self.client.close, name="kafka-close", daemon=True)
         closing.start()
@@ -269,15 +309,9 @@ class Consumer:
         if self.on_commit is not None:
             self.on_commit(error, partitions)
 
-    def _late(self) -> Any:
-        """The error for an answer that did not arrive in time."""
-        from confluent_kafka import KafkaError
-
-        return self.reason(KafkaError(KafkaError._TIMED_OUT))
-
     def _on_error(self, error: Any) -> None:
-        self._connection.on_error(error)
-        self._has_partition_error |= error.name() in UNKNOWN
+        self.connection.on_error(error)
+        self.has_partition_error |= error.name() in UNKNOWN
         self.last_errors.append(error)
         del self.last_errors[:-5]
 
@@ -355,18 +389,13 @@ def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
 _EVERY_S = 1.0
 
 
-class _Question(NamedTuple):
-    answer: Future[Any]
-    asked_s: float
-
-
 class EndChecks:
     """Asks for the ends of partitions without records, and keeps the answers."""
 
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self._consumer, self._clock = consumer, clock
         self._at_end: dict[Partition, float] = {}
-        self._open: dict[Partition, _Question] = {}
+        self._open: dict[Partition, tuple[Future[Any], float]] = {}  # when they were asked for
         self._positions: Mapping[Partition, int] = {}  # when the ends were last asked for
         self._ask_s = 0.0
 
@@ -381,7 +410,7 @@ class EndChecks:
         if now >= self._ask_s:
             self._ask(positions, now)
             was_at_end = [
-                question.answer for part, question in self._open.items() if part in self._at_end
+                answer for part, (answer, _) in self._open.items() if part in self._at_end
             ]
             if wait_s and was_at_end:
                 wait(was_at_end, wait_s)
@@ -389,31 +418,29 @@ class EndChecks:
         return self._at_end
 
     def _note_answers(self, positions: Mapping[Partition, int]) -> None:
-        for partition, question in [*self._open.items()]:
-            if question.answer.done():
-                del self._open[partition]
-                self._note(partition, positions.get(partition, -1), question)
+        for partition, (answer, asked_s) in [*self._open.items()]:
+            if not answer.done():
+                continue
+            del self._open[partition]
+            try:
+                is_at_end = 0 <= answer.result().offset <= positions.get(partition, -1)
+            except (Exception, CancelledError):  # the leader is away, or there is none
+                is_at_end = False
+            if is_at_end:
+                self._at_end[partition] = asked_s
+            else:
+                self._at_end.pop(partition, None)
 
     def _ask(self, positions: Mapping[Partition, int], now: float) -> None:
         self._ask_s = now + _EVERY_S
         quiet = [
-            partition for partition, at in positions.items() if self._positions.get(partition) == at
+            partition
+            for partition, at in positions.items()
+            if self._positions.get(partition) == at and partition not in self._open
         ]
-        quiet = [partition for partition in quiet if partition not in self._open]
         self._positions = positions
         self._at_end = {
             partition: at for partition, at in self._at_end.items() if partition in positions
         }
         answers = self._consumer.ask_ends(quiet) if quiet else {}
-        self._open |= {partition: _Question(answer, now) for partition, answer in answers.items()}
-
-    def _note(self, partition: Partition, position: int, question: _Question) -> None:
-        try:
-            end = question.answer.result().offset
-        except (Exception, CancelledError):  # the leader is away, or there is none
-            self._at_end.pop(partition, None)
-            return
-        if 0 <= end <= position:
-            self._at_end[partition] = question.asked_s
-        else:
-            self._at_end.pop(partition, None)
+        self._open |= {partition: (answer, now) for partition, answer in answers.items()}

@@ -63,7 +63,6 @@ class MessageBatch(NamedTuple):
         return cls(messages, [_run(messages, first, end, topic) for first, end in ends])
 
     def offsets(self) -> I64:
-        """The offset of each message."""
         all_offsets = np.empty(len(self.messages), np.int64)
         for run in self.runs:
             whole, offsets = isinstance(run.offsets, range), run.offsets

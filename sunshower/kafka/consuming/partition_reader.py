@@ -31,10 +31,16 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.consuming.consumer import Consumer, partition_of_message
-from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, StartFinder, without
+from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, without
 from sunshower.kafka.consuming.decoding import MessageBatch, OffsetRun
 from sunshower.kafka.consuming.partition_progress import I64, Progress
-from sunshower.kafka.consuming.start_position import Start, check_start, within, writer
+from sunshower.kafka.consuming.start_position import (
+    Start,
+    StartFinder,
+    check_start,
+    within,
+    writer,
+)
 from sunshower.kafka.consuming.subscription import TopicWatch
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import (
@@ -87,7 +93,6 @@ class ReadPartition:
     metadata: str = ""  # committed with its offsets
 
     def number(self, offset: int) -> int:
-        """The id of the message at `offset`."""
         return self.slot << OFFSET_BITS | offset
 
     @property
@@ -252,7 +257,6 @@ class Committer:
         return self._submitted
 
     def _record_outcome(self, done: Future[None], wanted: Wanted) -> None:
-        """Record the outcome of a write."""
         try:
             done.result()
         except StaleGeneration as error:
@@ -324,7 +328,6 @@ class PartitionReader(RebalanceListener):
     # ---- partitions -------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        """Read these, too."""
         self._options.listener.assigned(partitions)
         ids = self._topic_ids(partitions)  # before the offsets are read: then no id is too new
         stored = self._stored(partitions)
@@ -445,7 +448,6 @@ class PartitionReader(RebalanceListener):
         )
 
     def _drop(self, partition: Partition) -> ReadPartition:
-        """Remove all state of a partition."""
         place = self.places.drop(partition)
         self._first_ends.pop(partition, None)
         self.committer.forget(partition)
@@ -702,7 +704,6 @@ class PartitionReader(RebalanceListener):
         self._read({place.partition: offset})
 
     def _read(self, targets: Mapping[Partition, int]) -> None:
-        """Add these to the assignment."""
         if self._consumer.eager:
             targets = {**self.emitted(), **targets}
             self.loop.discard([*self.loop.at])
@@ -818,7 +819,6 @@ class Refetcher:
 
     @cached_property
     def _loop(self) -> ConsumerLoop:
-        """Connects at the first use."""
         return ConsumerLoop(Consumer(self._settings))
 
     def find(self, wanted: Mapping[Partition, I64], limit: int) -> tuple[list[Message], list[Gone]]:
@@ -857,7 +857,6 @@ class Refetcher:
             self._loop.seek({})
 
     def close(self) -> None:
-        """Close the client, if there is one."""
         if "_loop" in vars(self):
             self._loop.consumer.close()
 

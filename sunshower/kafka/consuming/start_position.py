@@ -7,13 +7,18 @@ FirstPollOffsetStrategy
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from sunshower.arguments import Values
 from sunshower.errors import BadOffset
+from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.partitions.ports import Committed, Partition, RetainedOffsets
+
+_LOG = logging.getLogger("sunshower.kafka")
+_SHOWN_MAX = 3  # partitions in a warning
 
 
 class StartPosition(Enum):
@@ -63,7 +68,6 @@ class Start(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first offset that is read or skipped."""
         return self.skipped[0] if self.skipped else self.offset
 
 
@@ -155,3 +159,115 @@ def writer(committed: Committed) -> str | None:
     """The id of the deployment that wrote the offset, if the metadata contain it."""
     id = committed.fields.get("topologyId")
     return id if isinstance(id, str) else None
+
+
+# ---- start finder ------------------------------------------------------------------------------
+
+
+class StartFinder:
+    """Finds the offsets at which a deployment begins, from the option `first`, stored offsets, and
+    what the brokers have. Its methods raise BadOffset, and KafkaError without an answer."""
+
+    def __init__(
+        self, consumer: Consumer, first: Where, deployment: str, behind_max: int | None = None
+    ) -> None:
+        self._consumer = consumer
+        self._first, self._deployment, self._behind_max = first, deployment, behind_max
+        self.recreated = 0  # partitions that were begun anew
+        # Partitions that an earlier start has stored: the stored position, and where it begins now.
+        self._ignored: dict[Partition, tuple[int, int]] = {}
+        self._reported = 0  # how many of these
+
+    def continues(self, stored: Committed) -> bool:
+        """Whether a start continues at this offset."""
+        return self._first.by_anyone or writer(stored) == self._deployment
+
+    def find(
+        self,
+        partition: Partition,
+        stored: Committed | None,
+        retained: RetainedOffsets,
+        *,
+        new: bool = False,
+    ) -> Start:
+        """Where to begin. `new`: the partition was created after the first start, so without a
+        stored offset it is read from its beginning."""
+        where = StartPosition.EARLIEST if new and stored is None else self._first
+        stamped = None
+        if isinstance(where, StartTime):
+            stamped = self._consumer.since(partition, where.timestamp_ms)
+        check_start(where, partition, stored and stored.offset, retained)
+        return find_start(
+            where,
+            stored,
+            self._deployment,
+            retained,
+            stamped=stamped,
+            behind_max=self._behind_max,
+        )
+
+    def find_anew(
+        self,
+        partition: Partition,
+        former: int,
+        retained: RetainedOffsets,
+        *,
+        new: bool = False,
+    ) -> Start:
+        """Where to begin in a topic that was created again; `former`: where the former one was
+        read. What a start at the end passes over counts as skipped."""
+        if self._first is StartPosition.NONE:
+            raise BadOffset(
+                f"{partition}: its topic was deleted and created again, the former one was read up "
+                f"to offset {former}, and first=StartPosition.NONE begins nowhere else: commit an "
+                "offset for the group while nothing reads, or say where to begin, such as "
+                "first=StartPosition.UNCOMMITTED_EARLIEST"
+            )
+        start = self.find(partition, None, retained, new=new)
+        passes_over = self._first.from_end and not new and retained.earliest < start.offset
+        if start.skipped is None and passes_over:
+            start = Start(start.offset, (retained.earliest, start.offset))
+        self.recreated += 1
+        _LOG.warning(
+            "%s: its topic was deleted and created again; the former one was read up to offset %d, "
+            "the new one is read from %d (first=%s)",
+            *(partition, former, start.offset, self._first),
+        )
+        return start
+
+    def note_ignored(
+        self, partition: Partition, stored: int, start: int, retained: RetainedOffsets
+    ) -> None:
+        """Note that a partition begins at `start`, and not where an earlier start has stored."""
+        is_same = start == stored or stored < start == retained.earliest
+        if not is_same and partition not in self._ignored:
+            self._ignored[partition] = stored, start
+
+    def report_ignored(self) -> None:
+        """Log one warning of the positions that were noted since the last one, if there are any."""
+        ignored = [*self._ignored.items()][self._reported :]
+        if not ignored:
+            return
+        self._reported = len(self._ignored)
+        shown = [
+            f"{partition} begins at offset {start}, and the stored position is {stored}"
+            for partition, (stored, start) in ignored[:_SHOWN_MAX]
+        ]
+        if len(ignored) > _SHOWN_MAX:
+            shown.append(f"and {len(ignored) - _SHOWN_MAX} more partitions")
+        effects = []
+        if any(start < stored for _, (stored, start) in ignored):
+            effects.append(
+                "messages before the stored position are processed again, and results that are "
+                "stored count them twice"
+            )
+        if any(start > stored for _, (stored, start) in ignored):
+            effects.append("messages between the two are not processed")
+        continuing = StartPosition.UNCOMMITTED_EARLIEST
+        if self._first.from_end:
+            continuing = StartPosition.UNCOMMITTED_LATEST
+        _LOG.warning(
+            "an earlier start of this topology has stored positions, and first=%s does not "
+            "continue there: %s. So %s. To continue at each start, give first=%s",
+            *(self._first, "; ".join(shown), ", and ".join(effects), continuing),
+        )

@@ -64,7 +64,6 @@ class TopicSubscription:
 
     @property
     def name(self) -> str:
-        """A name for messages."""
         if self.pattern is not None:
             return f"topics that fit {self.pattern!r}"
         return ", ".join(map(str, self.topics or self.partitions))
@@ -152,7 +151,6 @@ class TopicWatch:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
         return self._answer is None
 
     def put_off(self, for_s: float = EVERY_S) -> None:
@@ -177,7 +175,6 @@ class TopicWatch:
         return self._checked(answer.result())
 
     def close(self) -> None:
-        """Stop the thread without waiting."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _checked(self, ids: Mapping[str, str]) -> Mapping[str, str]:

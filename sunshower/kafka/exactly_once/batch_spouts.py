@@ -31,7 +31,7 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.consuming.consumer import Consumer, EndChecks, with_servers
-from sunshower.kafka.consuming.consumer_loop import ConsumerLoop, StartFinder
+from sunshower.kafka.consuming.consumer_loop import ConsumerLoop
 from sunshower.kafka.consuming.decoding import (
     KafkaRecord,
     MessageBatch,
@@ -39,7 +39,13 @@ from sunshower.kafka.consuming.decoding import (
     Translator,
     Undecodable,
 )
-from sunshower.kafka.consuming.start_position import Start, StartPosition, Where, check_start
+from sunshower.kafka.consuming.start_position import (
+    Start,
+    StartFinder,
+    StartPosition,
+    Where,
+    check_start,
+)
 from sunshower.kafka.consuming.subscription import BY_OFFSETS, TopicWatch
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
@@ -259,7 +265,6 @@ class Extent:
         return {name: value for name, value in metadata.items() if value is not None}
 
     def at(self, offset: int) -> Extent:
-        """An empty extent at `offset`."""
         return Extent(offset, offset, self.deployment, topic_id=self.topic_id)
 
     @property
@@ -416,7 +421,7 @@ class KafkaBatches(Partitioned):
             "recreated": float(self._finder.recreated if self._consumer else 0),
         }
         is_known = bool(self._read) or self._has_committed  # in this life
-        if self._consumer is None or self._consumer.is_cut:
+        if self._consumer is None or self._consumer.connection.is_cut:
             is_known = False
         is_known = is_known and all(status.end is not None for status in standing.values())
         return figures(standing, is_known=is_known) | odd
@@ -471,7 +476,7 @@ class KafkaBatches(Partitioned):
         until = {partition: e.until for partition, e in starts.items() if e.until is not None}
         taken = self._loop.take(room, until)
         if starts and not taken:
-            self._connect().check()
+            self._connect().connection.check()
         starts, unread = self._of_present_topics(starts, now=bool(taken))
         self._extents_of = starts
         metadata = {}

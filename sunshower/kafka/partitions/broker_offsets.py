@@ -21,7 +21,6 @@ from sunshower.kafka.partitions.ports import Committed, Lag, Offsets, Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
-    from confluent_kafka import Consumer as ClientConsumer
 
 _STALE = {
     *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID"),
@@ -184,10 +183,10 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     ]
 
 
-def _client(settings: Mapping[str, Any], group: str, isolation: str) -> ClientConsumer:
+def _client(settings: Mapping[str, Any], group: str, isolation: str) -> Client:
     """A client whose end offsets are the last stable ones, or those of the log."""
     group_settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
-    client: ClientConsumer = new_client("Consumer", {"log_level": 0, **settings, **group_settings})
+    client: Client = new_client("Consumer", {"log_level": 0, **settings, **group_settings})
     return client
 
 
@@ -213,7 +212,7 @@ def _wanted(settings: Mapping[str, Any], topics: Collection[str], left: Left) ->
 
 
 def _offsets(
-    client: ClientConsumer, partitions: Collection[Partition], time: int, left: Left
+    client: Client, partitions: Collection[Partition], time: int, left: Left
 ) -> dict[Partition, int]:
     from confluent_kafka import KafkaException
 

@@ -293,7 +293,6 @@ class Transactions(Producer):
         self._do("starting", lambda: self._client.init_transactions(_WITHIN_S))
 
     def begin(self) -> None:
-        """Begin a transaction. Raises StaleGeneration, KafkaError."""
         self._do("beginning", self._client.begin_transaction)
 
     def produce(self, message: Message) -> None:
@@ -316,7 +315,6 @@ class Transactions(Producer):
         self._do("committing", lambda: self._client.commit_transaction(_WITHIN_S))
 
     def abort(self) -> None:
-        """Abort the transaction. Raises StaleGeneration, KafkaError."""
         self._do("aborting", lambda: self._client.abort_transaction(_WITHIN_S))
 
     def _do(self, what: str, call: Callable[[], None]) -> None:

@@ -197,7 +197,6 @@ class Producer:
         return self._known[topic]
 
     def check(self) -> None:
-        """Raise KafkaUnreachable if all brokers are down."""
         self._connection.check()
 
     def send(

@@ -203,7 +203,6 @@ class Member:
         }
 
     def written(self, millis: int) -> bytes:
-        """The content of the member's node."""
         return json.dumps(
             {
                 "version": 1,
@@ -250,18 +249,14 @@ def compiled(text: str) -> re.Pattern[str]:
 # ---- group ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupTimeouts:
-    """Delays and time limits, in seconds."""
-
-    spread_s: float = 0.1  # the maximal random delay before members are read …
-    spread_each_s: float = 0.001  # … plus this for each member
-    look_every_s: float = 30.0  # also without a notification
-    claim_again_s: float = 0.1  # before a blocked claim is retried; doubled each time …
-    claim_again_max_s: float = 2.0  # … up to this
-    # A session without contact to the store may expire without a notification. kazoo notices
-    # silence after two thirds of the session timeout: this is the last third of the default, 10 s.
-    suspended_max_s: float = 3.0
+_SPREAD_S = 0.1  # the maximal random delay before members are read …
+_SPREAD_EACH_S = 0.001  # … plus this for each member
+_LOOK_EVERY_S = 30.0  # also without a notification
+_CLAIM_AGAIN_S = 0.1  # before a blocked claim is retried; doubled each time …
+_CLAIM_AGAIN_MAX_S = 2.0  # … up to this
+# A session without contact to the store may expire without a notification. kazoo notices silence
+# after two thirds of the session timeout: this is the last third of the default, 10 s.
+SUSPENDED_MAX_S = 3.0
 
 
 class _View(NamedTuple):
@@ -292,7 +287,7 @@ class ZooKeeperGroup(PartitionSharing):
         *,
         streams: int | Mapping[str, int] = 1,
         rule: Rule = by_range_of_threads,
-        timeouts: GroupTimeouts | None = None,
+        suspended_max_s: float = SUSPENDED_MAX_S,
         host: str | None = None,
         wall: Callable[[], float] = time.time,
         where: object = None,
@@ -305,7 +300,7 @@ class ZooKeeperGroup(PartitionSharing):
         self._chance = chance
         self._membership = Member.reading(topics, streams)
         self._rule = rule
-        self._timeouts = timeouts or GroupTimeouts()
+        self._suspended_max_s = suspended_max_s
         self._group = group
         self._host = host or socket.gethostname()
         self._wall = wall
@@ -327,7 +322,7 @@ class ZooKeeperGroup(PartitionSharing):
         self._nodes: dict[Partition, StreamThread] = {}  # owner nodes that this member may have
         self._leftovers: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
-        self._claim_again_s = self._timeouts.claim_again_s
+        self._claim_again_s = _CLAIM_AGAIN_S
 
     @property
     def is_settled(self) -> bool:
@@ -369,7 +364,7 @@ class ZooKeeperGroup(PartitionSharing):
         except StoreUnreachable as error:
             if not was_reading:
                 raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
-            self._claim_s = self._look_s = now_s + self._timeouts.claim_again_max_s
+            self._claim_s = self._look_s = now_s + _CLAIM_AGAIN_MAX_S
 
     def refresh(self) -> None:
         self._changed = True  # partitions are looked up in each look
@@ -394,7 +389,9 @@ class ZooKeeperGroup(PartitionSharing):
         if not self._name:
             self._join(now_s)
         self._withdraw_leftovers()
-        self._hasten_look(now_s)
+        if self._changed:
+            self._changed = False
+            self._look_s = min(self._look_s, now_s + self._delay_s())
         if now_s >= self._look_s:
             self._read_members(now_s)
             if self._name not in self._members:  # another client has removed the node
@@ -429,7 +426,7 @@ class ZooKeeperGroup(PartitionSharing):
     def _is_cut(self, now_s: float) -> bool:
         """Whether the store has been silent for too long to rely on our nodes."""
         since_s = self._suspended_s
-        return since_s is not None and now_s - since_s >= self._timeouts.suspended_max_s
+        return since_s is not None and now_s - since_s >= self._suspended_max_s
 
     def _check_suspension(self, now_s: float, was_reading: bool) -> None:
         """Raise KafkaUnreachable while nothing may be read; but not in the call that revokes the
@@ -468,17 +465,8 @@ class ZooKeeperGroup(PartitionSharing):
     def _on_change(self) -> None:
         self._changed = True
 
-    def _hasten_look(self, now_s: float) -> None:
-        """After a notification, schedule the next look earlier."""
-        if self._changed:
-            self._changed = False
-            self._look_s = min(self._look_s, now_s + self._delay_s())
-
     def _delay_s(self) -> float:
-        timeouts = self._timeouts
-        return self._chance.uniform(
-            0, timeouts.spread_s + timeouts.spread_each_s * len(self._members)
-        )
+        return self._chance.uniform(0, _SPREAD_S + _SPREAD_EACH_S * len(self._members))
 
     def _read_members(self, now_s: float) -> None:
         path = f"{self._home}/ids"
@@ -489,7 +477,7 @@ class ZooKeeperGroup(PartitionSharing):
             elif node := self._tree.get(f"{path}/{name}"):
                 members[name] = Member.read(node.value, f"{path}/{name}")
         self._members = members
-        self._look_s = now_s + self._timeouts.look_every_s + self._delay_s()
+        self._look_s = now_s + _LOOK_EVERY_S + self._delay_s()
 
     # ---- assignment -----------------------------------------------------------------------------
 
@@ -497,7 +485,9 @@ class ZooKeeperGroup(PartitionSharing):
         """Compute the assignment; nothing to do if all inputs are the same objects as before."""
         topics = self._directory.topics()
         if topics is not self._topics:
-            self._topics, self._wanted = topics, self._wanted_of(topics)
+            self._topics, member = topics, self._membership
+            is_named = member.pattern == STATIC  # then also topics that do not exist are wanted
+            self._wanted = (*(member.subscription if is_named else member.streams(topics)),)
         by_topic = [self._directory.partitions(topic) for topic in self._wanted]
         seen = [self._members, topics, *by_topic]
         known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
@@ -507,15 +497,9 @@ class ZooKeeperGroup(PartitionSharing):
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
                 self._decided_s = self._clock.now()
-                self._claim_s, self._claim_again_s = 0.0, self._timeouts.claim_again_s
+                self._claim_s, self._claim_again_s = 0.0, _CLAIM_AGAIN_S
             self._seen = seen
         self._mine = self._decided[1]
-
-    def _wanted_of(self, topics: Collection[str]) -> tuple[str, ...]:
-        """The topics that this member reads."""
-        if self._membership.pattern == STATIC:
-            return (*self._membership.subscription,)
-        return (*self._membership.streams(topics),)
 
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
@@ -550,8 +534,7 @@ class ZooKeeperGroup(PartitionSharing):
         if blocked:  # the owner may see another state: read the members again, too
             self._claim_s = now_s + self._claim_again_s * self._chance.uniform(0.5, 1)
             self._look_s = min(self._look_s, self._claim_s)
-            again_s = self._claim_again_s * 2
-            self._claim_again_s = min(again_s, self._timeouts.claim_again_max_s)
+            self._claim_again_s = min(self._claim_again_s * 2, _CLAIM_AGAIN_MAX_S)
 
     def _take(self, partition: Partition, thread: StreamThread) -> bool:
         path, value = self._owner(partition), str(thread).encode()

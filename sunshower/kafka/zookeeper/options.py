@@ -39,7 +39,7 @@ from sunshower.kafka.partitions.ports import (
     PartitionSharing,
     using,
 )
-from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup, by_range_of_threads
+from sunshower.kafka.zookeeper.group import Rule, ZooKeeperGroup, by_range_of_threads
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Tree
@@ -199,17 +199,14 @@ class StoredOffsets(Offsets):
             with using(path):
                 try:
                     self._tree.put(path, self._layout.value(partition, committed), member)
-                    if self._layout.has_topic_node:
-                        self._write_topic(partition, committed.topic_id, member)
+                    id = committed.topic_id
+                    is_new = bool(id) and self._topics.get(partition) != id
+                    if self._layout.has_topic_node and is_new:
+                        self._tree.put(_topic(path), id.encode(), member)
+                        self._topics[partition] = id
                 except NoNode as error:
                     text = f"{partition} is not committed: {member} is gone"
                     raise StaleGeneration(text) from error
-
-    def _write_topic(self, partition: Partition, id: str, member: str | None) -> None:
-        """Store the id of the topic, if it is another one than before."""
-        if id and self._topics.get(partition) != id:
-            self._tree.put(_topic(self._layout.path(partition)), id.encode(), member)
-            self._topics[partition] = id
 
     def close(self) -> None:
         self._tree.close()
@@ -438,7 +435,7 @@ class ByZooKeeperGroup(_InZooKeeper):
             Random(SystemRandom().getrandbits(64)),
             streams=self.streams,
             rule=self.rule,
-            timeouts=GroupTimeouts(suspended_max_s=self.session_timeout_s / 3),
+            suspended_max_s=self.session_timeout_s / 3,
             where=self._where,
         )
 

@@ -1,4 +1,4 @@
-"""The states of one topology, and the commands that are possible in each state.
+"""The states of one topology, the events that its master applies, and the table of both.
 
                       ┌──deactivate──▶ INACTIVE ──┐ rebalance
     STARTING ──▶ ACTIVE ◀──activate──────┘  ▲     ▼
@@ -8,10 +8,11 @@
                    │                    └──killed, and the wait is over───────────▲
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
-An upgrade is possible when a rebalance is, and has the same states. So is a savepoint; the tasks
-then stay packed until the kill, which ends them at once, for a minute at most. `kill`, and the
-failure of a task, are possible in every state; `drain` in every state before the end. The requests
-are in the MasterState, so a restarted master continues; a running wait restarts.
+A state follows from what is stored and from what is observed (`state_of`). `TABLE` says which event
+is possible in which state, and what the state becomes; `Master.apply` carries that out. An upgrade
+has the states of a rebalance, and so has a savepoint; the tasks then stay packed until the kill,
+which ends them at once, for a minute at most. The requests are in the MasterState, so a restarted
+master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
 """
@@ -24,18 +25,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import (
     Counts,
     InputStream,
-    Snapshot,
     TaskStats,
     WorkerStats,
 )
-from sunshower.runtime.plan import Plan, Task
-from sunshower.topologies.graph import Component
-
-_SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
+from sunshower.runtime.plan import Plan
 
 
 class State(StrEnum):
@@ -52,29 +50,40 @@ class State(StrEnum):
 
 
 NOT_STARTED = frozenset({State.STARTING, State.REBALANCING})  # of a run that was just submitted
+_SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
 
 
-class Command(StrEnum):
-    """The commands for a topology."""
+# ---- the table -----------------------------------------------------------------------------------
 
-    ACTIVATE = "activate"
-    DEACTIVATE = "deactivate"
-    REBALANCE = "rebalance"
-    UPGRADE = "upgrade"
-    KEEP = "kill --keep"
-    DRAIN = "drain"
-    KILL = "kill"
-
-
-_BEFORE_THE_END = frozenset(State) - {State.KILLED, State.FAILED}
-POSSIBLE: Mapping[Command, frozenset[State]] = {
-    Command.ACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
-    Command.DEACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
-    Command.REBALANCE: frozenset({State.ACTIVE, State.INACTIVE}),
-    Command.UPGRADE: frozenset({State.ACTIVE, State.INACTIVE}),
-    Command.KEEP: frozenset({State.ACTIVE, State.INACTIVE}),
-    Command.DRAIN: _BEFORE_THE_END,  # also just after it finished: the caller cannot know
-    Command.KILL: frozenset(State),
+_MOVES = {  # or stays, if nothing changes
+    State.ACTIVE: {State.ACTIVE, State.REBALANCING},
+    State.INACTIVE: {State.INACTIVE, State.REBALANCING},
+}
+# Command → state → what the state can become. In a state that its row lacks, it is refused.
+TABLE: Mapping[type[events.Event], Mapping[State, set[State]]] = {
+    events.Activate: {
+        State.STARTING: {State.STARTING},
+        State.ACTIVE: {State.ACTIVE},
+        State.INACTIVE: {State.ACTIVE},
+    },
+    events.Deactivate: {
+        State.STARTING: {State.STARTING},
+        State.ACTIVE: {State.INACTIVE},
+        State.INACTIVE: {State.INACTIVE},
+    },
+    events.RebalanceTasks: _MOVES,
+    events.Upgrade: _MOVES,
+    events.Keep: _MOVES,
+    events.DrainSpouts: {  # also just after it finished: the caller cannot know
+        State.STARTING: {State.DRAINING},
+        State.ACTIVE: {State.DRAINING, State.FINISHED},
+        State.INACTIVE: {State.DRAINING, State.FINISHED},
+        State.REBALANCING: {State.DRAINING, State.FINISHED},
+        State.DRAINING: {State.DRAINING},
+        State.FINISHED: {State.FINISHED},
+    },
+    events.Kill: {state: {State.DRAINING, State.KILLED} for state in State}
+    | {State.KILLED: {State.KILLED}},
 }
 
 
@@ -170,132 +179,34 @@ def _spouts_done(plan: Plan, tasks: Iterable[TaskStats]) -> bool:
     return all(task.done for task in tasks if task.task in spouts)
 
 
-class Lifecycle:
-    """Records the commands for one topology in its MasterState, and tracks the waits they start.
+def state_of(stored: MasterState, facts: Observations) -> State:
+    """The state of a topology. A failure takes precedence over everything but the kill."""
+    if stored.killed:
+        return State.KILLED
+    if stored.error is not None:
+        return State.FAILED
+    if stored.draining:
+        return State.FINISHED if facts.done and not stored.killing else State.DRAINING
+    if stored.is_changing or (stored.moves and not facts.joined):
+        return State.REBALANCING
+    if not facts.joined:
+        return State.STARTING
+    if facts.done:
+        return State.FINISHED
+    return State.ACTIVE if stored.active else State.INACTIVE
 
-    All times are in seconds on a monotonic clock of the caller.
-    """
 
-    def __init__(self, topology: str, stored: MasterState, now: float) -> None:
-        self._topology = topology
-        self._stored = stored
-        self._since_s = now  # of the kill or the rebalance that is under way
-
-    def state(self, facts: Observations) -> State:
-        """The state of the topology. A failure takes precedence over everything but the kill."""
-        stored = self._stored
-        if stored.killed:
-            return State.KILLED
-        if stored.error is not None:
-            return State.FAILED
-        if stored.draining:
-            return State.FINISHED if facts.done and not stored.killing else State.DRAINING
-        if stored.is_changing or (stored.moves and not facts.joined):
-            return State.REBALANCING
-        if not facts.joined:
-            return State.STARTING
-        if facts.done:
-            return State.FINISHED
-        return State.ACTIVE if stored.active else State.INACTIVE
-
-    def allow(self, command: Command, state: State) -> None:
-        """Raise LifecycleError, which lists the possible commands, if this one is not."""
-        if state in POSSIBLE[command]:
-            return
-        others = [str(other) for other, states in POSSIBLE.items() if state in states]
-        reason = f" ({self._stored.error.splitlines()[0]})" if self._stored.error else ""
-        raise LifecycleError(
-            f"topology {self._topology!r} is {state}{reason}, and {command} is not possible then; "
-            f"possible are: {', '.join(others)}"
-        )
-
-    def activate(self, active: bool) -> None:
-        """Activate or deactivate the spouts."""
-        self._stored.active = active
-
-    def drain(self) -> None:
-        """Emit no new records from now on. A change that is not packing yet is cancelled."""
-        self._stored.draining = True
-        if self._stored.next_tasks and not self._stored.packing:
-            self.cancel("the topology was drained or killed before its tasks had stopped")
-
-    def kill(self, wait_s: float, now: float, kept: int | None = None) -> None:
-        """Drain for `wait_s` at most, then end. A second kill begins a new wait. `kept`: the change
-        whose savepoint was read; raises LifecycleError if the topology has continued since."""
-        if kept is not None and not self._stored.keeps(kept):
-            raise LifecycleError(
-                f"topology {self._topology!r} is not ended: it has continued since its savepoint, "
-                "which must not be used, because it was not ended within a minute. Try again"
-            )
-        self.drain()
-        self._stored.killing = True
-        self._stored.wait_s, self._since_s = wait_s, now
-
-    def change(
-        self,
-        present: Sequence[Task],
-        tasks: Sequence[Task],
-        wait_s: float,
-        now: float,
-        *,
-        is_upgrade: bool = False,
-        keeps: bool = False,
-    ) -> int:
-        """Wait up to `wait_s` for pending trees, then let `tasks` replace the present ones; in
-        an upgrade they are tasks of a new plan. `keeps`: make a savepoint first. Returns the number
-        of this change."""
-        stored = self._stored
-        stored.change += 1
-        stored.next_tasks, stored.next_plan = [*tasks], stored.change if is_upgrade else None
-        stored.keeping = keeps
-        stored.last_task_id = max(stored.last_task_id, *(task.id for task in [*present, *tasks]))
-        stored.wait_s, self._since_s = wait_s, now
-        return stored.change
-
-    def go_on(self, number: int, present: Sequence[Task]) -> bool:
-        """Cancel the savepoint of that number, if it is under way. Returns whether the topology
-        continues; False: it is being killed."""
-        if not self._stored.killing and self._stored.keeps(number):
-            self.cancel("its savepoint was not stored", present)
-        return not self._stored.killing
-
-    def cancel(self, why: str, tasks: Sequence[Task] = ()) -> None:
-        """Give up the change under way. If workers pack already, all of them begin a new life with
-        the same `tasks` as before."""
-        stored = self._stored
-        stored.note_cancelled(why)
-        stored.next_plan, stored.next_tasks = None, [*tasks] if stored.packing else None
-        stored.keeping = False
-
-    def look(self, facts: Observations, now: float, *, is_kept: bool = False) -> None:
-        """Continue if a wait is over or no longer needed; `is_kept`: all is packed for a
-        savepoint, so that nothing would finish."""
-        stored = self._stored
-        waited = now >= self._since_s + stored.wait_s
-        if stored.killing and (waited or facts.done or is_kept or stored.error is not None):
-            stored.killed = True
-        elif stored.next_tasks and facts.arrived and (waited or facts.quiet):
-            stored.packing = True
-
-    def move(self) -> None:
-        """Apply the next tasks, once all workers have packed; all workers begin new lives."""
-        stored = self._stored
-        assert stored.next_tasks
-        former = stored.tasks
-        stored.tasks, stored.next_tasks, stored.packing = stored.next_tasks, None, False
-        stored.keeping = False
-        if stored.next_plan is not None:
-            stored.former_plan, stored.former_tasks = stored.plan, former
-            stored.plan, stored.next_plan = stored.next_plan, None
-            stored.forget_former_code()
-        stored.floor = max(stored.lives.values())
-        stored.moves += 1
-
-    def report(self, last: Snapshot, spouts: Iterable[Component], now: float) -> KillReport:
-        """The report after a kill, from the last statistics."""
-        counts = {spout.id: last.component(spout.id) for spout in spouts}
-        unsettled = sum(task.unsettled for task in last.tasks())
-        return KillReport(counts, unsettled, now - self._since_s)
+def allow(event: type[events.Event], state: State, topology: str, error: str | None = None) -> None:
+    """Raise LifecycleError, which lists the possible commands, if this one is not. `error`: why the
+    topology failed."""
+    if state in TABLE[event]:
+        return
+    others = [other.command for other, states in TABLE.items() if state in states]
+    reason = f" ({error.splitlines()[0]})" if error else ""
+    raise LifecycleError(
+        f"topology {topology!r} is {state}{reason}, and {event.command} is not possible then; "
+        f"possible are: {', '.join(others)}"
+    )
 
 
 def why_unchanged(stored: MasterState, number: int, state: State) -> str | None:

@@ -75,6 +75,11 @@ class MasterState:
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 
+    def begin_life(self, worker: int) -> int:
+        """A worker begins a life. Returns its number, which is above those of all earlier ones."""
+        self.lives[worker] = max(self.lives.get(worker, 0), self.floor) + 1
+        return self.lives[worker]
+
     def retire(self, last: WorkerStats) -> None:
         """Add the last statistics of a worker's life that is over."""
         self.untracked = self.untracked or last.untracked
@@ -103,7 +108,12 @@ class MasterState:
     @property
     def is_changing(self) -> bool:
         """Whether tasks will move, or a new plan is opening: spouts emit nothing."""
-        return bool(self.next_tasks) or self.former_plan is not None
+        return bool(self.next_tasks) or self.is_opening
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether a new plan is in force whose components are not all open yet."""
+        return self.former_plan is not None
 
     def keeps(self, number: int) -> bool:
         """Whether change `number` is a savepoint, and nothing has continued since it was packed."""

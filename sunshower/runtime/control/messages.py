@@ -1,8 +1,9 @@
-"""The master's answers to workers, and its commands to workers and to its adapter."""
+"""The master's answers to workers, and its commands to its process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from sunshower.runtime.control.overview import Conditions
 from sunshower.runtime.events.health import Quarantine
@@ -43,15 +44,42 @@ class Welcome:
     silent_s: float = 0.0  # for which its former life was silent, and replaced for that
 
 
-@dataclass(frozen=True)
-class Orders:
-    """What the adapter shall do; repeated until it is done, except `replace`."""
+# ---- commands ------------------------------------------------------------------------------------
 
-    replace: list[int] = field(default_factory=list)  # silent workers: end their process if it can
-    # be reached, and create another one
-    pack: dict[int, list[int]] = field(default_factory=dict)  # worker → tasks that leave it
-    fresh: list[int] = field(default_factory=list)  # of those, the ones that take nothing along
-    again: list[int] = field(default_factory=list)  # workers that begin a new life in their process
-    create: list[int] = field(default_factory=list)  # workers that need a process
-    end: list[int] = field(default_factory=list)  # workers whose process is no longer needed
-    unload: bool = False  # whether to remove the stored TaskTransfers
+
+@dataclass(frozen=True)
+class Tell:
+    """Call a method of a worker, without waiting for it."""
+
+    worker: int
+    what: str
+    given: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replace:
+    """End the process of a silent worker, if it can be reached; `Create` follows."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Create:
+    """Create the processes of these workers, unless there is one or one is starting."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """End the process of a worker that is no longer needed. Repeated until it is done."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Unload:
+    """Remove what workers stored for a rebalance. Repeated until it is done."""
+
+
+MasterCommand = Tell | Replace | Create | End | Unload

@@ -42,6 +42,18 @@ class Overview:
     letters: Mapping[str, LetterStore | None] = field(default_factory=dict)  # bolt that reads dead
     # letters → where it writes them; None: that is not known
 
+    @staticmethod
+    def of(
+        plan: Plan,
+        snapshot: Snapshot,
+        error: str | None,
+        since_s: float,
+        processes: Mapping[int, tuple[str, int]],
+    ) -> Overview:
+        """With what the graph of a plan says."""
+        facts = snapshot, error, since_s, processes
+        return Overview(without_code(plan), *facts, edges_of(plan.graph), letter_stores(plan.graph))
+
     def reached_from(self, sources: Collection[str]) -> set[str]:
         """The components that a record of these can reach."""
         reached: set[str] = set()

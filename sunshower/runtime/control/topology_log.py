@@ -1,7 +1,7 @@
-"""The log of one topology, stored in its master and shown by `sunshower logs`.
+"""The log of one topology for `sunshower logs`; separate because it decides nothing.
 
-Events follow from what the master knows: from commands, and from changes between two statistics of
-a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
+Its lines follow from what the master knows: from commands, and from changes between two statistics
+of a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Orders
-from sunshower.runtime.control.plan_changes import ends_anew, leaving
 from sunshower.runtime.events.health import Standing
 from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine
 from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
@@ -25,154 +22,7 @@ from sunshower.texts import clip
 _LINES_MAX = 2000  # 8 MB at most
 _NUMBERS_A_SECOND = 1000
 _REPEAT_S = 10.0  # between two lines about failures of one kind and place
-
-
-# ---- task moves ----------------------------------------------------------------------------------
-# Carries out a rebalance or an upgrade: the valid plan, the stored tasks, the next commands.
-#
-# An upgrade moves all tasks to new workers, with the new code, which is *opening* until all
-# components are open. Until then the spouts emit nothing. If a component does not open, the former
-# plan is in force again, on new processes of its workers.
-
-_KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
-ROLLED_BACK = "the new code did not open, and the old code continues: "  # begins the reason
-
-
-class TaskMoves:
-    """The plan in force and the next one. Their numbers and tasks are in the MasterState.
-
-    A stored plan is *declared*: its graph has the numbers of tasks and workers that the file says,
-    whatever a rebalance has made of them since.
-    """
-
-    def __init__(self, plan: Plan, stored: MasterState, other: Plan | None, now: float) -> None:
-        """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`."""
-        self.declared = plan
-        self.plan = plan.with_tasks(stored.tasks)
-        self.next_declared = other if stored.former_plan is None else None
-        self._former = None if stored.former_plan is None else other
-        self._opening_since_s = now
-        self._stored = stored
-        self._packed: set[int] = set()  # workers
-        self._unloaded = False
-        self._packed_since_s: float | None = None  # all workers, for a savepoint
-
-    def packs(self, worker: int) -> None:
-        """A worker has packed."""
-        self._packed.add(worker)
-
-    def begins(self, worker: int) -> None:
-        """A worker has said hello: what it had packed is packed again."""
-        self._packed.discard(worker)
-
-    def unloaded(self) -> None:
-        """The stored TaskTransfers were removed."""
-        self._unloaded = True
-
-    @property
-    def has_packed(self) -> bool:
-        """Whether all workers have packed."""
-        return self._stored.packing and self._packed >= set(self.plan.workers)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether all workers have packed for a savepoint."""
-        return self._stored.keeping and self.has_packed
-
-    def may_move(self, now: float) -> bool:
-        """Whether the tasks can move. For a savepoint they wait for the kill, and move to new
-        processes if it does not come."""
-        if not self.is_kept:
-            return self.has_packed
-        if self._packed_since_s is None:
-            self._packed_since_s = now
-        return not self._stored.killing and now - self._packed_since_s >= _KEEP_S
-
-    def move(self, now: float) -> None:
-        """The MasterState has the next tasks: they are in force from now on."""
-        if self.is_opening:
-            assert self.next_declared is not None
-            self._former, self._opening_since_s = self.declared, now
-            self.declared = self.next_declared
-        self.next_declared = None
-        self._begin_tasks()
-
-    @property
-    def is_opening(self) -> bool:
-        """Whether a new plan is in force whose components are not all open yet."""
-        return self._stored.former_plan is not None
-
-    def end_opening(self, tasks: Sequence[TaskStats], now: float, *, arrived: bool) -> str | None:
-        """Keep a new plan if all components are open. Returns why not, if one will not be."""
-        stored, code = self._stored, self.plan.graph.components
-        if not self.is_opening:
-            return None
-        unopened = {task.id: task for task in self.plan.tasks if task.component in code}
-        for task in tasks:
-            if task.health.standing is Standing.RUNNING and task.health.wait is None:
-                unopened.pop(task.task, None)
-        if arrived and not unopened and not stored.quarantined:
-            stored.former_plan = stored.former_tasks = self._former = None
-            stored.forget_all_but(self.plan)
-            return None
-        for why in stored.quarantined.values():
-            return why.story
-        if now - self._opening_since_s < stored.open_s:
-            return None
-        names = ", ".join(sorted({task.component for task in unopened.values()}))
-        errors = [task.health.last[-1].story for task in tasks if task.health.last]
-        why_not = f"{names} did not open within {stored.open_s:g} s (--timeout)"
-        return ". ".join([why_not, *errors[-1:]])
-
-    def roll_back(self, why: str) -> None:
-        """Let the former plan be in force again."""
-        stored, failed = self._stored, self.plan
-        assert stored.former_plan is not None
-        assert self._former is not None
-        stored.plan, stored.tasks = stored.former_plan, stored.former_tasks
-        stored.former_plan = stored.former_tasks = None
-        stored.note_cancelled(ROLLED_BACK + why)
-        stored.forget_former_code()
-        for worker in failed.workers:  # also those that have not said hello: all processes must end
-            stored.lives.setdefault(worker, stored.floor)
-        stored.floor = max(stored.lives.values())
-        self.declared, self._former = self._former, None
-        self._begin_tasks()
-
-    def _begin_tasks(self) -> None:
-        self._packed, self._unloaded, self._packed_since_s = set(), False, None
-        self.plan = self.declared.with_tasks(self._stored.tasks)
-
-    def is_under_way(self, lives: Mapping[int, int]) -> bool:
-        """Whether there may be orders. `lives`: of the workers that have said hello."""
-        stored = self._stored
-        unsettled = stored.moves and (lives != stored.lives or not self._unloaded)
-        return bool(stored.is_changing or unsettled)
-
-    def orders(self, found: Orders, lives: Mapping[int, int], *, arrived: bool) -> Orders:
-        """`found`, and what the rebalance needs. `arrived`: all workers run in their new places."""
-        stored = self._stored
-        if stored.packing and stored.next_tasks:
-            upgrade = self.next_declared if stored.next_plan is not None else None
-            then = (upgrade or self.declared).with_tasks(stored.next_tasks)
-            gone = leaving(self.plan, then)
-            fresh = gone if upgrade else ends_anew(self.plan, then)
-            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
-            pack = {w: [t.id for t in gone if t.worker == w] for w in unpacked}
-            return replace(found, pack=pack, fresh=[task.id for task in fresh])
-        if not stored.moves:
-            return found
-        unjoined = [worker for worker in self.plan.workers if worker not in lives]
-        return replace(
-            found,
-            again=[worker for worker in unjoined if worker in stored.lives],
-            create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
-            end=[worker for worker in stored.lives if worker not in self.plan.workers],
-            unload=arrived and not self._unloaded and not self.is_opening,
-        )
-
-
-# ---- topology log --------------------------------------------------------------------------------
+ROLLED_BACK = "the new code did not open, and the old code continues: "  # begins a reason
 
 
 class TopologyLog:
@@ -225,18 +75,18 @@ class TopologyLog:
             text = f"tasks of workers {names} move to other nodes: theirs are being drained"
         self.note("node drained", text)
 
-    def rebalance(self, orders: Orders, cancelled: Mapping[int, str]) -> None:
-        """Add that a rebalance begins or ends, by its orders, and the changes that were cancelled.
-        `cancelled`: the number of each → why."""
+    def rebalance(self, cancelled: Mapping[int, str], *, packs: bool, ends: bool) -> None:
+        """Add that a rebalance begins or ends, and the changes that were cancelled: the number of
+        each → why."""
         for number, why in cancelled.items():
             if number not in self._cancelled:
                 self._cancelled.add(number)
                 name = "upgrade rolled back" if why.startswith(ROLLED_BACK) else "change cancelled"
                 self.note(name, why, "error")
-        if orders.pack and not self._is_moving:
+        if packs and not self._is_moving:
             self._is_moving = True
             self.note("rebalance begins", "all workers stop, and tasks move")
-        elif orders.unload and self._is_moving:
+        elif ends and self._is_moving:
             self._is_moving = False
             self.note("rebalance ends", "all tasks run in their new places")
 

@@ -122,20 +122,11 @@ class Instrument:
 
     def completed(self, released: Released) -> None:
         """These trees are complete."""
-        if (recorder := self._trace_recorder) is not None:
-            recorder.completed(self._task, released)
-        if (writer := self._event_writer) is not None and len(released.roots):
-            attempts = released.attempts.astype(np.int64)
-            writer.note(What.COMPLETED, self._task, released.roots, released.numbers, attempts)
+        self._ended(What.COMPLETED, released)
 
     def failed(self, released: Released, failures: Sequence[Failure]) -> None:
         """These trees have failed."""
-        if (recorder := self._trace_recorder) is not None:
-            recorder.failed(self._task, released, failures)
-        if (writer := self._event_writer) is not None and len(released.roots):
-            attempts = released.attempts.astype(np.int64)
-            causes = [failure.cause for failure in failures]
-            writer.note(What.FAILED, self._task, released.roots, released.numbers, attempts, causes)
+        self._ended(What.FAILED, released, failures)
 
     def dead(self, number: int) -> None:
         """A message has become a dead letter."""
@@ -217,6 +208,16 @@ class Instrument:
         return [partial(note, what) for what in (What.WROTE, What.NOTED)]
 
     # ---- helpers ------------------------------------------------------------------------------
+
+    def _ended(
+        self, what: What, released: Released, failures: Sequence[Failure] | None = None
+    ) -> None:
+        if (recorder := self._trace_recorder) is not None:
+            recorder.ended(self._task, released.roots, failures)
+        if (writer := self._event_writer) is not None and len(released.roots):
+            attempts = released.attempts.astype(np.int64)
+            causes = None if failures is None else [failure.cause for failure in failures]
+            writer.note(what, self._task, released.roots, released.numbers, attempts, causes)
 
     def _note_edges(
         self, what: What, roots: U64, edges: U64, detail: Any = None, batch: Batch | None = None

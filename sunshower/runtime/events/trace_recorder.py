@@ -2,10 +2,10 @@
 
     Instrument ──events of traced roots──▶ TraceRecorder ──when a client asks──▶ `assemble`
 
-The events are those of event_log.py. A root says whether it is traced (ids.py), so all workers
-record the same trees. Nothing is sent until a client asks: statistics travel four times a second,
-and these records would be most of them. The answer needs no slice of the worker's loop, so it comes
-while user code hangs, too.
+The events are rows of event_log.py's entries. A root says whether it is traced (ids.py), so all
+workers record the same trees. Nothing is sent until a client asks: statistics travel four times a
+second, and these records would be most of them. The answer needs no slice of the worker's loop, so
+it comes while user code hangs, too.
 """
 
 from __future__ import annotations
@@ -21,53 +21,115 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.ids import NO_IDS, U64, traced_of
-from sunshower.runtime.tracking.pending import Released
 from sunshower.secret import without_secrets
 from sunshower.texts import clip, describe
 
 # A storm of failures must not slow the topology down, and the recorders keep few trees anyway.
 TREES_AT_ONCE = 1000
 TREES_PER_S = 100.0
-# ---- trace recorder ------------------------------------------------------------------------------
-
 TREES_MAX = TREES_AT_ONCE
 BYTES_MAX = 1 << 22
 EDGES_MAX = 500  # of one tree in one worker
 TEXT_BYTES = 512  # of a record, a message id, or the reason of a failure
-_STEPS_MAX = 8  # of one edge
-_STEP_BYTES = 150  # about what a step takes in memory, without its text
+_EVENTS_MAX = 8  # of one edge
+_EVENT_BYTES = 150  # about what an event takes in memory, without its text
 _DESCRIBED_BYTES = 1 << 14  # before secrets are taken out: one that is cut is not recognised
 _ROWS_SHOWN = 3  # of a shared batch
 _CLOCK_READS = 5  # that a process is paused in each of them is unlikely
 
 
-class TraceStep(NamedTuple):
-    """An event of a tree, or of one of its edges.
+# ---- trees ---------------------------------------------------------------------------------------
+
+
+class TreeEvent(NamedTuple):
+    """One event of one tree: a row of an entry of the event log.
 
     `detail`: of EMITTED (number, attempt), of SENT the target, of REFUSED and FAILED the cause;
     `text`: of EMITTED the message id, of SENT the record, of FAILED the reason.
     """
 
-    what: What
     at_s: float
+    what: What
     task: int
+    edge: int = 0  # 0: it is of the whole tree
     detail: Any = None
     text: str = ""
+    worker: int | None = None
+
+
+@dataclass(slots=True)
+class TreeEdge:
+    """An edge, and its events in order. Tasks are 0 if they are not known."""
+
+    edge: int
+    parent: TreeEdge | None = None
+    source: int = 0
+    target: int = 0
+    depth: int = 0  # how many edges lead to it
+    events: list[TreeEvent] = field(default_factory=list)
+
+    def first(self, what: What) -> TreeEvent | None:
+        """The first such event."""
+        return next((event for event in self.events if event.what is what), None)
+
+
+def edges_of(events: Iterable[TreeEvent]) -> list[TreeEdge]:
+    """The edges of a tree, by their first events, each after its parent; `events`: in order.
+
+    The parent of an edge is the input that its task received last before it sent the edge. If
+    several tuples of one tree reach the same task before it sends, that need not be the one that
+    the output was made from: reports to ackers do not say it, nor do the events.
+    """
+    edges: dict[int, TreeEdge] = {}
+    received: dict[int, TreeEdge] = {}  # task → the edge that it has received last
+    for event in events:
+        edge = edges.setdefault(event.edge, TreeEdge(event.edge))
+        edge.events.append(event)
+        if event.what is What.SENT and not edge.source:
+            edge.source, edge.target = event.task, event.detail
+            edge.parent = received.get(event.task)
+            edge.depth = 0 if edge.parent is None else edge.parent.depth + 1
+        elif event.what is not What.SENT:
+            edge.target = edge.target or event.task
+        if event.what is What.DELIVERED:
+            received[event.task] = edge
+    ordered: list[TreeEdge] = []
+    placed: set[int] = set()
+    for edge in edges.values():  # clocks of two machines differ: a parent may seem to be later
+        chain = list[TreeEdge]()
+        above: TreeEdge | None = edge
+        while above is not None and above.edge not in placed:
+            placed.add(above.edge)
+            chain.append(above)
+            above = above.parent
+        ordered += reversed(chain)
+    return ordered
+
+
+# ---- trace recorder ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class RecordedTree:
     """What one worker knows of one tree."""
 
-    steps: list[TraceStep] = field(default_factory=list)  # of the spout
-    edges: dict[int, list[TraceStep]] = field(default_factory=dict)
+    events: list[TreeEvent] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)  # edge → its events
     dropped: int = 0  # edges beyond the limit
-    size: int = 0  # in bytes, about
+    size: int = _EVENT_BYTES  # about, in bytes
 
     def copy(self) -> RecordedTree:
         """A copy that does not change; another thread may add to the tree meanwhile."""
-        edges = {edge: steps.copy() for edge, steps in self.edges.copy().items()}
-        return RecordedTree(self.steps.copy(), edges, self.dropped, self.size)
+        return RecordedTree(self.events.copy(), {}, self.dropped, self.size)
+
+    def admits(self, edge: int, what: What) -> bool:
+        """Whether another event of an edge is recorded."""
+        count = self.counts.get(edge, 0)
+        if not count and len(self.counts) - (0 in self.counts) >= EDGES_MAX and edge:
+            self.dropped += what is What.SENT
+            return False
+        self.counts[edge] = count + 1
+        return count < _EVENTS_MAX
 
 
 @dataclass(frozen=True)
@@ -88,7 +150,7 @@ def unix_offset(unix_time: Callable[[], float], clock: Clock) -> float:
 
 
 class TraceRecorder:
-    """The recorder of one worker process; `clock`: for the times of the steps."""
+    """The recorder of one worker process; `clock`: for the times of the events."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -107,24 +169,16 @@ class TraceRecorder:
 
     def emitted(self, task: int, root: int, number: int, attempt: int, message_id: Any) -> None:
         """A spout task emits a traced root."""
-        step = (self.clock.now(), task, (number, attempt), _shown(message_id))
-        self._add(root, TraceStep(What.EMITTED, *step))
+        self._note(root, What.EMITTED, task, (number, attempt), _shown(message_id))
 
-    def completed(self, task: int, released: Released) -> None:
-        """These trees are complete."""
-        now = self.clock.now()
-        for at in traced_of(released.roots):
-            self._add(int(released.roots[at]), TraceStep(What.COMPLETED, now, task))
-
-    def failed(self, task: int, released: Released, failures: Sequence[Failure]) -> None:
-        """These trees have failed."""
-        now = self.clock.now()
-        for at in traced_of(released.roots):
-            failure = failures[at]
-            step = TraceStep(
-                What.FAILED, now, task, failure.cause.value, clip(str(failure), TEXT_BYTES)
-            )
-            self._add(int(released.roots[at]), step)
+    def ended(self, task: int, roots: U64, failures: Sequence[Failure] | None) -> None:
+        """These trees are complete, or have failed."""
+        for at in traced_of(roots):
+            if failures is None:
+                self._note(int(roots[at]), What.COMPLETED, task)
+            else:
+                cause, reason = failures[at].cause.value, clip(str(failures[at]), TEXT_BYTES)
+                self._note(int(roots[at]), What.FAILED, task, cause, reason)
 
     def note_edges(
         self,
@@ -144,19 +198,9 @@ class TraceRecorder:
             whole = _shown_rows(batch)
         pairs = zip(traced, roots[traced].tolist(), edges[traced].tolist(), strict=True)
         for at, root, edge in pairs:
-            tree = self._trees.get(root) or self._new_tree(root)
-            steps = tree.edges.get(edge)
-            if steps is None:
-                if len(tree.edges) >= EDGES_MAX:
-                    tree.dropped += what is What.SENT
-                    continue
-                steps = tree.edges[edge] = []
-            if len(steps) < _STEPS_MAX:
+            if (tree := self._tree(root)).admits(edge, what):
                 text = whole if batch is None or batch.shared else _shown(_record_of(batch, at))
-                steps.append(TraceStep(what, now, task, detail, text))
-                size = _STEP_BYTES + len(text)
-                tree.size += size
-                self._size += size
+                self._add(tree, TreeEvent(now, what, task, edge, detail, text))
         self._drop_oldest()
 
     # ---- helpers ------------------------------------------------------------------------------
@@ -168,18 +212,21 @@ class TraceRecorder:
             return self._delivered[1]
         return self._delivered[1] if roots is self._delivered[0] else traced_of(roots)
 
-    def _add(self, root: int, step: TraceStep) -> None:
-        tree = self._trees.get(root) or self._new_tree(root)
-        if len(tree.steps) < _STEPS_MAX:
-            tree.steps.append(step)
-            tree.size += _STEP_BYTES + len(step.text)
-            self._size += _STEP_BYTES + len(step.text)
+    def _note(self, root: int, what: What, task: int, detail: Any = None, text: str = "") -> None:
+        if (tree := self._tree(root)).admits(0, what):
+            self._add(tree, TreeEvent(self.clock.now(), what, task, 0, detail, text))
         self._drop_oldest()
 
-    def _new_tree(self, root: int) -> RecordedTree:
-        self._size += _STEP_BYTES
-        tree = self._trees[root] = RecordedTree(size=_STEP_BYTES)
+    def _tree(self, root: int) -> RecordedTree:
+        if (tree := self._trees.get(root)) is None:
+            tree = self._trees[root] = RecordedTree()
+            self._size += tree.size
         return tree
+
+    def _add(self, tree: RecordedTree, event: TreeEvent) -> None:
+        tree.events.append(event)
+        tree.size += _EVENT_BYTES + len(event.text)
+        self._size += _EVENT_BYTES + len(event.text)
 
     def _drop_oldest(self) -> None:
         while len(self._trees) > TREES_MAX or self._size > BYTES_MAX:
@@ -208,13 +255,8 @@ def _shown(value: Any) -> str:
 
 # ---- tuple traces --------------------------------------------------------------------------------
 # A recorded tuple tree as data, combined from the records of all workers.
-#
-# The parent of an edge is the input that its task received last before it sent the edge. If
-# several tuples of one tree reach the same task before it sends, that need not be the one that the
-# output was made from: reports to ackers do not say it, nor does the trace.
 
 ROOT_DIGITS = 16
-_Found = tuple[int, float, TraceStep]  # a worker, the Unix time, and what happened
 
 
 @dataclass(frozen=True)
@@ -323,85 +365,60 @@ def _trace(
     root: int,
     parts: Sequence[tuple[WorkerTraces, RecordedTree]],
 ) -> TupleTrace:
-    steps: dict[What, _Found] = {}
-    edges: dict[int, list[_Found]] = {}
-    for answer, tree in parts:
-        for step in tree.steps:
-            steps.setdefault(step.what, (answer.worker, step.at_s + answer.epoch_s, step))
-        for edge, edge_steps in tree.edges.items():
-            timed_steps = edges.setdefault(edge, [])
-            timed_steps += [
-                (answer.worker, step.at_s + answer.epoch_s, step) for step in edge_steps
-            ]
+    events = [
+        event._replace(at_s=event.at_s + answer.epoch_s, worker=answer.worker)
+        for answer, tree in parts
+        for event in tree.events
+    ]
+    events.sort(key=lambda event: event.at_s)
+    edges = edges_of(event for event in events if event.edge)
+    whole = TreeEdge(0, events=[event for event in events if not event.edge])
     spout = plan.spouts[(root >> 48) % len(plan.spouts)]  # see ids.py
-    emitted = steps.get(What.EMITTED)
-    ended = steps.get(What.COMPLETED) or steps.get(What.FAILED)
-    number, attempt = emitted[2].detail if emitted else (None, None)
-    failure = ended[2] if ended and ended[2].what is What.FAILED else None
+    emitted, failure = whole.first(What.EMITTED), whole.first(What.FAILED)
+    ended = whole.first(What.COMPLETED) or failure
+    number, attempt = emitted.detail if emitted else (None, None)
     outcome = "open" if emitted else "unknown"
-    if ended:
-        outcome = "failed" if failure else "complete"
+    if ended is not None:
+        outcome = "failed" if ended is failure else "complete"
     return TupleTrace(
-        root=f"{root:0{ROOT_DIGITS}x}",
+        root=_digits(root),
         outcome=outcome,
-        message_id=emitted[2].text if emitted else "",
+        message_id=emitted.text if emitted else "",
         number=number,
         spout=names[spout.id],
-        worker=emitted[0] if emitted else None,
+        worker=emitted.worker if emitted else None,
         attempt=attempt,
-        emitted_s=emitted[1] if emitted else None,
-        ended_s=ended[1] if ended else None,
-        cause=failure.detail if failure else None,
-        reason=failure.text if failure else "",
-        hops=_hops(names, spout.id, edges),
+        emitted_s=_time(emitted),
+        ended_s=_time(ended),
+        cause=failure.detail if failure is ended and failure else None,
+        reason=failure.text if failure is ended and failure else "",
+        hops=tuple(_hop(names, edge) for edge in edges),
         dropped=sum(tree.dropped for _, tree in parts),
     )
 
 
-def _hops(
-    names: dict[int, str], spout: int, edges: dict[int, list[_Found]]
-) -> tuple[TraceHop, ...]:
-    """The edges by time, each after its parent."""
-    hops: list[TraceHop] = []
-    received: dict[int, str] = {}  # task → the edge that it has received last
-    in_order = sorted(edges.items(), key=lambda item: min(at_s for _, at_s, _ in item[1]))
-    waiting: list[tuple[float, int, str]] = []  # deliveries that are later than this edge
-    for edge, timed_steps in in_order:
-        first: dict[What, _Found] = {}
-        for one in timed_steps:
-            first.setdefault(one[2].what, one)
-        sent, got = first.get(What.SENT), first.get(What.DELIVERED)
-        refused = first.get(What.REFUSED)
-        now = min(at_s for _, at_s, _ in timed_steps)
-        received |= {task: name for at_s, task, name in sorted(waiting) if at_s <= now}
-        waiting = [one for one in waiting if one[0] > now]
-        source = sent[2].task if sent else 0
-        arrived = got or refused
-        target = sent[2].detail if sent else timed_steps[0][2].task
-        name = f"{edge:0{ROOT_DIGITS}x}"
-        hops.append(
-            TraceHop(
-                edge=name,
-                parent=None if source == spout else received.get(source),
-                source=names.get(source, "?"),
-                target=names.get(target, "?"),
-                worker=arrived[0] if arrived else None,
-                sent_s=_time(first, What.SENT),
-                delivered_s=_time(first, What.DELIVERED),
-                acked_s=_time(first, What.ACKED),
-                refused_s=_time(first, What.REFUSED),
-                cause=_cause(refused),
-                record=sent[2].text if sent else "",
-            )
-        )
-        if got:
-            waiting.append((got[1], target, name))
-    return tuple(hops)
+def _hop(names: dict[int, str], edge: TreeEdge) -> TraceHop:
+    sent, delivered = edge.first(What.SENT), edge.first(What.DELIVERED)
+    refused = edge.first(What.REFUSED)
+    arrived = delivered or refused
+    return TraceHop(
+        edge=_digits(edge.edge),
+        parent=None if edge.parent is None else _digits(edge.parent.edge),
+        source=names.get(edge.source, "?"),
+        target=names.get(edge.target, "?"),
+        worker=arrived.worker if arrived else None,
+        sent_s=_time(sent),
+        delivered_s=_time(delivered),
+        acked_s=_time(edge.first(What.ACKED)),
+        refused_s=_time(refused),
+        cause=None if refused is None else Cause(refused.detail).value,
+        record=sent.text if sent else "",
+    )
 
 
-def _time(first: dict[What, _Found], what: What) -> float | None:
-    return first[what][1] if what in first else None
+def _digits(id: int) -> str:
+    return f"{id:0{ROOT_DIGITS}x}"
 
 
-def _cause(refused: _Found | None) -> str | None:
-    return None if refused is None else Cause(refused[2].detail).value
+def _time(event: TreeEvent | None) -> float | None:
+    return None if event is None else event.at_s

@@ -22,7 +22,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import (
     Replay,
     RetryQueue,
 )
-from sunshower.runtime.tasks.spouts.source import Send, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Sender, SpoutSource
 from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
@@ -125,10 +125,10 @@ class LetterReplays(SpoutSource):
 
     # ---- SpoutSource ----------------------------------------------------------------------------
 
-    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
         for number, payload, attempt in replays:
             given = ([payload.record], [payload], [number], attempt, now)
-            send(payload.stream, *given)
+            sender.send(payload.stream, *given)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id

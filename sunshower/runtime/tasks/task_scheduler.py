@@ -28,14 +28,13 @@ from sunshower.runtime.events.injected_faults import NO_FAULTS
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
-from sunshower.runtime.tasks.bolts.slow_path import Process, SlowPath
+from sunshower.runtime.tasks.bolts.slow_path import SlowPath
 from sunshower.runtime.tasks.report_router import ReportRouter
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls, context
-from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.transport.channels import Entry, Inbox
+from sunshower.runtime.transport.channels import Taken
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.topologies.components import Context
@@ -154,8 +153,9 @@ class TaskOpening:
 
     def context_of(self, task: BoltTask | SpoutTask) -> Context:
         """The Context passed to the user code of a task."""
-        committed = getattr(task, "committed", 0)
-        return context(self._plan, task.task, committed, self._clock, task.instrument)
+        place = (self._plan, task.task, getattr(task, "committed", 0), self._clock)
+        ask = task.rest.wake if isinstance(task, SpoutTask) else None
+        return context(*place, task.instrument, ask)
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)
@@ -198,9 +198,9 @@ class BoltRun:
         self._failed_trees = wired.failed_trees
         self.waits_since_s: float | None = None  # since when its inputs have waited
         self._relay = relay
-        functions = (self.take, self.process, self.guard)
+        functions = (self.take, self.finish)
         self.slow_path = SlowPath(bolt, wired.failed_trees, call, clock, context_of, *functions)
-        self._call = call
+        self._call = call.of(bolt.task)
         self._clock = clock
 
     @property
@@ -210,7 +210,7 @@ class BoltRun:
 
     def run(self) -> bool:
         """Run one slice of the bolt, if it is ready. Returns whether it was."""
-        bolt, care, output_streams = self.bolt, self.bolt.supervision, self.bolt.output_streams
+        bolt, output_streams = self.bolt, self.bolt.output_streams
         if not self.inbox.entries and bolt.rare.unfinished is None:
             return False
         ordinary = bolt.is_ordinary
@@ -223,31 +223,41 @@ class BoltRun:
             bolt.rare.unfinished is not None or not bolt.may_take(self.inbox)
         )
         output_streams.note_blocked(before, is_blocked=full)
-        if full or before < care.resumes_s:
+        if full or before < bolt.supervision.resumes_s:
             return False
         self._failed_trees.turn(before)
         bolt.flush_s = 0.0
-        taken = self.take(bolt.inputs_max, self.process) if ordinary else self.slow_path.slice()
+        if ordinary:
+            taken = self.take(bolt.inputs_max)
+            if len(batch := taken.batch):
+                try:
+                    process = partial(bolt.process, batch)
+                    rest = self._call(bolt.task, "the processing", process, batch.roots)
+                    taken.left += [] if rest is None else [rest]
+                except Raised as raised:
+                    bolt.fail_all(batch, raised)
+            inputs = self.finish(taken)
+        else:
+            inputs = self.slow_path.slice()
         now = self._clock.now()
         seconds, waited_s = max(0.0, now - before - bolt.flush_s), before - since_s
-        if ordinary and care.wait is None and bolt.rare.unfinished is None:
-            bolt.measure(taken, seconds, waited_s)
+        if ordinary and bolt.supervision.wait is None and bolt.rare.unfinished is None:
+            bolt.measure(inputs, seconds, waited_s)
         else:
-            self.slow_path.end_slice(taken, seconds, waited_s, now)
+            self.slow_path.end_slice(inputs, seconds, waited_s, now)
         is_waiting = self.inbox.entries or bolt.rare.unfinished is not None
         self.waits_since_s = now if is_waiting else None
         if bolt.postponed:
             _pass_on_postponed(bolt, self._relay)
         return True
 
-    def take(self, limit: int, process: Callable[[Batch, int], list[Batch]]) -> int:
-        """Process the next inputs, up to `limit`, and return how many were taken.
+    def take(self, limit: int, *, refuses: bool = False) -> Taken:
+        """Take the next inputs, up to `limit`; `refuses`: they will not be processed.
 
         Inputs of failed trees are dropped, as many as come first: a paused bolt tries one input at
         a time, and would need a probe for each of them.
         """
-        bolt, inbox = self.bolt, self.inbox
-        taken, now = 0, self._clock.now()
+        bolt, inbox, now, dropped = self.bolt, self.inbox, self._clock.now(), 0
         while True:
             entries = bolt.next_inputs(inbox, limit)
             sizes = [len(batch) for batch, _, _ in entries]
@@ -255,41 +265,31 @@ class BoltRun:
             living = parts[0]
             if len(parts) > 1:
                 living = bolt.join([part for part in parts if len(part)] or parts[:1])
-            count = len(living)
-            left = process(living, limit) if count else []
-            for rest in left:
-                rest.is_recorded = True
-                _put_back(inbox, rest, entries, parts, sizes)
-            bolt.expired += sum(sizes) - count + sum(map(len, left))
-            credit = bolt.service.credit
-            for (batch, origin, seq), part_size in zip(entries, sizes, strict=True):
-                bolt.queue_latencies.add_one(now - batch.arrived_s, part_size)
-                origin.processed(part_size, seq, credit)
-            taken += sum(sizes)
-            if count or not inbox.entries:
-                return taken
+            taken = Taken(living, entries, parts, sizes, now, dropped)
+            if len(living) or not inbox.entries:
+                break
+            dropped = self.finish(taken)
+        if not refuses and len(living):
+            if bolt.instrument.records:
+                bolt.instrument.delivered(living)
+            if len(living) > limit:
+                taken.batch, *taken.left = bolt.divide(living, limit)
+        return taken
 
-    def process(self, batch: Batch, limit: int, process: Process | None = None) -> list[Batch]:
-        """Process a batch. Returns the inputs not started, the last ones first. `process`: what to
-        call instead of `BoltTask.process`."""
-        bolt, left = self.bolt, list[Batch]()
-        if bolt.instrument.records:
-            bolt.instrument.delivered(batch)
-        if len(batch) > limit:
-            batch, *left = bolt.divide(batch, limit)
-        rest = self.guard(partial(process or bolt.process, batch), batch)
-        return left if rest is None else [*left, rest]
-
-    def guard(self, call: Callable[[], Batch | None], batch: Batch) -> Batch | None:
-        """Return the result of `call`, which runs user code for a batch; if that raises, no single
-        input caused it, and all of them fail."""
-        bolt = self.bolt
-        try:
-            return self._call(bolt.task, "the processing", call, batch.roots)
-        except Raised as raised:
-            bolt.supervision.note(raised)
-            bolt.refuse(batch, bolt.failure(raised.__cause__ or raised))
-            return None
+    def finish(self, taken: Taken) -> int:
+        """Put the inputs that were not started back, and grant the others. Returns how many were
+        taken, with those that were dropped."""
+        bolt, left = self.bolt, sum(map(len, taken.left))
+        started = sum(map(len, taken.parts)) - left
+        for rest in taken.left:
+            rest.is_recorded = True
+            taken.put_back(self.inbox, rest)
+        bolt.expired += sum(taken.sizes) - started
+        credit = bolt.service.credit
+        for (batch, origin, seq), size in zip(taken.entries, taken.sizes, strict=True):
+            bolt.queue_latencies.add_one(taken.at_s - batch.arrived_s, size)
+            origin.processed(size, seq, credit)
+        return taken.dropped + sum(taken.sizes)
 
 
 # ---- task scheduler ------------------------------------------------------------------------------
@@ -320,21 +320,22 @@ class TaskScheduler:
             for name in names
             if names.count(name) > 1
         }
+        self.has_slack = False  # whether a source had less, in this step, than it may emit
         self._slices = 0  # since the last round-robin slice
         self._turn = 0  # the position to start from in the round
         self._calls_next_s = 0.0  # when calls in progress go on, however much else there is to do
         self._spouts = list(wired.spouts.values())
         for spout in self._spouts:
             spout.rest.share_worker(len(self._spouts))
+            spout.rest.wake_worker = wake
         self._call = call
         self._clock = clock
         self._manual = [bolt for bolt in wired.bolts.values() if isinstance(bolt, ManualBoltTask)]
-        sources = (spout.source for spout in self._spouts)
-        self._manual_sources = [s for s in sources if isinstance(s, NextTupleSource)]
         for manual in self._manual:
             manual.collector.wake = wake
-        for source in self._manual_sources:
-            source.collector.wake = wake
+        for spout in self._spouts:
+            if isinstance(spout.source, NextTupleSource) and wake is not None:
+                spout.source.collector.wake = spout.rest.wake
         for bolt in wired.bolts.values():
             bolt.clock = clock
             bolt.rare = bolt.rare._replace(checks_mutation=config.check_mutation)
@@ -362,7 +363,8 @@ class TaskScheduler:
     def run_one(self, now: float) -> bool:
         """Run the next ready task: one bolt, or each spout that may emit; carry out calls of other
         threads; and let calls go on that are in progress. Returns whether any work was done."""
-        settled = bool(self._manual or self._manual_sources) and self._settle_calls(now)
+        self.has_slack = False
+        settled = bool(self._manual) and self._settle_calls(now)
         worked = self._run_ready(now) or settled
         calling = [run for run in self._order if run is not None and run.bolt.rare.in_progress]
         if calling and (not worked or now >= self._calls_next_s):
@@ -382,8 +384,6 @@ class TaskScheduler:
                 if bolt.supervision.begin_pause(now) != -inf:
                     bolt.supervision.check_doubt(now)
                 worked = True
-        for source in self._manual_sources:
-            source.look_at_calls()
         return worked
 
     def _run_ready(self, now: float) -> bool:
@@ -463,6 +463,8 @@ class TaskScheduler:
             return False
         limit = min(spout.service.slice_records, spout.output_streams.spread)
         replayed = spout.replays.replayed
+        if spout.rest.is_woken:
+            spout.rest.is_woken = False
         try:
             if spout.source.behind and self._call(
                 spout.task, "records or tables", spout.source.skip
@@ -478,9 +480,10 @@ class TaskScheduler:
             if fresh or not emitted:  # replays alone say nothing about the source
                 spout.supervision.went_well(now, progress=fresh > 0)
         if emitted:
+            self.has_slack = emitted < limit
             spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
-            if spout.rest.until_s:
+            if spout.rest.until_s or spout.rest.since_s is not None:
                 spout.rest.end()
         else:
             spout.rest.begin(now)
@@ -500,34 +503,6 @@ def _order(wired: Wired) -> list[BoltTask]:
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
     return [*letters, *others]
-
-
-def _put_back(
-    inbox: Inbox, rest: Batch, entries: list[Entry], parts: list[Batch], sizes: list[int]
-) -> None:
-    """Put inputs that were not started back into the inbox, each with its own origin.
-
-    `rest` is the end of the joined `parts`: of each entry, the inputs whose trees have not failed.
-    An entry of which nothing was started goes back whole, with the inputs of failed trees, so that
-    frames are granted in their order. An entry that was started in part keeps what was started, and
-    the rest goes back with the frame's number. `sizes` counts the inputs that stay taken.
-    """
-    left = len(rest)
-    while left:
-        index = len(entries) - 1
-        (batch, origin, seq), part = entries[index], parts[index]
-        if len(part) <= left and index:
-            batch.is_recorded = rest.is_recorded
-            inbox.put_back(batch, origin, seq)
-            left -= len(part)
-            del entries[index], parts[index], sizes[index]
-            continue
-        piece = rest if left == len(rest) else rest.split(left)[0]
-        piece.source, piece.arrived_s = part.source, part.arrived_s
-        inbox.put_back(piece, origin, seq)
-        entries[index] = (part, origin, None)
-        sizes[index] -= left
-        return
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:

@@ -20,8 +20,8 @@ from sunshower.runtime.tasks.user_code import Raised
 
 @dataclass(slots=True)
 class TaskTransfer:
-    """The state of one task. `instance`, `collector`, `place` and `source` are set only if the
-    process stays; the rest can be pickled."""
+    """The state of one task. `instance`, `collector`, `rest`, `place` and `source` are set only if
+    the process stays; the others can be pickled."""
 
     committed: int = 0  # spouts: where a new source must continue
     drawn: int = 0
@@ -37,6 +37,7 @@ class TaskTransfer:
     state: Any = None  # the result of snapshot()
     instance: Any = None  # the user's object, opened
     collector: Any = None  # manual level: the collector, which the object may have kept
+    rest: Any = None  # spouts: the PollBackoff, which the object may wake
     place: Any = None  # the Position in the source
     source: Iterator[Any] | None = None  # the rest of its records() or tables()
 

@@ -186,6 +186,7 @@ def _join_answers(plan: Plan, wired: Wired) -> None:
             requests = sources[str(plan.component(bolt.task).beside)]
             assert isinstance(requests, RequestSource)
             bolt.requests = requests
+            requests.is_combined |= plan.graph.combines_rows(str(plan.component(bolt.task).beside))
 
 
 def _output_streams(

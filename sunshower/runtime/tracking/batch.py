@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sunshower.failures import Failure
 from sunshower.records import Schema
-from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, fold
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, fold, segment_xor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,13 +30,17 @@ _EDGE_MAX = (1 << 64) - 1
 
 @dataclass(slots=True)
 class Anchors:
-    """The trees that n records belong to: one root each, or roots[offsets[i]:offsets[i+1]]."""
+    """The trees that n records belong to: one root each, or roots[offsets[i]:offsets[i+1]]; if they
+    are `shared`, all records together belong to the trees of all n."""
 
     roots: U64
     offsets: I64 | None = None
+    shared: bool = False
 
     def select(self, which: slice | I64) -> Anchors:
         """Return the anchors of the records at `which`."""
+        if self.shared:
+            return self
         if self.offsets is None:
             return Anchors(self.roots[which])
         counts = np.diff(self.offsets)[which]
@@ -44,23 +48,54 @@ class Anchors:
         places = np.repeat(self.offsets[:-1][which] - offsets[:-1], counts)
         return Anchors(self.roots[places + np.arange(len(places))], offsets)
 
-    def repeat(self, counts: I64) -> Anchors:
-        """Return the anchors of `counts[i]` outputs of each record i."""
+    def of_outputs(self, ends: I64) -> Anchors:
+        """Return the anchors of outputs; those of record i end at `ends[i]`."""
+        if self.shared:
+            return self
+        counts = ends.copy()  # np.diff(…, prepend=0) takes 15 µs
+        counts[1:] -= ends[:-1]
         if self.offsets is None:
             return Anchors(self.roots.repeat(counts))
         return self.select(np.arange(len(self)).repeat(counts))
 
+    def together(self, which: I64) -> Anchors | None:
+        """Return the trees of the records at `which`, shared by all that is made from these; None:
+        they have none."""
+        some = self.select(which)
+        return Anchors(some.roots, some.offsets, shared=True) if len(some.roots) else None
+
     def __len__(self) -> int:
         return len(self.roots) if self.offsets is None else len(self.offsets) - 1
 
+    def add(self, made: U64, which: I64, edges: U64) -> None:
+        """XOR new edges of the records at `which` into `made`: one for each of them; of shared
+        anchors one for each anchor."""
+        made[slice(None) if self.shared else which] ^= edges
+
+    def made_by(self, edges: U64, ends: I64) -> U64:
+        """Return the XOR of the edges made from each input, whose outputs end at `ends[i]`; from
+        shared anchors, `edges`, which has that of each tree."""
+        return edges if self.shared else segment_xor(edges, ends)
+
+    def made_by_parents(self, edges: U64, parents: I64, inputs: int) -> U64:
+        """The same of outputs in any order; `parents`: the input of each."""
+        if self.shared or (parents[1:] >= parents[:-1]).all():
+            return self.made_by(edges, np.cumsum(np.bincount(parents, minlength=inputs)))
+        xors = np.zeros(inputs, np.uint64)
+        np.bitwise_xor.at(xors, parents, edges)
+        return xors
+
     def each_root_once(self, edges: U64) -> tuple[U64, U64]:
         """Return (roots, edges): each root once, with the XOR of the edges of its records."""
-        roots, edges, _ = self.with_edges(edges)
-        order = np.argsort(roots, kind="stable")
-        return fold(roots[order], edges[order])
+        if self.offsets is not None:
+            edges = np.repeat(edges, np.diff(self.offsets))
+        order = np.argsort(self.roots, kind="stable")
+        return fold(self.roots[order], edges[order])
 
     def with_edges(self, edges: U64) -> tuple[U64, U64, I64 | None]:
         """Return (roots, edges, offsets) of a batch; the trees of one record share its edge."""
+        if self.shared:
+            return *self.each_root_once(edges), None
         if self.offsets is None:
             return self.roots, edges, None
         return self.roots, np.repeat(edges, np.diff(self.offsets)), self.offsets
@@ -91,9 +126,15 @@ class Batch:
         return bool(len(self.roots))
 
     @property
+    def is_indivisible(self) -> bool:
+        """Whether its records succeed or fail together; then all their outputs are sent at once."""
+        return self.shared
+
+    @property
     def anchors(self) -> Anchors | None:
         """The trees of the records, or None when all are untracked."""
-        return Anchors(self.roots, self.offsets) if len(self.roots) else None
+        has_any = len(self.roots)
+        return Anchors(self.roots, self.offsets, self.shared) if has_any else None
 
     def anchor(self, ids: Sequence[Mapping[int, int]]) -> None:
         """Give each record its anchors, as root → edge."""
@@ -126,10 +167,13 @@ class Batch:
 
     def ids_of(self, which: I64) -> tuple[U64, U64]:
         """The roots and edges of records; of a shared batch all of them, if `which` has any."""
-        if self.shared:
-            return (self.roots, self.edges) if len(which) else (NO_IDS, NO_IDS)
-        roots = Anchors(self.roots, self.offsets).select(which).roots
-        return roots, Anchors(self.edges, self.offsets).select(which).roots
+        if self.shared and not len(which):
+            return NO_IDS, NO_IDS
+        return self._of(self.roots, which), self._of(self.edges, which)
+
+    def _of(self, ids: U64, which: I64) -> U64:
+        """Those of `ids`, as many as `roots`, that records have."""
+        return Anchors(ids, self.offsets, self.shared).select(which).roots
 
     def ids_of_each(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the roots and the edges of each record of a batch that is not shared."""
@@ -161,7 +205,7 @@ class Batch:
 
     def as_they_fail(self, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Those of `failures` (by record) and of the records that fail with these."""
-        if not self.shared:
+        if not (self.shared and failures):
             return failures
         return dict.fromkeys(range(len(self)), next(iter(failures.values())))
 
@@ -178,17 +222,15 @@ class Batch:
     def acked(self, made: U64, failures: Mapping[int, Failure]) -> tuple[U64, U64]:
         """The roots and XORs to report of the records that have not failed. `made`: the XOR of the
         edges made from each record; from a shared batch, of those of each tree."""
+        if self.offsets is not None:
+            made = made.repeat(np.diff(self.offsets))
+        roots, xors = self.roots, self.edges ^ made
+        if not failures:
+            return roots, xors
         if self.shared:
-            return (NO_IDS, NO_IDS) if failures else (self.roots, self.edges ^ made)
-        if failures:
-            good = np.delete(np.arange(len(self)), list(failures))
-            roots, edges = self.ids_of(good)
-            counts = None if self.offsets is None else np.diff(self.offsets)[good]
-            made = made[good]
-        else:
-            roots, edges = self.roots, self.edges
-            counts = None if self.offsets is None else np.diff(self.offsets)
-        return roots, edges ^ (made if counts is None else made.repeat(counts))
+            return NO_IDS, NO_IDS
+        good = np.delete(np.arange(len(self)), list(failures))
+        return self._of(roots, good), self._of(xors, good)
 
     @property
     def is_table(self) -> bool:
@@ -234,11 +276,10 @@ class Batch:
             else [self.records[index] for index in which.tolist()]
         )
         selected = replace(self, records=records)
-        if self.tracked and not self.shared:
-            selected.roots, selected.edges = self.ids_of(which)
-            if self.offsets is not None:
-                counts = np.diff(self.offsets)[which]
-                selected.offsets = np.concatenate(([0], np.cumsum(counts)))
+        if self.anchors is not None:
+            anchors = self.anchors.select(which)
+            selected.roots, selected.offsets = anchors.roots, anchors.offsets
+            selected.edges = self._of(self.edges, which)
         return selected
 
     def only(self, index: int) -> Batch:

@@ -187,12 +187,17 @@ class Inbox:
     def __len__(self) -> int:
         return sum(len(batch) for batch, _, _ in self.entries)
 
-    def take_several(self, records_max: int, *, shared: bool = False) -> list[Entry]:
-        """Return batches of one stream that can be joined, up to `records_max` together; shared
-        ones alone unless `shared`."""
-        if len(self.entries) == 1:
-            return [self.take(records_max)]
-        return self._take_while(records_max, lambda first: shared or not first.shared, can_join)
+    def take_several(self, records_max: int) -> list[Entry]:
+        """Return batches of one stream that can be joined, up to `records_max` together; a shared
+        one alone."""
+        return self._take_while(records_max, lambda first: not first.shared, can_join)
+
+    def take_shared(self, records_max: int) -> list[Entry]:
+        """Return shared batches of one stream, up to `records_max` together; [] if the next batch
+        is not shared."""
+        if not self.entries[0][0].shared:
+            return []
+        return self._take_while(records_max, lambda _: True, can_join)
 
     def take_small(self, records_max: int, *, one_source: bool) -> list[Entry]:
         """Return the next batch, with small ones behind it, up to `records_max` together; of the
@@ -228,6 +233,44 @@ class Inbox:
             taken.append(self.entries.popleft())
             count += len(later)
         return taken
+
+
+@dataclass(slots=True)
+class Taken:
+    """Inputs that were taken from an inbox, in one or several entries."""
+
+    batch: Batch  # to be processed: all of them, but those of failed trees
+    entries: list[Entry]
+    parts: list[Batch]  # of each entry, the inputs whose trees have not failed
+    sizes: list[int]  # of each entry, how many inputs stay taken
+    at_s: float
+    dropped: int  # inputs of earlier entries, which had only failed trees
+    left: list[Batch] = field(default_factory=list)  # inputs not started, the last ones first
+
+    def put_back(self, inbox: Inbox, rest: Batch) -> None:
+        """Put inputs that were not started back into the inbox, each with its own origin.
+
+        `rest` is the end of the joined `parts`. An entry of which nothing was started goes back
+        whole, with the inputs of failed trees, so that frames are granted in their order. An entry
+        that was started in part keeps what was started, and the rest goes back with the frame's
+        number.
+        """
+        left, entries, parts = len(rest), self.entries, self.parts
+        while left:
+            index = len(entries) - 1
+            (batch, origin, seq), part = entries[index], parts[index]
+            if len(part) <= left and index:
+                batch.is_recorded = rest.is_recorded
+                inbox.put_back(batch, origin, seq)
+                left -= len(part)
+                del entries[index], parts[index], self.sizes[index]
+                continue
+            piece = rest if left == len(rest) else rest.split(left)[0]
+            piece.source, piece.arrived_s = part.source, part.arrived_s
+            inbox.put_back(piece, origin, seq)
+            entries[index] = (part, origin, None)
+            self.sizes[index] -= left
+            return
 
 
 @dataclass(slots=True, eq=False)

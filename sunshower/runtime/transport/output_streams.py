@@ -206,9 +206,13 @@ class OutputStreams:
             )
         return output_stream
 
+    def schema(self, stream: str) -> Schema:
+        """The schema of a stream. Raises BadEmit."""
+        return self.output_stream(stream).spec.schema
+
     def values(self, stream: str, record: Any) -> dict[str, Any]:
         """A record of a stream as field → value."""
-        schema = self.output_stream(stream).spec.schema
+        schema = self.schema(stream)
         (values,) = schema.rows([record])
         return dict(zip(schema.fields, values, strict=True))
 
@@ -223,7 +227,7 @@ class OutputStreams:
 
     def misfit_error(self, stream: str, record: Any) -> BadEmit:
         """Return the error for a record that does not fit."""
-        schema = self.output_stream(stream).spec.schema
+        schema = self.schema(stream)
         if why := schema.loss(record):
             return BadEmit(f"{describe(record, 200)} cannot be emitted on stream {stream!r}: {why}")
         return BadEmit(
@@ -232,10 +236,13 @@ class OutputStreams:
         )
 
     def send(self, stream: str, records: Any, anchors: Anchors | None) -> U64 | None:
-        """Send n records, record i with anchor i; None: they are untracked.
+        """Send n records, record i with anchor i; None: they are untracked. With shared anchors
+        they are sent as shared batches, which are part of the trees of all anchors.
 
-        Returns, per record, the XOR of the edges made for it (zero without subscribers). Raises
-        NotSent when groupings have raised: nothing of those records was sent.
+        Returns, per record, the XOR of the edges made for it (zero without subscribers); per anchor
+        if they are shared: each has one for each target, so that the edges of a tree with several
+        anchors do not cancel out. Raises NotSent when groupings have raised: nothing of those
+        records was sent, and nothing at all if the anchors are shared.
         """
         output_stream = self.output_stream(stream)
         count = len(records)
@@ -243,43 +250,17 @@ class OutputStreams:
         if isinstance(shares, BaseException):
             return self._send_singly(stream, records, anchors, shares)
         output_stream.counts.emitted += count
-        made = None if anchors is None else np.zeros(count, np.uint64)
+        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
                 part = pick(records, which)
                 batch = Batch(output_stream.index, self._task, part, alone=self.alone)
                 if made is not None and anchors is not None:
-                    edges = self._edges.draw(len(batch))
-                    made[which] ^= edges
-                    batch.roots, batch.edges, batch.offsets = anchors.select(which).with_edges(
-                        edges
-                    )
-                self.send_batch(route.channels[target], batch)
-        return made
-
-    def send_shared(self, stream: str, records: Any, anchors: Anchors | None) -> U64:
-        """Send records as shared batches: all together are part of the trees of `anchors`.
-
-        Returns, per anchor, the XOR of the edges made for it: each has one for each target, so that
-        the edges of a tree with several anchors do not cancel out. Raises NotSent if a grouping has
-        raised: nothing was sent.
-        """
-        output_stream = self.output_stream(stream)
-        shares = self.shares(output_stream, records, len(records))
-        if isinstance(shares, BaseException):
-            raise NotSent(None, {0: shares})
-        output_stream.counts.emitted += len(records)
-        count = 0 if anchors is None else len(anchors)
-        made = np.zeros(count, np.uint64)
-        for route, shared in zip(output_stream.routes, shares, strict=True):
-            for target, which in shared:
-                part = pick(records, which)
-                batch = Batch(output_stream.index, self._task, part, alone=self.alone)
-                if anchors is not None and len(anchors.roots):
-                    edges = self._edges.draw(count)
-                    made ^= edges
-                    batch.roots, batch.edges = anchors.each_root_once(edges)
-                    batch.shared = True
+                    chosen = anchors.select(which)
+                    edges = self._edges.draw(len(chosen))
+                    made[slice(None) if anchors.shared else which] ^= edges
+                    batch.roots, batch.edges, batch.offsets = chosen.with_edges(edges)
+                    batch.shared = anchors.shared
                 self.send_batch(route.channels[target], batch)
         return made
 
@@ -297,9 +278,9 @@ class OutputStreams:
     ) -> U64 | None:
         """Send records one by one, to find those for which a grouping raises."""
         count = len(records)
-        made = None if anchors is None else np.zeros(count, np.uint64)
-        if count == 1:
-            self.output_stream(stream).counts.emitted += 1
+        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
+        if count == 1 or (anchors is not None and anchors.shared):
+            self.output_stream(stream).counts.emitted += count
             raise NotSent(made, {0: error})
         errors: dict[int, BaseException] = {}
         for index in range(count):

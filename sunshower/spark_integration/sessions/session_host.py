@@ -303,7 +303,6 @@ class RunningJobs:
             former.cancel()
 
     def remove(self, number: str) -> None:
-        """Forget a finished job."""
         with self._lock:
             self._jobs.pop(number, None)
 
@@ -353,7 +352,6 @@ class SessionHost:
 
     @property
     def opened(self) -> bool:
-        """Whether a session is open."""
         return self._session is not None
 
     def start(self) -> None:
@@ -502,7 +500,6 @@ class SessionHost:
 
 
 def _description(job: Job) -> str:
-    """The description that Spark's UI shows for the job."""
     where = f"{job.batch.topology}: " if job.batch.topology else ""
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 

@@ -401,11 +401,9 @@ class GatewayActor:
         """Return when the actor is alive."""
 
     def cancel(self, number: str) -> None:
-        """Cancel a job."""
         self._running.cancel(number)
 
     def run(self, request: JobRequest, _: None) -> JobReply:
-        """Run a job to its end."""
         if request.place != self._place:
             text = f"{self._place} is there, and {request.place} has its name: {_ANOTHER}"
             return JobReply(error="SparkError", message=text)

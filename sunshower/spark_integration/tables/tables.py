@@ -330,7 +330,6 @@ class Table:
         return f"table({str(self.folder)!r})"
 
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
-        """Write an attempt to the staging folder."""
         assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
         where = staging(self.folder, batch.txid, batch.attempt, batch.run)
         began = time.monotonic()

@@ -163,14 +163,12 @@ class OperatorBolt(Bolt[Any, Any]):
 
     @property
     def reached_time(self) -> tuple[float, tuple[int, ...]] | None:
-        """As `WindowOperator.reached_time`; None without windows."""
         found: tuple[float, tuple[int, ...]] | None = None
         if self.reads_watermarks:
             found = self._window.reached_time
         return found
 
     def announce(self, records: Sequence[Any]) -> None:
-        """These records are the next ones that `expand` gets, as a batch."""
         self._combined = None
         for step in self.steps[:1]:
             _call(step, "announce", records)
@@ -180,7 +178,6 @@ class OperatorBolt(Bolt[Any, Any]):
             _call(operator, "flush")
 
     def discard(self) -> None:
-        """Forget what was not flushed: the whole batch has failed."""
         for operator in self.operators:
             _call(operator, "discard")
 
@@ -199,7 +196,6 @@ class OperatorBolt(Bolt[Any, Any]):
         return sums
 
     def __sunshower_late__(self) -> LateRecords | None:
-        """The late records of its window or join; None: it is none."""
         return getattr(self._window, "late_records", None)
 
     def in_memory(self) -> Iterator[str]:
@@ -212,12 +208,10 @@ class OperatorBolt(Bolt[Any, Any]):
                     yield f"the state {getattr(slot or store, 'name', 'of an operator')!r}"
 
     def snapshot(self) -> list[Any] | None:
-        """What the operators keep in memory; None: nothing."""
         state = [_call(operator, "snapshot") for operator in self.operators]
         return None if all(own is None for own in state) else state
 
     def restore(self, state: list[Any] | None) -> None:
-        """Continue with what `snapshot` returned."""
         state = state or [None] * len(self.operators)
         for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
@@ -244,7 +238,6 @@ class OperatorBolt(Bolt[Any, Any]):
         return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
 
     def __sunshower_state_entries__(self) -> int | None:
-        """How many entries the states of this stage have; None: no state, or not known."""
         return entries_of(self.operators)
 
     def cleanup(self) -> None:

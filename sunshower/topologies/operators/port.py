@@ -68,6 +68,16 @@ class Operator:
         """Called when the topology stops."""
 
 
+class Gathering(Operator):
+    """Gathers the rows of a batch in a list, which `finish` gets."""
+
+    def start(self, attempt: Attempt) -> Any:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        batch.extend(rows)
+
+
 class Passing(Operator):
     """Passes rows on to its readers, or to another stage."""
 

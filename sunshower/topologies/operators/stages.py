@@ -79,11 +79,9 @@ class StageRows(Generic[B]):
 
     @property
     def has_columns(self) -> bool:
-        """Whether these rows are Arrow tables."""
         return self.operator is not None and self.operator.makes_tables
 
     def then(self, operator: Operator, schema: Schema) -> StageRows[B]:
-        """The rows that `operator` makes of these, in the same stage."""
         return self.stage.add(operator, schema, [self])
 
     def derivation(self) -> Iterator[StageRows[B]]:
@@ -316,7 +314,6 @@ class RecordStage(StageBuilder):
         return word if self._words[word] == 1 else f"{word}-{self._words[word]}"
 
     def compiled(self) -> OperatorBolt:
-        """The bolt."""
         frozen, window = FrozenNodes(self), self.window
         if window is None:
             bolt = OperatorBolt(frozen.nodes)
@@ -415,9 +412,9 @@ def _updated_totals(
     where: str,
 ) -> StageRows[RecordStage]:
     """The totals of rows that follow from other totals: of the last row of each of their groups."""
-    parallelism, lineage = settings.get("parallelism", 1), stream.lineage
+    lineage = stream.lineage
     assert lineage is not None
-    stream.topology.check_new(id, parallelism, where)
+    stream.topology.check_new(id, settings.get("parallelism", 1), where)
     slot = StateSlot(settings.get("state"), id, where, moved_origins)
     combiner, divide = updated_operators(stream.schema, by, one, lineage)
     stream.need_updates()
@@ -428,8 +425,7 @@ def _updated_totals(
         pairs = stream.then("parts", divide, PAIRS)
         parts, groups = (pairs.then("parts", TakeBranch(n), divide.out) for n in (0, 1))
         inputs = [parts.fields("key"), groups.all()]
-    resources = settings.get("resources", NOTHING)
-    rows = stream.topology.begin_stage(id, inputs, parallelism, resources)
+    rows = begin_stage(stream.topology, id, inputs, settings)
     made = rows.then(UpdatedTotals(slot, len(by), combiner, out), out)
     made.lineage = totals_lineage(by)
     return made
@@ -456,13 +452,18 @@ def grouped_stage(
 ) -> StageRows[RecordStage]:
     """The rows of a stream in a new stage, each in the task of its group; `combined`: what combines
     them before they travel, and the schema of its rows. Raises TopologyError."""
-    parallelism = settings.get("parallelism", 1)
-    stream.topology.check_new(id, parallelism, where)
+    stream.topology.check_new(id, settings.get("parallelism", 1), where)
     rows = stream if combined is None else stream.then("combine", *combined)
     grouped = rows.fields(*by) if by else rows.global_()
-    return stream.topology.begin_stage(
-        id, [grouped], parallelism, settings.get("resources", NOTHING)
-    )
+    return begin_stage(stream.topology, id, [grouped], settings)
+
+
+def begin_stage(
+    topology: Declarations, id: str, inputs: Sequence[Any], settings: Mapping[str, Any]
+) -> StageRows[RecordStage]:
+    """The rows of `inputs` in a new stage, with the tasks of `settings`. Raises TopologyError."""
+    tasks, resources = settings.get("parallelism", 1), settings.get("resources", NOTHING)
+    return topology.begin_stage(id, inputs, tasks, resources)
 
 
 def location(stream: object, by: Sequence[str], word: str) -> str:

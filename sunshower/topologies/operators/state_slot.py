@@ -116,12 +116,10 @@ class RecentValues(Generic[K, T]):
             self._young, self._size = {}, 0
 
     def discard(self) -> None:
-        """Forget what the batch has read and put."""
         self.found.clear()
         self.written.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self.discard()
         self._young, self._old, self._size = {}, {}, 0
 
@@ -143,7 +141,6 @@ class StateDraft:
         self._values.fetch(keys, self._state.multi_get)
 
     def get(self, key: Key) -> Any:
-        """The value of a key; None if there is none."""
         found, written = self._values.found, self._values.written
         if key not in written and key not in found:
             self.fetch([key])
@@ -155,7 +152,6 @@ class StateDraft:
         self._values.written[key] = value
 
     def remove(self, key: Key) -> None:
-        """Remove a key, if it is there."""
         self.put(key, None)
 
     def write(self) -> None:
@@ -213,7 +209,6 @@ class TaskMemory:
         return iter([*self.values.items()])
 
     def entry_count(self) -> int:
-        """How many keys have a value."""
         return len(self.values)
 
     def _now(self, key: Key) -> Any:
@@ -377,7 +372,6 @@ class StateSlot:
 
     @property
     def state(self) -> MapState:
-        """The open state."""
         if self._state is None:
             raise RuntimeError(f"state {self.name!r} is not open")
         return self._state
@@ -407,7 +401,6 @@ class StateSlot:
         self.state.begin_commit(self._attempt)
 
     def commit(self, attempt: Attempt) -> None:
-        """Store what was written, all or nothing."""
         self.state.commit(self._attempt)
 
     def write(self, changes: Mapping[Key, Any]) -> None:
@@ -428,14 +421,12 @@ class StateSlot:
             raise  # the write may happen later: opening again keeps it out, before anything is read
 
     def entry_count(self) -> int | None:
-        """How many entries the state has; None: not known."""
         count = count_of(self._state)
         if count is None or self.factory is None or self.version is None:
             return count
         return max(count - 1, 0)  # without ABOUT
 
     def close(self) -> None:
-        """Close connections."""
         if self._state is not None:
             self._state.close()
         self._state = None

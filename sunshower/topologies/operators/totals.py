@@ -29,7 +29,7 @@ from sunshower.topologies.operators.aggregators import (
     Table,
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
-from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Gathering, Operator, Rows
 from sunshower.topologies.operators.state_slot import StateSlot
 from sunshower.topologies.operators.states import Key, MapState, is_own
 
@@ -43,7 +43,7 @@ _ANY = Attempt(0, 0, 0)  # writes of ordinary streams have numbers of their own
 # org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and similar classes.
 
 
-class Persist(Operator):
+class Persist(Gathering):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True
@@ -55,12 +55,6 @@ class Persist(Operator):
 
     def prepare(self, context: Context) -> None:
         self.slot.open(context)
-
-    def start(self, attempt: Attempt) -> Any:
-        return []
-
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        batch.extend(rows)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         """Write the contents of `batch`; returns the rows to emit."""
@@ -173,7 +167,6 @@ class _InMemory(Persist):
         return [values, self.slot.number(_ANY)]
 
     def restore(self, state: Any) -> None:
-        """Continue with what `snapshot` returned."""
         if self.slot.memory is None or state is None:
             return
         if not isinstance(state, dict):
@@ -190,12 +183,10 @@ class _InMemory(Persist):
         return None if self.slot.memory is None else self.slot.memory.values
 
     def stored(self, keys: Sequence[Key]) -> list[Any]:
-        """The totals of groups as they are emitted; None where there is none."""
         values = self.slot.state.multi_get(keys)
         return [None if value is None else self.shown(value) for value in values]
 
     def stored_items(self) -> Iterator[tuple[Key, Any]]:
-        """All groups and their totals, in no order."""
         items = self.slot.state.items()
         return ((key, self.shown(value)) for key, value in items if not is_own(key))
 
@@ -209,7 +200,6 @@ class CombinedTotals(_InMemory, PersistCombined):
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The fields of the groups."""
         return self.out.fields[: self.width]
 
     def shown(self, value: Any) -> Any:

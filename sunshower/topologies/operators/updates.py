@@ -28,14 +28,7 @@ from sunshower.topologies.operators.aggregating import GLOBAL, group_keys, value
 from sunshower.topologies.operators.aggregators import CombinerAggregator, ReducerAggregator
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.state_slot import StateDraft
-from sunshower.topologies.operators.states import (
-    NODE,
-    ORIGIN,
-    SLOTS,
-    FoundPart,
-    Key,
-    MapState,
-)
+from sunshower.topologies.operators.states import NODE, ORIGIN, SLOTS, FoundPart, Key, MapState
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 from sunshower.topologies.operators.totals import CombinedTotals
 
@@ -362,7 +355,6 @@ class _GroupTree:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Free a slot."""
         self._leaf(slot)[slot % _WIDTH] = self._free
         self._free = slot
         self.count -= 1

@@ -30,12 +30,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.state.tree import Tree
 from sunshower.texts import describe_error
-from sunshower.topologies.components import (
-    Context,
-    Spout,
-    SpoutCollector,
-    Stateless,
-)
+from sunshower.topologies.components import Context, Spout, SpoutCollector, Stateless
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.state_shapes import shape_of
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
@@ -116,7 +111,6 @@ class BatchSource:
         self._coordinator.success(txid)
 
     def was_last(self, txid: int) -> bool:
-        """Whether the source has no rows after a committed batch."""
         return txid in self._log and self._coordinator.is_last(_parts(self._log.get(txid))[0])
 
     def has_told(self, txid: int) -> bool:
@@ -153,12 +147,10 @@ class Timing:
         self._process_s = self._commit_s = self._busy_s = 0.0  # of the last batch; of all
 
     def begun(self, id: Attempt, now: float, *, skip: bool) -> None:
-        """Record that an attempt begins."""
         self._active[id.txid] = _Times(now)
         self._note("batch begun", id, skip=skip)
 
     def acked(self, id: Attempt, now: float) -> None:
-        """Record that a tree of the active attempt is complete."""
         times = self._active[id.txid]
         if times.processed_s is None:
             times.processed_s = now
@@ -172,7 +164,6 @@ class Timing:
         self._note("batch failed", id, cause=str(failure.cause), why=str(failure))
 
     def committed(self, id: Attempt, now: float, *, skipped: bool) -> None:
-        """Record that a batch is committed."""
         times = self._active.pop(id.txid)
         processed_s = now if times.processed_s is None else times.processed_s
         self._process_s, self._commit_s = processed_s - times.begun_s, now - processed_s

@@ -184,7 +184,6 @@ class InSqlite(SqliteFile):
 
     @property
     def continues(self) -> bool:
-        """Whether there may be progress of a former run."""
         return self.path.exists()
 
     def __call__(self) -> Tree:
@@ -214,7 +213,6 @@ class InMemory:
 
     @property
     def continues(self) -> bool:
-        """Whether there is progress of a former run of this process."""
         return bool(self.forest.nodes)
 
     def __call__(self) -> Tree:
@@ -250,7 +248,6 @@ class StreamProgram:
             assemble(self.topology, group.freeze())
 
     def check_open(self, where: str) -> None:
-        """Raise TopologyError if the topology is built."""
         if self.built:
             raise TopologyError(
                 f"{where}: this stream is used after its topology was built; declare all of it "

@@ -389,7 +389,6 @@ class Aggregations(Generic[R_co]):
     `fields` may give a record type or other names. The methods raise as those of BatchStream."""
 
     def _grouped(self) -> tuple[BatchStream[R_co], tuple[str, ...]]:
-        """The rows, and the fields that they are grouped by."""
         raise NotImplementedError
 
     def partition_aggregate(
@@ -595,7 +594,6 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
 
     @property
     def schema(self) -> Schema:
-        """The fields and the record type of its rows."""
         return self.sources[0].schema
 
     @property
@@ -616,7 +614,6 @@ class BatchStream(RecordOperators[R_co], Aggregations[R_co]):
 
     @property
     def lineage(self) -> Lineage | None:
-        """If its rows follow from running totals: how."""
         return merged_lineage([source.lineage for source in self.sources])
 
     def min_by(self, field: str) -> Self:

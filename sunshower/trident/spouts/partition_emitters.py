@@ -348,11 +348,9 @@ class PartitionsEmitter(Emitter):
         self._times: ReachedTimes | None = None  # if windows of event time are downstream
 
     def watch(self, times: ReachedTimes) -> None:
-        """Note the event times of partitions from now on."""
         self._times = times
 
     def event_time(self, row: Any) -> Any:
-        """As the method of the spout."""
         return self._spout.event_time(row)
 
     def _emit_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
@@ -617,7 +615,6 @@ class OnePartition(Emitter):
         self._log: PartitionLog | None = None
 
     def watch(self, times: ReachedTimes) -> None:
-        """Note the event times of rows from now on."""
         self._times = times
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:

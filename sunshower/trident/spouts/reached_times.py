@@ -59,7 +59,6 @@ class PartitionAt(NamedTuple):
 
     @classmethod
     def of(cls, stored: Sequence[Any]) -> PartitionAt:
-        """The inverse of `stored`."""
         reached, earlier, idle = stored
         return cls(_time(reached), _time(earlier), idle)
 
@@ -109,7 +108,6 @@ class ReachedTimes:
         self._ends: Mapping[str, float] = {}  # partition → when a fetch began that found its end
 
     def begin(self, current: int) -> None:
-        """Begin a batch. `current`: see above."""
         self.current, self._at = current, {}
         self._is_known, self._ended = True, -inf
 

@@ -15,11 +15,7 @@ from math import inf
 from typing import Any
 
 from sunshower.errors import BatchError
-from sunshower.json_values import (
-    hashable,
-    listed,
-    texts_of_keys,
-)
+from sunshower.json_values import hashable, listed, texts_of_keys
 from sunshower.records import Schema, key_of
 from sunshower.runtime.transport.routing import task_index
 from sunshower.topologies.components import Context
@@ -27,7 +23,7 @@ from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.aggregating import group_keys, values_of_key
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
-from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Gathering
 from sunshower.topologies.operators.state_slot import Join, StateDraft, StateSlot, nothing_else
 from sunshower.topologies.operators.states import (
     FoundPart,
@@ -95,18 +91,15 @@ class BatchSlot(StateSlot):
         self._noted: LastWrite | None = None  # of states that are exactly once
 
     def begin_commit(self, attempt: Attempt) -> None:
-        """Begin to write a batch. Raises StateMismatch for a state that is behind its note."""
         self.state.begin_commit(attempt)
         self._check()
 
     def commit(self, attempt: Attempt) -> None:
-        """Write the batch to the state, and note that in the store of the batches."""
         self.state.commit(attempt)
         if self._noted is not None and (last := self.last_attempt) is not None:
             self._noted.note(last)
 
     def number(self, attempt: Attempt) -> int:
-        """The number of a batch: a later one of a group is higher."""
         return attempt.txid
 
     def close(self) -> None:
@@ -243,7 +236,6 @@ class ProcessByKey(Persist, Timed):
         return made
 
     def figures(self) -> Mapping[str, float]:
-        """Those of the function, and how many states have expired."""
         return self.calls.figures()
 
     def cleanup(self) -> None:
@@ -253,7 +245,7 @@ class ProcessByKey(Persist, Timed):
             super().cleanup()
 
 
-class QueryState(Operator):
+class QueryState(Gathering):
     """Queries a state for all rows of a batch at once and emits each row with its answer. With
     `commits` it runs in the commit phase and sees what the batches before have written."""
 
@@ -275,12 +267,6 @@ class QueryState(Operator):
     def prepare(self, context: Context) -> None:
         self.slot.open(context)
         prepare_code(self.query, context)
-
-    def start(self, attempt: Attempt) -> list[Any]:
-        return []
-
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        batch.extend(rows)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if not batch:
@@ -424,7 +410,6 @@ class Windows(Persist, Timed):
             log_ended(factory, self.slot.name, self._ended_open)
 
     def figures(self) -> Mapping[str, float]:
-        """How many times were read that occur twice in their zone, or never."""
         return {} if self.reader is None else self.reader.figures()
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:

@@ -77,14 +77,19 @@ class Waiting(Protocol):
 # ---- plan ----------------------------------------------------------------------------------------
 
 
-class Sharing(Protocol):
+Shares = list[tuple[int, Sequence[Any]]]  # index of a receiving task, its rows
+
+
+class Sharing:
     """How the rows of an output are distributed among the tasks of the receiving stage."""
 
     def prepare(self, targets: int, index: int) -> None:
         """Set the number of receiving tasks and the index of the sending task."""
+        self._targets = targets
 
-    def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:
-        """(index of a receiving task, its rows), for tasks that get rows."""
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        """The shares of tasks that get rows."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -196,10 +201,8 @@ class Group:
 # refused. By fields it never differs; with a custom grouping that is up to the user. Storm:
 # org.apache.storm.trident.Stream, its repartitioning operations.
 
-Shares = list[tuple[int, Sequence[Any]]]
 
-
-class RoundRobin:
+class RoundRobin(Sharing):
     """Round-robin by row: no task ever gets more than one row more than another."""
 
     def prepare(self, targets: int, index: int) -> None:
@@ -213,7 +216,7 @@ class RoundRobin:
 
 
 @dataclass
-class ByFields:
+class ByFields(Sharing):
     """Equal values of `fields` go to the same task, in every process and after every restart."""
 
     schema: Schema
@@ -239,38 +242,29 @@ class ByFields:
         return [share for share in enumerate(shares) if share[1]]
 
 
-class ToAll:
+class ToAll(Sharing):
     """All rows go to every task."""
-
-    def prepare(self, targets: int, index: int) -> None:
-        self._targets = targets
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
         return [(index, rows) for index in range(self._targets)] if rows else []
 
 
-class ToFirst:
+class ToFirst(Sharing):
     """All rows go to the first task."""
-
-    def prepare(self, targets: int, index: int) -> None:
-        pass
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
         return [(0, rows)] if rows else []
 
 
-class ByBatch:
+class ByBatch(Sharing):
     """All rows of a batch go to one task, chosen round-robin by txid."""
-
-    def prepare(self, targets: int, index: int) -> None:
-        self._targets = targets
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
         return [(txid % self._targets, rows)] if rows else []
 
 
 @dataclass
-class ByGrouping:
+class ByGrouping(Sharing):
     """A CustomGrouping chooses; it numbers the tasks 0, 1, 2 and so on."""
 
     grouping: CustomGrouping

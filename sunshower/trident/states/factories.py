@@ -26,13 +26,7 @@ from sunshower.errors import (
     TopologyError,
     WrongVersion,
 )
-from sunshower.json_values import (
-    key_of,
-    keys_of,
-    text_of,
-    text_of_key,
-    values_of,
-)
+from sunshower.json_values import key_of, keys_of, text_of, text_of_key, values_of
 from sunshower.runtime.transport.routing import task_index
 from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home, Mark, MemoryBacking, MemoryShelf

@@ -34,14 +34,7 @@ from sunshower.errors import (
     Unserialisable,
     WrongVersion,
 )
-from sunshower.json_values import (
-    UNCHANGING,
-    key_of,
-    text_of,
-    text_of_key,
-    texts_of_keys,
-    values_of,
-)
+from sunshower.json_values import UNCHANGING, key_of, text_of, text_of_key, texts_of_keys, values_of
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.state.tree import Tree, incarnation
 from sunshower.topologies.operators.port import Attempt

@@ -272,6 +272,5 @@ class EmitterRunner:
         return {**sums, **own, **self._emitter.figures()}
 
     def close(self) -> None:
-        """Close the emitter and the store."""
         self._emitter.close()
         self._tree.close()

@@ -59,13 +59,7 @@ from sunshower.trident.coordination.attempts import (
     counts_stream,
 )
 from sunshower.trident.stages.persisting import PersistPartition
-from sunshower.trident.stages.plan import (
-    Stage,
-    StageOutput,
-    Timed,
-    Waiting,
-    publishing,
-)
+from sunshower.trident.stages.plan import Stage, StageOutput, Timed, Waiting, publishing
 from sunshower.trident.tasks.emitter_runner import EmitterRunner
 
 # ---- phases --------------------------------------------------------------------------------------
@@ -170,7 +164,6 @@ class PartSender:
                     counted[index] += 1
 
     def discard(self) -> None:
-        """Drop all buffered rows."""
         for _, waiting in self._outputs:
             waiting.clear()
 
@@ -199,7 +192,7 @@ class Operators:
     """The nodes of one stage in one task. `use` selects the batch of the calls that follow."""
 
     def __init__(self, stage: Stage, outgoing: PartSender) -> None:
-        self._nodes = nodes = stage.nodes
+        nodes = stage.nodes
         self._chains = stage.row_chains
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
@@ -208,21 +201,22 @@ class Operators:
             self._emits[index] = _to_all(takers)
         # what processes the rows that a node gets, and where the rows that it makes go
         self._runs = [(node.operator, self._emits[index]) for index, node in enumerate(nodes)]
-        self._prepared = 0
+        self._operators = [node.operator for node in nodes]
+        self._cleanups = ExitStack()  # of the prepared operators; each is called
         self._waiting: dict[int, Waiting] = {
-            index: node.operator
-            for index, node in enumerate(nodes)
-            if isinstance(node.operator, Waiting)
+            index: operator
+            for index, operator in enumerate(self._operators)
+            if isinstance(operator, Waiting)
         }
 
     def prepare(self, context: Context) -> None:
         """Prepare the operators. If one raises, all that were prepared are cleaned up."""
         try:
-            for node in self._nodes:
-                node.operator.prepare(context)
-                self._prepared += 1
+            for operator in self._operators:
+                operator.prepare(context)
+                self._cleanups.callback(operator.cleanup)
             for chain in self._chains:
-                steps = generated_steps([self._nodes[node].operator for node in chain], context)
+                steps = generated_steps([self._operators[node] for node in chain], context)
                 if steps is not None:
                     self._runs[chain[0]] = steps, self._emits[chain[-1]]
         except BaseException:
@@ -236,7 +230,7 @@ class Operators:
 
     def start(self, attempt: Attempt) -> list[Any]:
         """The operators' objects for a new attempt, node by node."""
-        return [node.operator.start(attempt) for node in self._nodes]
+        return [operator.start(attempt) for operator in self._operators]
 
     def use(self, batches: list[Any]) -> None:
         """Select the attempt for which `start` returned `batches`."""
@@ -248,7 +242,7 @@ class Operators:
         """Finish nodes in order, up to one that is not ready. Returns how many were finished.
         `times`: how far the sources are."""
         for done, index in enumerate(which):
-            operator, batch = self._nodes[index].operator, self._batches[index]
+            operator, batch = self._operators[index], self._batches[index]
             if index in self._waiting and not self._waiting[index].ready(batch, attempt):
                 return done
             if isinstance(operator, Timed):
@@ -262,40 +256,32 @@ class Operators:
             waiting.give_up(batches[index])
 
     def figures(self) -> dict[str, float]:
-        """The figures of all operators that have some."""
         found: dict[str, float] = {}
-        for node in self._nodes[: self._prepared]:
-            if callable(figures := getattr(node.operator, "figures", None)):
+        for operator in self._operators:
+            if callable(figures := getattr(operator, "figures", None)):
                 found.update(figures())
         return found
 
     def state_entries(self) -> int | None:
-        """How many entries the states have; None: no state, or not known."""
-        return entries_of(node.operator for node in self._nodes[: self._prepared])
+        return entries_of(self._operators)
 
     def late_records(self) -> LateRecords | None:
         """The late records of its windows; None: it has none."""
-        nodes = self._nodes[: self._prepared]
-        found = [getattr(node.operator, "late_records", None) for node in nodes]
+        found = [getattr(operator, "late_records", None) for operator in self._operators]
         windows = [records for records in found if records is not None]
         return sum_of(windows) if windows else None
 
     def results(self) -> list[Any]:
-        """The results of all operators that have one."""
-        found = (getattr(node.operator, "result", None) for node in self._nodes[: self._prepared])
+        found = (getattr(operator, "result", None) for operator in self._operators)
         return [result() for result in found if callable(result)]
 
     def succeeded(self, txid: int) -> None:
         """Tell publishing operators that the batches up to `txid` are committed."""
-        for node in self._nodes:
-            if (operator := publishing(node.operator)) is not None:
-                operator.succeeded(txid)
+        for operator in filter(None, map(publishing, self._operators)):
+            operator.succeeded(txid)
 
     def cleanup(self) -> None:
-        """Clean up the prepared operators: each, also if another one raises."""
-        with ExitStack() as cleanups:
-            for node in self._nodes[: self._prepared]:
-                cleanups.callback(node.operator.cleanup)
+        self._cleanups.close()
 
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
         operator, emit = self._runs[node]
@@ -449,7 +435,6 @@ class StageBolt(Stateless, Bolt[Any, Any]):
 
     @property
     def operators(self) -> list[Operator]:
-        """All operators of the stage."""
         return [node.operator for node in self._stage.nodes]
 
     @property
@@ -544,7 +529,6 @@ class StageBolt(Stateless, Bolt[Any, Any]):
         return {"batches held": held, **emitted, **self._operators.figures()}
 
     def __sunshower_state_entries__(self) -> int | None:
-        """How many entries the states have; None: no state, or not known."""
         return self._operators.state_entries()
 
     def __sunshower_late__(self) -> LateRecords | None:
@@ -764,7 +748,6 @@ class WaitingStageBolt(StageBolt):
             self._renew_at_s = now + _RENEW_S
 
     def result(self) -> list[Any]:
-        """The results of the operators that have one."""
         return self._operators.results()
 
     def _go_on(self, batch: TaskBatch, out: Collector[Any]) -> None:

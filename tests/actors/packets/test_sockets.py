@@ -175,6 +175,27 @@ def test_a_packet_waits_for_its_answer_until_the_life_has_begun(
     assert [here.answers.get(timeout=WITHIN_S) for _ in range(3)] == [0, 1, 2]
 
 
+def test_a_packet_is_answered_although_the_loop_is_busy_with_it(
+    processes: Callable[..., Process],
+) -> None:
+    """The loop answers a small packet after it has processed it; here that takes for ever."""
+    here, received = processes(), list[bytes]()
+
+    def deliver(packet: bytes) -> int:
+        received.append(packet)
+        return 7
+
+    sockets = PacketSockets(HOST, deliver)
+    try:
+        sockets.trust(KEY, 10.0)
+        here.connect(sockets.endpoint).send(b"1", here.answers.put, 0.0)
+        while not received:
+            sockets.work(WITHIN_S)
+        assert here.answers.get(timeout=WITHIN_S) == 7
+    finally:
+        sockets.close()
+
+
 def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
     processes: Callable[..., Process],
 ) -> None:

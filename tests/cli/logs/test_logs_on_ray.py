@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.cli.logs import line_text, selected
+from sunshower.cli.logs import line_text
 from sunshower.runtime.events.log_lines import LogLine
 from tests.cli.conftest import Command, Start, Write
 
@@ -95,5 +95,3 @@ def test_one_line_has_place_count_and_no_traceback() -> None:
     assert line_text(line).endswith(" error   failed store[1]: exception: gone (1,200 times)")
     line = LogLine(0.0, "info", "started", "worker 1 runs store[0]", worker=1)
     assert line_text(line).endswith(" info    started worker 1: worker 1 runs store[0]")
-    assert selected([line], []) == [line]
-    assert selected([line], ["store"]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -175,23 +176,25 @@ def test_without_ackers_an_acker_is_refused() -> None:
             fault.check(plan)
 
 
-def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ExperimentError, match="errors: probability is 2"):
-        errors("relay", for_s=1, probability=2)
-    with pytest.raises(ExperimentError, match="the network: drop is 2"):
-        lossy(for_s=1, drop=2)
-    with pytest.raises(ExperimentError, match="give a probability, such as drop"):
-        lossy("relay", for_s=1)
-    with pytest.raises(ExperimentError, match="slow: seconds is -1"):
-        slow(task("relay", 0), -1, 1)
-    with pytest.raises(ExperimentError, match="pause its workers"):
-        pause(node(), 1)
-    with pytest.raises(ExperimentError, match="slow is a task"):
-        slow(master(), 1, 1)
-    with pytest.raises(ExperimentError, match="rebalance: workers is 0"):
-        rebalance(0)
-    with pytest.raises(ExperimentError, match="outage: up is None; give a function"):
-        outage("broker 1", print, None, for_s=1)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: errors("relay", for_s=1, probability=2), "errors: probability is 2"),
+        (lambda: lossy(for_s=1, drop=2), "the network: drop is 2"),
+        (lambda: lossy("relay", for_s=1), "give a probability, such as drop"),
+        (lambda: slow(task("relay", 0), -1, 1), "slow: seconds is -1"),
+        (lambda: pause(node(), 1), "pause its workers"),
+        (lambda: slow(master(), 1, 1), "slow is a task"),
+        (lambda: rebalance(0), "rebalance: workers is 0"),
+        (
+            lambda: outage("a", print, None, for_s=1),  # type: ignore[arg-type]
+            "up is None; give a function",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(make: Callable[[], Fault], message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("for_s", [0, -1, math.inf, math.nan])

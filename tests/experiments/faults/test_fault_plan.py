@@ -30,17 +30,10 @@ def times(plan: Iterable[Step]) -> list[float]:
     return [round(step.at_s, 6) for step in plan]
 
 
-def test_every_has_no_end() -> None:
+def test_every_has_no_end_and_several_faults_take_turns() -> None:
     assert times(islice(every(2, A), 4)) == [2, 4, 6, 8]
     assert times(islice(every(2, A, start=0.5), 3)) == [0.5, 2.5, 4.5]
-
-
-def test_several_faults_take_turns() -> None:
     assert [step.fault for step in islice(every(1, A, B), 4)] == [A, B, A, B]
-
-
-def test_until_is_a_bound() -> None:
-    assert times(until(5, every(2, A))) == [2, 4]
 
 
 def test_each_phase_counts_its_own_time() -> None:

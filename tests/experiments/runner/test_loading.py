@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.errors import LoadError, TopologyError, UnknownField
+from sunshower.errors import LoadError, UnknownField
 from sunshower.experiments.runner.loading import load
 from tests.cli.conftest import Write
 
@@ -21,29 +21,22 @@ TWO = """
 """
 
 
-def test_the_only_topology_needs_no_name(write: Write) -> None:
-    path = write('anything = Topology("only")')
-    assert load(str(path)).topology.id == "only"
-
-
-def test_among_several_the_usual_name_is_taken(write: Write) -> None:
-    path = write(TWO + '    topology = Topology("usual")')
-    assert load(str(path)).topology.id == "usual"
-
-
-def test_a_name_picks_one_of_several(write: Write) -> None:
-    assert load(f"{write(TWO)}:second").topology.id == "second"
-
-
-def test_a_path_is_taken_from_the_working_directory(
-    write: Write, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "target", "id"),
+    [
+        ('anything = Topology("only")', "a.py", "only"),
+        (TWO + '    topology = Topology("usual")', "a.py", "usual"),
+        (TWO, "a.py:second", "second"),
+        (ONE, "a:b.py", "one"),
+    ],
+    ids=["the only one", "the usual name", "a name", "a file whose name has a colon"],
+)
+def test_the_target_is_a_file_in_the_working_directory_and_perhaps_a_name(
+    code: str, target: str, id: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(write(ONE).parent)
-    assert load("some_topology.py:topology").topology.id == "one"
-
-
-def test_a_file_whose_name_has_a_colon_can_be_loaded(write: Write) -> None:
-    assert load(str(write(ONE, "a:b.py"))).topology.id == "one"
+    file = target.removesuffix(":second")
+    monkeypatch.chdir(write(code, file).parent)
+    assert load(target).topology.id == id
 
 
 def test_a_file_named_like_a_module_of_python_does_not_replace_it(write: Write) -> None:
@@ -134,14 +127,7 @@ def test_a_file_that_failed_can_be_corrected_and_loaded_again(write: Write) -> N
     assert load(str(write(ONE))).topology.id == "one"
 
 
-def test_the_error_of_a_wrong_declaration_names_its_line(write: Write) -> None:
-    path = write('Topology("t").spout("numbers", Counter(3), parallelism=0)')
-    with pytest.raises(TopologyError, match="parallelism is 0") as raised:
-        load(str(path))
-    assert str(raised.value).startswith(f"{path}, line 6: ")
-
-
-def test_a_wrong_declaration_in_a_function_names_the_innermost_line_of_the_file(
+def test_the_error_of_a_wrong_declaration_names_the_innermost_line_of_the_file(
     write: Write,
 ) -> None:
     path = write("""

@@ -9,6 +9,7 @@ import pytest
 
 from sunshower import Bolt, Context, Spout, SpoutCollector, Topology
 from sunshower.errors import LifecycleError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -46,7 +47,7 @@ def test_an_upgrade_that_a_drain_or_a_kill_overtakes_is_an_error(killed: bool) -
         run.upgrade(next_program(state, Random(1), opens=True).graph(), waits=False)
         change = run._master.core.stored.change
         if killed:
-            run._ask(lambda master: master.kill(0.0))
+            run._ask(lambda master: master.apply(events.Kill(0.0)))
         else:
             run.drain()
         with pytest.raises(LifecycleError, match="the topology was drained or killed before"):

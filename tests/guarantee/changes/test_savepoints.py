@@ -14,6 +14,7 @@ from sunshower import Bolt, Context, Topology, count, max_, versions
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.kafka import KafkaOptions, KafkaRecord, KafkaSpout, StartPosition
 from sunshower.kafka.consuming.start_position import Where
+from sunshower.runtime.control import events
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.savepoint import Savepoint
@@ -272,7 +273,7 @@ def test_a_kill_of_another_client_after_a_savepoint_ends_the_topology() -> None:
         run = cluster.submit(program(MemoryState(), message_timeout_s=300.0).graph())
         run.wait(0.5)
         acked = run.keep(0.0) and run.snapshot().component("words").acked
-        run._ask(lambda master: master.kill(None))
+        run._ask(lambda master: master.apply(events.Kill(None)))
         assert run._ask(lambda master: master.state()) is State.KILLED
         assert run.snapshot().component("words").acked == acked
 
@@ -281,7 +282,7 @@ def test_a_savepoint_cannot_be_read_after_a_minute() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState()).graph())
         run.wait(0.5)
-        number = run._ask(lambda master: master.keep(None))
+        number = run._ask(lambda master: master.apply(events.Keep(None)))
         run.wait(65)
         with pytest.raises(LifecycleError, match="not ended within a minute: it has no savepoint"):
             run._ask(lambda master: master.savepoint(number))
@@ -291,8 +292,8 @@ def test_a_savepoint_that_a_later_change_has_replaced_is_refused() -> None:
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState(), message_timeout_s=300.0).graph())
         run.wait(0.5)
-        number = run._ask(lambda master: master.keep(None))
-        run._ask(lambda master: master.go_on(number))
+        number = run._ask(lambda master: master.apply(events.Keep(None)))
+        run._ask(lambda master: master.apply(events.GoOn(number)))
         run.rebalance(workers=2)
         with pytest.raises(LifecycleError, match="has no savepoint: its savepoint was not stored"):
             run._ask(lambda master: master.savepoint(number))
@@ -336,7 +337,7 @@ def test_an_open_task_whose_state_is_no_longer_stored_makes_no_savepoint() -> No
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(program(MemoryState()).graph())
         run.wait(0.5)
-        number = run._ask(lambda master: master.keep(0.0))
+        number = run._ask(lambda master: master.apply(events.Keep(0.0)))
         while (packed := run._ask(lambda master: master.savepoint(number))) is None:
             run.wait(0.1)
         with pytest.raises(LifecycleError, match=r"what words\[0\], count\[0\], .* is no longer"):

@@ -9,9 +9,11 @@ from typing import Any
 
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.consumer import EndChecks
+from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.options import BrokerGroup
 from sunshower.kafka.partitions.ports import SETTLES_S, Partition
 from tests.kafka.fakes import Client, FakeOffsets, new_reader
+from tests.kafka.groups import reader_context
 
 P0, P1 = Partition("a", 0), Partition("a", 1)
 
@@ -106,10 +108,9 @@ def test_partitions_that_cannot_begin_are_not_known() -> None:
 
 
 def test_a_member_of_a_group_knows_its_partitions_some_seconds_after_it_got_them() -> None:
-    clock, consumer = ManualClock(), SimpleNamespace(strategy="range")
-    consumer_, nothing = (consumer, None)
-    made: Any = (nothing, consumer_, nothing, clock)
-    group = BrokerGroup(*made, refresh_s=30.0)
+    clock, consumer = ManualClock(), SimpleNamespace(strategy="range", client=None)
+    read = TopicSubscription(topics=("a",))
+    group = BrokerGroup(reader_context(read, clock=clock, consumer=consumer))
     assert not group.is_settled
     group._assigned(None, [])
     assert not group.is_settled

@@ -26,7 +26,7 @@ from sunshower.kafka.partitions.ports import (
     RefreshedDirectory,
     RetainedOffsets,
 )
-from tests.kafka.groups import Topics
+from tests.kafka.groups import Topics, reader_context
 
 
 class Word(NamedTuple):
@@ -177,7 +177,9 @@ class Owner:
 def test_tasks_share_partitions_by_index_also_when_partitions_are_added() -> None:
     topics, clock = Topics(a=5), ManualClock()
     read = TopicSubscription(topics=("a",))
-    tasks = [ByIndex(read, topics, clock, index, 3, refresh_s=10.0) for index in range(3)]
+    tasks = [
+        ByIndex(reader_context(read, topics, clock, index=index, tasks=3)) for index in range(3)
+    ]
     owners = [Owner() for _ in tasks]
 
     def numbers() -> list[list[int]]:
@@ -196,7 +198,7 @@ def test_tasks_share_partitions_by_index_also_when_partitions_are_added() -> Non
 
 def test_an_index_beyond_the_tasks_is_refused() -> None:
     with pytest.raises(ConfigError, match="task 3 of 3"):
-        ByIndex(TopicSubscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
+        ByIndex(reader_context(TopicSubscription(topics=("a",)), Topics(a=1), index=3, tasks=3))
 
 
 class SlowOffsets(Offsets):
@@ -268,9 +270,8 @@ def test_unavailable_brokers_are_asked_once_for_all_topics(every_s: float) -> No
     clock = ManualClock()
     topics = SlowDirectory(clock, a=1, b=1, c=1)
     directory = RefreshedDirectory(topics, clock, every_s=every_s)
-    group = ByIndex(
-        TopicSubscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s
-    )
+    read = TopicSubscription(topics=("a", "b", "c"))
+    group = ByIndex(reader_context(read, directory, clock, refresh_s=every_s))
     owner = Owner()
     group.look(owner)
     topics.is_unavailable = True

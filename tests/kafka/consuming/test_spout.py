@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import closing
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sunshower import OnStream, Retry
 from sunshower.dev.kafka import Kafka
+from sunshower.kafka.consuming.consumer import Consumer as OurConsumer
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.formats import Text
@@ -65,6 +67,20 @@ def test_all_messages_are_read_and_committed(kafka: Kafka) -> None:
         assert run.records()[0]._fields == KafkaRecord._fields
         run.until(lambda: committed(kafka, base, topic) == 500)
     assert [committed(kafka, base, topic, partition) for partition in range(3)] == [500] * 3
+
+
+def test_a_message_wakes_a_spout_that_has_nothing_to_read(kafka: Kafka) -> None:
+    topic, arrived = new_topic(kafka.bootstrap), Event()
+    with closing(OurConsumer(settings(kafka))) as consumer:
+        consumer.call_on_arrival(arrived.set)
+        consumer.assign({Partition(topic, 0): 0})
+        for number in range(3):
+            while consumer.consume(10, 0.5):  # until it is at the end of the partition
+                pass
+            arrived.clear()
+            fill(kafka.bootstrap, topic, numbered_values(1, number), 0)
+            assert arrived.wait(WITHIN_S)
+            assert [message.value() for message in consumer.consume(1, WITHIN_S)]
 
 
 def test_a_restarted_spout_continues_at_the_committed_offset_and_skips_nothing(

@@ -10,7 +10,7 @@ import pytest
 from sunshower.clock import ManualClock
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.options import BrokerGroup
-from tests.kafka.groups import Topics
+from tests.kafka.groups import Topics, reader_context
 
 
 class Client:
@@ -35,7 +35,7 @@ class Client:
 
 
 def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: ManualClock) -> Any:
-    group = BrokerGroup(subscription, client, topics, clock, refresh_s=10.0)
+    group = BrokerGroup(reader_context(subscription, topics, clock, consumer=client))
     return lambda: group.look(client)
 
 

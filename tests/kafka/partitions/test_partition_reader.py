@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Message
 
@@ -18,6 +20,21 @@ from sunshower.state.tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, FakeOffsets, message, new_reader
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
+
+
+Bounds = dict[Partition, tuple[int, int]]
+
+
+def reading(
+    bounds: Bounds, stored: FakeOffsets | None = None, *more: Partition, **options: Any
+) -> tuple[Client, PartitionReader]:
+    """A client of partitions with these offsets, and a reader to which they are assigned, and
+    `more`, which have no leader."""
+    client = Client()
+    client.bounds_of = bounds
+    reader = new_reader(client, FakeOffsets() if stored is None else stored, **options)
+    reader.assigned([*bounds, *more])
+    return client, reader
 
 
 def emit(reader: PartitionReader, client: Client, *arriving: Message) -> I64:
@@ -44,12 +61,9 @@ def test_offsets_without_a_deployment_are_continued_by_every_deployment(
 
 
 def test_removed_messages_are_reported_and_the_first_existing_one_is_emitted() -> None:
-    client = Client()
-    client.bounds_of = {A0: (10, 100)}
-    stored = FakeOffsets()
+    stored, first = FakeOffsets(), StartPosition.STORM_FORCED
     stored.kept[A0] = Committed(3, '{"topologyId": "t-1"}')
-    reader = new_reader(client, stored, first=StartPosition.STORM_FORCED, behind_max=5)
-    reader.assigned([A0])
+    client, reader = reading({A0: (10, 100)}, stored, first=first, behind_max=5)
     assert [one[1:3] for _, one in reader.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
     _, numbers = reader.sort([message(10), message(11)])
@@ -77,10 +91,7 @@ def test_only_by_index_partitions_that_are_assigned_later_are_new() -> None:
 
 
 def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
-    client = Client()
-    client.bounds_of = {A0: (10, 100)}
-    reader = new_reader(client, FakeOffsets(p0=5, p1=0))
-    reader.assigned([A0, A1])
+    client, reader = reading({A0: (10, 100)}, FakeOffsets(p0=5, p1=0), A1)
     refusals = [message(0, 7, error=FORBIDDEN, topic="b"), message(0, 8, error=FORBIDDEN)]
     client.waiting = [message(5, error=RESET), refusals[0], message(0, 1), refusals[1]]
     numbers = emit(reader, client, message(9, 1, error=EOF))
@@ -95,10 +106,7 @@ def test_an_error_of_one_partition_loses_no_event_of_the_others() -> None:
 
 
 def test_an_event_of_a_partition_counts_after_all_messages_before_it() -> None:
-    client = Client()
-    client.bounds_of = {A0: (20, 100)}
-    reader = new_reader(client, FakeOffsets(p0=0))
-    reader.assigned([A0])
+    client, reader = reading({A0: (20, 100)}, FakeOffsets(p0=0))
     client.waiting = [message(0), message(1), message(2), message(9, error=EOF)]
     reader.receive(100)
     emitted = []
@@ -118,10 +126,7 @@ def test_an_event_of_a_partition_counts_after_all_messages_before_it() -> None:
 
 
 def test_partitions_that_cannot_be_released_are_not_read_any_more() -> None:
-    client = Client()
-    client.bounds_of = {A0: (0, 100)}
-    reader = new_reader(client, FakeOffsets(p0=5))
-    reader.assigned([A0])
+    client, reader = reading({A0: (0, 100)}, FakeOffsets(p0=5))
     client.reads = {}  # the client does not read the partition
     with pytest.raises(KeyError):
         reader.revoked([A0], lost=False)
@@ -133,19 +138,17 @@ def test_partitions_that_cannot_be_released_are_not_read_any_more() -> None:
     "first", [StartPosition.LATEST, StartPosition.UNCOMMITTED_LATEST, StartPosition.STORM]
 )
 def test_a_task_that_begins_at_the_end_and_dies_continues_there(first: StartPosition) -> None:
-    client, stored = Client(), FakeOffsets()
-    client.bounds_of = {A0: (10, 90)}
-    new_reader(client, stored, first=first).assigned([A0])
+    stored = FakeOffsets()
+    reading({A0: (10, 90)}, stored, first=first)
     assert stored.at() == 90
-    client.bounds_of = {A0: (10, 95)}  # five are emitted, none is settled, and the task dies
-    new_reader(client, stored, first=first).assigned([A0])
+    # Five are emitted, none is settled, and the task dies.
+    client, _ = reading({A0: (10, 95)}, stored, first=first)
     assert client.reads == {A0: 90}
 
 
 def test_a_start_at_the_first_message_is_not_committed() -> None:
-    client, stored = Client(), FakeOffsets()
-    client.bounds_of = {A0: (10, 90)}
-    new_reader(client, stored, first=StartPosition.EARLIEST).assigned([A0])
+    stored = FakeOffsets()
+    reading({A0: (10, 90)}, stored, first=StartPosition.EARLIEST)
     assert stored.at() is None
 
 
@@ -173,10 +176,7 @@ def test_a_partition_without_a_leader_begins_later_and_delays_no_other() -> None
 
 
 def test_a_partition_that_is_released_before_it_began_does_not_begin() -> None:
-    client = Client()
-    client.bounds_of = {A0: (0, 7)}
-    reader = new_reader(client, FakeOffsets())
-    reader.assigned([A0, A1])
+    client, reader = reading({A0: (0, 7)}, None, A1)
     reader.revoked([A1], lost=False)
     client.bounds_of[A1] = (0, 7)
     reader.look_up_positions(lambda: 100.0)
@@ -192,10 +192,7 @@ def test_it_is_an_error_if_no_partition_has_a_leader() -> None:
 
 
 def test_a_partition_whose_position_is_unknown_delays_no_other() -> None:
-    client = Client()
-    client.bounds_of = {A1: (10, 20)}
-    reader = new_reader(client, FakeOffsets(p0=5, p1=5))
-    reader.assigned([A0, A1])
+    client, reader = reading({A1: (10, 20)}, FakeOffsets(p0=5, p1=5), A0)
     emit(reader, client, message(5, error=RESET), message(5, 1, error=RESET))
     reader.look_up_positions(lambda: 0.0)
     reader.look_up_positions(lambda: 10.0)
@@ -203,10 +200,8 @@ def test_a_partition_whose_position_is_unknown_delays_no_other() -> None:
 
 
 def test_a_partition_that_begins_later_does_not_wait_for_one_without_a_position() -> None:
-    client, clock = Client(), ManualClock()
-    client.bounds_of = {}
-    reader = new_reader(client, FakeOffsets(p0=5))
-    reader.assigned([A0, A1])
+    clock = ManualClock()
+    client, reader = reading({}, FakeOffsets(p0=5), A0, A1)
     emit(reader, client, message(5, error=RESET))
     client.bounds_of = {A1: (0, 7)}
     for _ in range(3):
@@ -219,11 +214,9 @@ def test_a_partition_that_begins_later_does_not_wait_for_one_without_a_position(
 def test_messages_skipped_in_a_topic_that_was_created_again_are_reported(
     first: StartPosition,
 ) -> None:
-    client, stored = Client(), FakeOffsets()
+    stored = FakeOffsets()
     stored.kept[A0] = Committed(50, '{"topologyId": "t-1"}')
-    client.bounds_of = {A0: (2, 9)}
-    reader = new_reader(client, stored, first=first)
-    reader.assigned([A0])
+    client, reader = reading({A0: (2, 9)}, stored, first=first)
     emit(reader, client, message(50), message(51, error=RESET))
     reader.look_up_positions(lambda: 0.0)
     assert not reader.gone, "what was read of the former topic is still processed"

@@ -18,12 +18,11 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Partition, RefreshedDirectory
 from sunshower.kafka.zookeeper import group as zookeeper_group
-from sunshower.kafka.zookeeper.group import round_robin_of_threads
+from sunshower.kafka.zookeeper.group import SUSPENDED_MAX_S, round_robin_of_threads
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
-from tests.kafka.groups import TIMEOUTS, GroupRig, Topics, raises
+from tests.kafka.groups import GroupRig, Topics, raises, reader_context
 
 
 def numbers_of(partitions: set[Partition]) -> list[int]:
@@ -97,10 +96,8 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
 def test_a_subscription_that_a_group_cannot_share_is_refused_without_a_request(
     read: TopicSubscription, expected: str
 ) -> None:
-    nothing: Any = None
-    reader = ReaderContext(nothing, read, nothing, nothing, 1.0, "d")
     with pytest.raises(ConfigError, match=expected):
-        ByZooKeeperGroup("nowhere:1", "g")(reader)
+        ByZooKeeperGroup("nowhere:1", "g")(reader_context(read))
 
 
 def test_a_member_that_joins_gets_its_share_and_kept_partitions_are_not_stopped() -> None:
@@ -263,7 +260,7 @@ def test_a_short_outage_of_the_store_stops_no_member() -> None:
     member = rig.join()
     rig.settle()
     member.suspend()
-    rig.clock.advance(TIMEOUTS.suspended_max_s - 0.1)
+    rig.clock.advance(SUSPENDED_MAX_S - 0.1)
     member.look()
     member.resume(expired=False)
     rig.settle()
@@ -276,7 +273,7 @@ def test_in_a_long_outage_of_the_store_a_member_stops_reading(expired: bool) -> 
     member = rig.join()
     rig.settle()
     member.suspend()
-    rig.clock.advance(TIMEOUTS.suspended_max_s)
+    rig.clock.advance(SUSPENDED_MAX_S)
     member.look()
     assert member.history[-1] == "!t[0] t[1]", "its nodes may belong to another member by now"
     for _ in range(3):

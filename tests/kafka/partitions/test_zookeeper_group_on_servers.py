@@ -14,7 +14,7 @@ from sunshower.clock import SystemClock
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.zookeeper.group import GroupTimeouts, ZooKeeperGroup
+from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.kafka.zookeeper.options import PlainLayout, StoredOffsets
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.groups import Topics
@@ -36,10 +36,9 @@ class Reader:
             session_timeout_s=session_s,
             answer_within_s=120.0,  # connecting again may take 2/3 of a session
         )
-        timeouts = GroupTimeouts(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
-        clock = SystemClock()
+        clock, chance = SystemClock(), Random()
         self.group = ZooKeeperGroup(
-            self.tree, group, ["t"], TOPICS, clock, Random(), timeouts=timeouts
+            self.tree, group, ["t"], TOPICS, clock, chance, suspended_max_s=suspended_max_s
         )
         self.offsets = StoredOffsets(
             self.tree, PlainLayout(group), self.group.owns, partial(self.group.member, None)

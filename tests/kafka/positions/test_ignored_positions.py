@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,19 +33,28 @@ def broker() -> Broker:
     return made
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for text in caplog.messages if "an earlier start of this topology" in text]
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    return lambda: [text for text in caplog.messages if "an earlier start of this topo" in text]
 
 
-def run_twice(
-    patch: pytest.MonkeyPatch, kind: Any, broker: Broker, first: Where, then: Where, **more: Any
-) -> Job:
-    """Read all, and start the program again: with `then`, and five further messages."""
-    job = Job(patch, kind, broker, first=first, **more)
-    for _ in range(6):
-        job.batch()
-    assert sum(job.rows.values()) == 25
-    broker.fill("a", 0, numbers(5, 5))
+@pytest.fixture
+def new_job(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> Callable[..., Job]:
+    """Call it with the kind of the spout: a job that has read all, from the first offset."""
+
+    def make(kind: Any) -> Job:
+        job = Job(monkeypatch, kind, broker, first=StartPosition.EARLIEST)
+        for _ in range(6):
+            job.batch()
+        assert sum(job.rows.values()) == 25
+        return job
+
+    return make
+
+
+def run_again(job: Job, then: Where) -> Job:
+    """Start the program again: with `then`, and five further messages."""
+    job.broker.fill("a", 0, numbers(5, 5))
     return again(job, then)
 
 
@@ -59,43 +69,39 @@ def again(job: Job, first: Where) -> Job:
 
 @EACH
 def test_a_second_start_from_the_first_offset_is_one_warning_and_its_remedy_works(
-    kind: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: Any, new_job: Any, warnings: Any
 ) -> None:
-    earliest = StartPosition.EARLIEST
-    job = run_twice(monkeypatch, kind, broker, earliest, earliest)
+    job = run_again(new_job(kind), StartPosition.EARLIEST)
     assert sum(job.rows.values()) == 25 + 30
-    (text,) = warnings(caplog)
+    (text,) = warnings()
     assert "a[0] begins at offset 0, and the stored position is 5; a[1] begins" in text
     assert "; and 2 more partitions. So messages before the stored position are processed " in text
     remedy = re.search(r"give first=StartPosition\.(\w+)$", text)
     assert remedy is not None
     again(job, StartPosition[remedy[1]])
     assert sum(job.rows.values()) == 25 + 30
-    assert len(warnings(caplog)) == 1
+    assert len(warnings()) == 1
 
 
 @EACH
 def test_replays_restarts_and_the_same_deployment_are_no_further_warning(
-    kind: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: Any, new_job: Any, warnings: Any
 ) -> None:
-    earliest = StartPosition.EARLIEST
-    job = Job(monkeypatch, kind, broker, first=earliest)
-    for _ in range(6):
-        job.batch()
+    job = new_job(kind)
     job.start()  # a restart of the same deployment
     job.batch()
-    assert warnings(caplog) == []
+    assert warnings() == []
     job.deployment = "e"
     job.start()
     job.try_batch(fails=True)
-    assert len(warnings(caplog)) == 1
+    assert len(warnings()) == 1
     job.start()  # before anything is committed
     for _ in range(4):
         job.batch()
     job.start()
     job.try_batch(fails=True)
     job.batch()
-    assert len(warnings(caplog)) == 1
+    assert len(warnings()) == 1
 
 
 @EACH
@@ -107,15 +113,10 @@ def test_replays_restarts_and_the_same_deployment_are_no_further_warning(
     ],
 )
 def test_a_start_behind_the_stored_position_is_a_warning_too(
-    kind: Any,
-    then: Where,
-    remedy: str,
-    broker: Broker,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    kind: Any, then: Where, remedy: str, new_job: Any, warnings: Any
 ) -> None:
-    run_twice(monkeypatch, kind, broker, StartPosition.EARLIEST, then)
-    (text,) = warnings(caplog)
+    run_again(new_job(kind), then)
+    (text,) = warnings()
     assert "a[0] begins at offset 10, and the stored position is 5. So messages between " in text
     assert text.endswith(f"give first=StartPosition.{remedy}")
 
@@ -123,28 +124,22 @@ def test_a_start_behind_the_stored_position_is_a_warning_too(
 @EACH
 @pytest.mark.parametrize("then", [StartPosition.UNCOMMITTED_EARLIEST, StartPosition.NONE])
 def test_a_start_that_continues_is_no_warning(
-    kind: Any,
-    then: Where,
-    broker: Broker,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    kind: Any, then: Where, new_job: Any, warnings: Any
 ) -> None:
-    job = run_twice(monkeypatch, kind, broker, StartPosition.EARLIEST, then)
+    job = run_again(new_job(kind), then)
     assert sum(job.rows.values()) == 30
-    assert warnings(caplog) == []
+    assert warnings() == []
 
 
 def test_positions_below_the_first_retained_offset_are_no_warning(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker, new_job: Any, warnings: Any
 ) -> None:
-    job = Job(monkeypatch, KafkaOpaque, broker)
-    for _ in range(6):
-        job.batch()
+    job = new_job(KafkaOpaque)
     for partition in range(5):
         broker.fill("a", partition, numbers(5, 5))
         broker.cut("a", partition, 7)
     again(job, StartPosition.EARLIEST)
-    assert warnings(caplog) == []
+    assert warnings() == []
 
 
 # ---- ordinary spouts ----------------------------------------------------------------------------
@@ -161,7 +156,7 @@ def test_positions_below_the_first_retained_offset_are_no_warning(
     ],
 )
 def test_a_spout_that_ignores_a_committed_offset_is_one_warning(
-    first: StartPosition, expected: str, caplog: pytest.LogCaptureFixture
+    first: StartPosition, expected: str, warnings: Any
 ) -> None:
     client, stored = Client(), FakeOffsets()
     client.bounds_of = {A0: (10, 90), A1: (10, 90)}
@@ -170,12 +165,12 @@ def test_a_spout_that_ignores_a_committed_offset_is_one_warning(
     reader.assigned([A0, A1])
     reader.revoked([A0, A1], lost=True)
     reader.assigned([A0, A1])  # a rebalance
-    found = warnings(caplog)
+    found = warnings()
     assert len(found) == bool(expected)
     assert all(expected in text and "a[1] begins" in text for text in found)
 
 
-def test_a_restarted_task_of_a_spout_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restarted_task_of_a_spout_is_no_warning(warnings: Any) -> None:
     client, stored = Client(), FakeOffsets()
     client.bounds_of = {A0: (10, 90)}
     reader = new_reader(client, stored, first=StartPosition.EARLIEST)
@@ -184,4 +179,4 @@ def test_a_restarted_task_of_a_spout_is_no_warning(caplog: pytest.LogCaptureFixt
     stored.kept = {A0: Committed(50, json.dumps({"topologyId": deployment}))}
     new_reader(client, stored, first=StartPosition.EARLIEST).assigned([A0])
     assert client.reads == {A0: 50}
-    assert warnings(caplog) == []
+    assert warnings() == []

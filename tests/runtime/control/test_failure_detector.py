@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from sunshower.runtime.control import events
 from sunshower.runtime.control.failure_detector import FailureDetector, Lease
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import Welcome
+from sunshower.runtime.control.messages import Create, Welcome
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.worker import SimWorker
@@ -75,16 +76,16 @@ def test_next_master_creates_the_workers_that_the_former_one_has_only_ended() ->
     plan = network().plan
     master = Master(plan, now=0.0)
     for worker in plan.workers:
-        master.hello(worker, 0.0)
+        master.apply(events.Hello(worker), 0.0)
     for now in range(21):
         for worker in plan.workers[1:]:
-            master.beat(worker, 1, float(now))
-        master.watch(float(now))
+            master.apply(events.Beat(worker, 1), float(now))
+        master.apply(events.Watch(), float(now))
     following = Master(plan, MasterState.from_bytes(master.stored.to_bytes()), now=25.0)
-    assert following.orders().create == [plan.workers[0]]
-    following.hello(plan.workers[0], 26.0)
-    following.watch(60.0)
-    assert not following.orders().create
+    assert Create((plan.workers[0],)) in following.apply(events.MasterBegins(), 25.0).commands
+    following.apply(events.Hello(plan.workers[0]), 26.0)
+    _, commands = following.apply(events.Watch(), 60.0)
+    assert not any(isinstance(command, Create) for command in commands)
 
 
 def test_lease_holds_for_a_part_of_the_timeout_and_only_while_heartbeats_run() -> None:
@@ -134,11 +135,11 @@ def test_lease_begins_with_the_hello_although_no_heartbeat_is_ever_answered() ->
     net = network()
     node, timeout_s = net._env.network.there[1], net.plan.graph.config.worker_timeout_s
     assert isinstance(node, SimWorker)
-    node.begin(net.sim._master.welcome(1, None), 100.0)
+    node.begin(net.sim._master.apply(events.Hello(1)), 100.0)
     assert node.lease.holds(101.0)
     assert not node.lease.holds(100.0 + timeout_s), "it is replaced now"
     node.beat_answered(node.life, 200.0, True, 200.0)
-    node.begin(net.sim._master.welcome(1, None), 150.0)
+    node.begin(net.sim._master.apply(events.Hello(1)), 150.0)
     assert node.lease.holds(201.0)
 
 
@@ -150,7 +151,7 @@ def test_time_without_a_lease_counts_once_although_several_heartbeats_are_answer
     net = network()
     node, timeout_s = net._env.network.there[1], net.plan.graph.config.worker_timeout_s
     assert isinstance(node, SimWorker)
-    node.begin(net.sim._master.welcome(1, None), 100.0)
+    node.begin(net.sim._master.apply(events.Hello(1)), 100.0)
     ends_s = 100.0 + node.lease._lasts_s
     for sent_s in (101.0, 102.0, 103.0):  # a paused master answers all of them when it is resumed
         node.beat_answered(node.life, sent_s, True, ends_s + timeout_s)
@@ -164,9 +165,9 @@ def test_time_without_a_lease_counts_once_although_several_heartbeats_are_answer
 def test_answer_about_the_former_life_does_not_end_the_next_one() -> None:
     net = network()
     node = Greeting(net._env, 1, "node-0", lambda _process: None)
-    node.begin(net.sim._master.welcome(1, None))
+    node.begin(net.sim._master.apply(events.Hello(1)))
     former, node.greeting = node.life, True
-    node.begins = net.sim._master.welcome(1, None)
+    node.begins = net.sim._master.apply(events.Hello(1))
     assert not node.beat_answered(former, 0.0, False, 0.0)
     assert node.life == former + 1
     assert node.beat_answered(node.life, 0.0, False, 0.0), "but an answer about this life does"

@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import BatchBolt, Bolt, Cause, Collector, Failure, Spout, Topology, Tuple
 from sunshower.errors import TopologyFailed
+from sunshower.runtime.control import events
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.flight_recorder import (
     ROOTS_MAX,
@@ -262,8 +263,7 @@ def test_charges_of_settled_messages_are_removed() -> None:
 
 def test_crash_report_of_another_life_is_ignored() -> None:
     worker = RestartedWorker(topology(Automatic, Log(), workers=1))
-    worker.master.hello(
-        0, worker.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
-    )
+    crash_report = CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
+    worker.master.apply(events.Hello(0, crash_report), worker.clock.now())
     assert not worker.master.crash_reports
     assert not worker.master.stored.suspects

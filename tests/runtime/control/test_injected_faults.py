@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import Topology
 from sunshower.errors import ExperimentError
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState
@@ -77,22 +78,25 @@ def test_unknown_component_is_refused_with_the_known_ones(injected: InjectedFaul
     with pytest.raises(
         ExperimentError, match=f"'t' has no 'spilt' to disturb; it has: {ACKER}, bolt, numbers"
     ):
-        master.disturb(injected)
+        master.apply(events.Disturb(injected), 0.0)
     assert master.desired_state.injected == InjectedFaults(), "refused faults are not injected"
 
 
 def test_acker_cannot_raise_and_an_unknown_task_cannot_be_slow() -> None:
     master = Master(plan())
     with pytest.raises(ExperimentError, match="an acker runs no user code"):
-        master.disturb(InjectedFaults(raises=(Raise(component=ACKER),)))
+        master.apply(events.Disturb(InjectedFaults(raises=(Raise(component=ACKER),))), 0.0)
     with pytest.raises(ExperimentError, match="no task 1 of 'bolt' to disturb"):
-        master.disturb(InjectedFaults(slows=(SlowTask(component="bolt", seconds=1, index=1),)))
+        master.apply(
+            events.Disturb(InjectedFaults(slows=(SlowTask(component="bolt", seconds=1, index=1),))),
+            0.0,
+        )
 
 
 def test_fields_are_compared_with_plain_values() -> None:
     injected = InjectedFaults(raises=(Raise(component="bolt", where={"n": object()}),))
     with pytest.raises(ExperimentError, match="must be plain values"):
-        Master(plan()).disturb(injected)
+        Master(plan()).apply(events.Disturb(injected), 0.0)
 
 
 # ---- encoding -----------------------------------------------------------------------------------
@@ -117,12 +121,14 @@ def test_injected_faults_are_false_if_there_are_none_or_only_expirations() -> No
 def test_master_and_its_successor_have_the_injected_faults_in_the_desired_state() -> None:
     master = Master(plan())
     assert master.desired_state == DesiredState()
-    master.disturb(EVERYTHING)
+    master.apply(events.Disturb(EVERYTHING), 0.0)
     assert master.desired_state == DesiredState(injected=EVERYTHING)
     successor = Master(plan(), MasterState.from_bytes(master.stored.to_bytes()))
     assert successor.desired_state == DesiredState(injected=EVERYTHING)
-    assert successor.hello(0, 0.0).desired_state.injected == EVERYTHING, "new lives get them too"
-    successor.disturb(InjectedFaults())
+    assert successor.apply(events.Hello(0), 0.0).answer.desired_state.injected == EVERYTHING, (
+        "new lives get them too"
+    )
+    successor.apply(events.Disturb(InjectedFaults()), 0.0)
     assert successor.desired_state == DesiredState()
 
 
@@ -241,11 +247,11 @@ def test_all_pending_trees_time_out_once_for_each_expiration() -> None:
 def test_new_life_ignores_expirations_before_its_start() -> None:
     run = waiting()
     master = Master(run.plan)
-    master.disturb(InjectedFaults(expirations=2))
-    run.worker.welcome(master.hello(0, 0.0))
+    master.apply(events.Disturb(InjectedFaults(expirations=2)), 0.0)
+    run.worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     run.work()
     assert not run.rows(What.FAILED)
-    master.disturb(InjectedFaults(expirations=3))
+    master.apply(events.Disturb(InjectedFaults(expirations=3)), 0.0)
     run.worker.desired_state(master.desired_state)
     assert len(run.rows(What.FAILED)) == 8
 

@@ -12,6 +12,7 @@ import pytest
 from sunshower import Bolt, Cause, Context, Failure, Spout, SpoutCollector, Topology
 from sunshower.actors.worker import WorkerActor
 from sunshower.clock import ManualClock
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
@@ -180,14 +181,14 @@ def test_collector_that_a_bolt_has_kept_works_in_its_next_life() -> None:
 def test_counters_survive_a_master_that_dies_during_a_move() -> None:
     plan, clock = placed(topology(Endless)), ManualClock()
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
-    worker.welcome(master.hello(0, 0.0))
+    worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     work(worker, clock, 20)
-    master.hear(worker.stats(), 0.0)
+    master.apply(events.Statistics(worker.stats()), 0.0)
     acked = master.snapshot(0.0).component("numbers").acked
-    master.rebalance(2, None, 0.0, 0.0)
-    master.look(0.1)
+    master.apply(events.RebalanceTasks(2, None, 0.0), 0.0)
+    master.apply(events.Tick(), 0.1)
     worker.pack(())
-    master.packed(worker.stats(), 0.2)
+    master.apply(events.Packed(worker.stats()), 0.2)
     successor = Master(plan, MasterState.from_bytes(master.stored.to_bytes()), 0.3)
     assert successor.stored.moves == 1
     assert successor.snapshot(0.3).component("numbers").acked >= acked > 0
@@ -201,11 +202,11 @@ def test_untracked_failure_is_reported_at_the_end_although_its_worker_has_restar
     made.spout("numbers", Few).shuffle().bolt("refuse", refuse)
     plan, clock = placed(made), ManualClock()
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
-    worker.welcome(master.hello(0, 0.0))
+    worker.welcome(master.apply(events.Hello(0), 0.0).answer)
     work(worker, clock, 30)
-    master.hear(worker.stats(), 0.0)
+    master.apply(events.Statistics(worker.stats()), 0.0)
     last = master.snapshot(0.0).untracked
-    master.hello(0, 9.0)
+    master.apply(events.Hello(0), 9.0)
     assert master.snapshot(9.0).untracked == last
     assert "never" in (last or "")
 

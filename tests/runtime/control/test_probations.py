@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Number, Topology
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
@@ -37,7 +38,7 @@ class DyingWorker:
 
     def hello(self, crash_report_of: int | None = None) -> Welcome:
         crash_report = CrashReport(WORKER, self.life, crash_report_of) if crash_report_of else None
-        welcome = self.master.hello(WORKER, self.now, crash_report)
+        welcome = self.master.apply(events.Hello(WORKER, crash_report), self.now).answer
         self.life = welcome.life
         return welcome
 
@@ -51,7 +52,9 @@ class DyingWorker:
 
     def report(self, health: Health = WELL, executed: int = 0, life: int | None = None) -> None:
         stats = TaskStats(BOLT, "keep", Counts(executed=executed), health=health)
-        self.master.hear(WorkerStats(WORKER, life or self.life, (stats,)), self.now)
+        self.master.apply(
+            events.Statistics(WorkerStats(WORKER, life or self.life, (stats,))), self.now
+        )
 
     @property
     def degraded(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower import Counter, Number, Topology
+from sunshower.runtime.control import events
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.events.metrics import StuckCall, WorkerStats
 from sunshower.runtime.plan import make_plan
@@ -20,8 +21,8 @@ def master() -> Master:
     topology.spout("numbers", Counter(9)).shuffle().bolt("keep", keep, parallelism=2)
     made = Master(make_plan(topology.graph()))
     for worker in (0, 1):
-        made.hello(worker, 0.0)
-    made.stuck(0, 2, 10.0, "a.py:3 in keep: wait()", 50.0)
+        made.apply(events.Hello(worker), 0.0)
+    made.apply(events.Stuck(0, 1, 2, 10.0, "a.py:3 in keep: wait()"), 50.0)
     return made
 
 
@@ -31,17 +32,17 @@ def test_age_of_a_call_grows_without_further_reports(master: Master) -> None:
 
 
 def test_call_is_forgotten_when_its_worker_sends_its_statistics(master: Master) -> None:
-    master.hear(WorkerStats(1, 1), 55.0)
+    master.apply(events.Statistics(WorkerStats(1, 1)), 55.0)
     assert master.snapshot(55.0).stuck
-    master.hear(WorkerStats(0, 1), 56.0)
+    master.apply(events.Statistics(WorkerStats(0, 1)), 56.0)
     assert not master.snapshot(56.0).stuck
 
 
 def test_call_is_forgotten_when_its_worker_has_died(master: Master) -> None:
-    master.hello(0, 60.0)
+    master.apply(events.Hello(0), 60.0)
     assert not master.snapshot(60.0).stuck
 
 
 def test_report_of_a_worker_that_does_not_run_the_task_is_ignored(master: Master) -> None:
-    master.stuck(1, 2, 10.0, "late", 56.0)
+    master.apply(events.Stuck(1, 1, 2, 10.0, "late"), 56.0)
     assert [call.worker for call in master.snapshot(56.0).stuck.values()] == [0]

@@ -24,7 +24,9 @@ from sunshower.runtime.events.trace_recorder import (
     TREES_MAX,
     TraceRecorder,
     Traces,
+    TreeEvent,
     TupleTrace,
+    edges_of,
     root_number,
     unix_offset,
 )
@@ -187,7 +189,7 @@ def test_columns_show_their_rows() -> None:
     recorder, batch = TraceRecorder(ManualClock()), table_batch()
     recorder.note_edges(What.SENT, 1, batch.roots, batch.edges, 2, batch)
     (tree,) = recorder.trees().values()
-    assert [step.text for steps in tree.edges.values() for step in steps] == ["{'value': 'two'}"]
+    assert [event.text for event in tree.events] == ["{'value': 'two'}"]
 
 
 def table_batch() -> Batch:
@@ -272,10 +274,24 @@ def test_a_wide_tree_keeps_its_first_edges_with_all_their_events_and_counts_the_
         recorder.note_edges(what, 2, batch.roots, batch.edges, Cause.FAILED)
     (tree,) = recorder.trees().values()
     assert tree.dropped == 2 * EDGES_MAX
-    assert len(tree.edges) == EDGES_MAX
-    for steps in tree.edges.values():
-        assert [one.what for one in steps[:3]] == [What.SENT, What.DELIVERED, What.ACKED]
-        assert len(steps) <= 8
+    edges = edges_of(tree.events)
+    assert len(edges) == EDGES_MAX
+    for edge in edges:
+        assert [one.what for one in edge.events[:3]] == [What.SENT, What.DELIVERED, What.ACKED]
+        assert len(edge.events) <= 8
+
+
+def test_an_edge_follows_its_parent_although_the_clocks_of_their_machines_differ() -> None:
+    """Task 3 has received edge 8, and sent edge 9, on a machine whose clock is late."""
+    events = [
+        TreeEvent(0.9, What.DELIVERED, 3, 8),
+        TreeEvent(0.9, What.SENT, 3, 9, 4),
+        TreeEvent(1.0, What.SENT, 2, 7, 2),
+        TreeEvent(1.0, What.SENT, 2, 8, 3),
+    ]
+    edges = edges_of([TreeEvent(0.8, What.DELIVERED, 4, 9), *events])
+    assert [edge.edge for edge in edges] == [8, 9, 7]
+    assert edges[1].parent is edges[0]
 
 
 def test_another_thread_may_read_the_trees_while_they_grow() -> None:

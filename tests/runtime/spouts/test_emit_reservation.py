@@ -11,6 +11,7 @@ import pytest
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
+from sunshower.runtime.control import events
 from sunshower.runtime.tasks.spouts.records_source import Position
 from sunshower.runtime.tasks.spouts.source import EmitReservation
 from sunshower.runtime.tasks.user_code import context
@@ -275,7 +276,7 @@ def lose_machine(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, in
     assert drawn > reported + 3
     if dry:
         source.dry_at = drawn
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     worker.start(box_survives=False)
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()

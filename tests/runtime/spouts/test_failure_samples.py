@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sunshower import Counter, Number, Topology
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tasks.spouts.spout_task import FailureSamples
+from sunshower.runtime.tasks.spouts.replays import FailureSamples
 from sunshower.simulation.cluster import SimCluster
 
 

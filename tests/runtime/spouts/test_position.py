@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
+from sunshower.runtime.control import events
 from sunshower.runtime.tasks.spouts import records_source
 from sunshower.runtime.tasks.spouts.records_source import Position
 from sunshower.runtime.tasks.spouts.source import ReservationStore
@@ -150,7 +151,7 @@ def test_killed_while_draining_it_re_emits_the_open_records_and_nothing_new(leve
     worker = start_worker(level(1000), 5)
     work(worker, until=20)
     worker.core.drain()
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     drawn = worker.tell().drawn
     worker.start()
     worker.core._opening.look(worker.clock.now())
@@ -173,7 +174,7 @@ def test_a_life_that_starts_in_a_drain_re_emits_records_unknown_to_the_master(
         worker.advance(0.1)
     drawn = worker.core._spouts[0].source.drawn
     assert drawn > reported + 3
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     worker.start()
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()
@@ -193,7 +194,7 @@ def test_a_life_that_starts_in_a_drain_draws_no_extra_record_if_it_has_a_crash_r
     work(worker, until=20)
     drawn = worker.core._spouts[0].source.drawn
     assert drawn < store.read(1)
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     worker.start(box_survives=box_survives)
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()
@@ -213,7 +214,7 @@ def test_a_crash_report_of_a_life_that_drew_nothing_does_not_replace_the_reserva
     work(worker, until=20)
     reservation = store.read(1)
     worker.start(box_survives=False)
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     worker.start()
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()
@@ -226,7 +227,7 @@ def test_killed_after_a_drain_it_is_done_at_once(level: Any) -> None:
     worker = start_worker(level(1000))
     work(worker, until=20)
     worker.core.drain()
-    worker.master.drain(worker.clock.now())
+    worker.master.apply(events.DrainSpouts(), worker.clock.now())
     work(worker)
     assert worker.tell().done
     worker.start()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.tasks.spouts.spout_task import ReplayBudget
+from sunshower.runtime.tasks.spouts.replays import ReplayBudget
 
 BURST = 64
 shares = st.floats(0.01, 0.99)

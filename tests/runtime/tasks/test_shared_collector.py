@@ -517,7 +517,8 @@ class SpoutRig(Rig):
         super().__init__(topology)
         self.woken = 0
         self.source = self.spout("words")
-        self.source.source.collector.wake = self.wake
+        self.source.rest.wake_worker = self.wake
+        self.source.source.collector.wake = self.source.rest.wake
         self.source.emit(0.0, 10)
 
     def wake(self) -> None:
@@ -534,7 +535,6 @@ def test_an_emit_of_another_thread_wakes_a_spout_that_rests() -> None:
     assert here.source.next_emit_s > 100.0
     elsewhere(lambda: here.out.emit(Word("a"), "id"))
     assert here.woken == 1
-    here.source.source.look_at_calls()
     assert here.source.next_emit_s <= 100.0
     assert here.source.emit(100.0, 10) == 1
     here.source.complete(here.source.pending.all_roots(), 101.0)

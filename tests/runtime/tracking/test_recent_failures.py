@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sunshower import Cause, DeadLetter, Failure, Records, Retry, Topology
-from sunshower.runtime.tasks.spouts.spout_task import RecentFailures
+from sunshower.runtime.tasks.spouts.replays import RecentFailures
 from sunshower.runtime.tracking.ids import U64
 from tests.runtime.rig import Number, Rig, records_of, sink
 

@@ -13,9 +13,8 @@ import pytest
 from sunshower import Bolt, Cause, Context, Counter, Number, Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.task_scheduler import _put_back
 from sunshower.runtime.tracking.batch import Batch, join
-from sunshower.runtime.transport.channels import Entry, Inbox, LocalChannel
+from sunshower.runtime.transport.channels import Entry, Inbox, LocalChannel, Taken
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of, sink
@@ -86,7 +85,7 @@ def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece
     bolt, given = here.bolt("make"), batch(here, 25)
     assert bolt.process(given) is None
     pieces = [here.sent("next")]
-    while bolt.unfinished is not None:
+    while bolt.rare.unfinished is not None:
         assert not here.reports().acks, "the input is not finished"
         bolt.go_on()
         pieces.append(here.sent("next"))
@@ -108,9 +107,9 @@ def test_outputs_are_sent_once_and_the_tree_is_complete_whatever_their_number(
     bolt, given = here.bolt("make"), batch(here, size)
     assert bolt.process(given) is None
     for _ in range(3):
-        if bolt.unfinished is not None:
+        if bolt.rare.unfinished is not None:
             bolt.go_on()
-    assert bolt.unfinished is None
+    assert bolt.rare.unfinished is None
     sent = here.sent("next")
     assert values(sent) == list(range(size))
     balance(here.reports().acks, given, sent)
@@ -125,7 +124,7 @@ def test_inputs_that_were_not_started_are_returned_in_their_order(
     rest = bolt.process(given)
     assert values([rest]) == [1, 2]
     assert rest.roots.tolist() == [ROOT + 3, ROOT + 4]
-    assert values([bolt.unfinished]) == [9]
+    assert values([bolt.rare.unfinished.input]) == [9]
     assert set(here.reports().acks) == {ROOT, ROOT + 1}
     bolt.go_on()
     assert set(here.reports().acks) == {ROOT + 2}
@@ -138,7 +137,7 @@ def test_a_returned_list_is_sent_as_a_whole() -> None:
     bolt, given = here.bolt("make"), batch(here, 3, 25, 4)
     rest = bolt.process(given)
     assert values([rest]) == [4]
-    assert bolt.unfinished is None
+    assert bolt.rare.unfinished is None
     sent = here.sent("next")
     assert values(sent) == [*range(3), *range(25)]
     balance(here.reports().acks, given.split(2)[0], sent)
@@ -152,7 +151,7 @@ def test_the_trees_of_an_input_with_several_anchors_are_complete_together(
     bolt = here.bolt("make")
     given = here.batch("numbers", [Number(25), Number(2)], [0, 1], [1])
     rest = bolt.process(given)
-    while bolt.unfinished is not None:
+    while bolt.rare.unfinished is not None:
         bolt.go_on()
     assert bolt.process(rest) is None
     balance(here.reports().acks, given, here.sent("next"))
@@ -165,7 +164,7 @@ def test_outputs_of_an_untracked_input_are_sent_in_pieces_without_a_report(
     here = rig(impl)
     bolt = here.bolt("make")
     bolt.process(here.untracked("numbers", [Number(25)]))
-    while bolt.unfinished is not None:
+    while bolt.rare.unfinished is not None:
         bolt.go_on()
     sent = here.sent("next")
     assert values(sent) == list(range(25))
@@ -197,7 +196,7 @@ def test_an_exception_in_a_later_piece_fails_the_tree_of_the_pieces_sent_before(
     assert values(sent) == list(range(20))
     assert set(edges_by_root(sent)) == {ROOT}, "they belong to the failed tree"
     bolt.go_on()
-    assert bolt.unfinished is None
+    assert bolt.rare.unfinished is None
     assert not here.sent("next"), "nothing of the piece that raised"
     reported = here.reports()
     ((root, (failure,)),) = reported.fails.items()
@@ -219,7 +218,7 @@ def test_neighbours_of_an_input_that_raises_in_a_later_piece_are_acked(
     bolt = here.bolt("make")
     rest = bolt.process(batch(here, 2, -15, 3))
     bolt.go_on()
-    assert bolt.unfinished is None
+    assert bolt.rare.unfinished is None
     bolt.process(rest)
     reported = here.reports()
     assert (set(reported.fails), set(reported.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
@@ -265,7 +264,7 @@ def test_an_endless_generator_is_dropped_when_its_tree_has_failed(impl: Any) -> 
     assert dict(spout.replays.causes) == {Cause.TIMEOUT: 1}
     assert most < 2 * 250, "a window of a quarter of a second, and a piece of at most a window"
     make = next(b for b in worker._wired.bolts.values() if b.task.component == "make")
-    while make.unfinished is not None:
+    while make.rare.unfinished is not None:
         worker.step()
     assert make.expired == 1
     assert make.stats().counts.acked == 0
@@ -318,7 +317,7 @@ def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_a
     entries: list[Entry] = list(zip(given, senders, [7, 8, 9], strict=True))
     parts, sizes = [*given], [2, 2, 1]
     _, rest = join(parts).split(3)
-    _put_back(inbox, rest, entries, parts, sizes)
+    Taken(join(parts), entries, parts, sizes, 0.0, 0).put_back(inbox, rest)
     assert sizes == [2, 1]
     assert [entry[2] for entry in entries] == [7, None], "not granted before its last record"
     waiting = [inbox.take(ROOM) for _ in range(2)]
@@ -335,7 +334,7 @@ def test_a_frame_of_failed_trees_is_not_granted_before_the_one_that_came_before_
     entries: list[Entry] = [(one, sender, seq) for seq, one in enumerate(given, 5)]
     parts, sizes = [given[0], given[1].select(np.array([], np.int64)), given[2]], [2, 1, 1]
     _, rest = join([given[0], given[2]]).split(1)
-    _put_back(inbox, rest, entries, parts, sizes)
+    Taken(join([given[0], given[2]]), entries, parts, sizes, 0.0, 0).put_back(inbox, rest)
     assert ([entry[2] for entry in entries], sizes) == ([None], [1])
     waiting = [inbox.take(ROOM) for _ in range(3)]
     assert [(one.roots.tolist(), seq) for one, _, seq in waiting] == [([2], 5), ([3], 6), ([4], 7)]

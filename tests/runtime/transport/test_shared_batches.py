@@ -132,10 +132,10 @@ def test_joined_batches_have_each_edge_once_in_the_event_log() -> None:
 def test_an_inbox_returns_several_shared_batches_on_request() -> None:
     inbox = Inbox()
     sizes = []
-    for several in (False, True):
+    for take in (inbox.take_several, inbox.take_shared):
         for _ in range(3):
             inbox.put(shared([1, 2], 2), LocalChannel(1, 2, 9))
-        taken = inbox.take_several(5, shared=several)
+        taken = take(5)
         sizes.append([len(batch) for batch, _, _ in taken])
         inbox.entries.clear()
     assert sizes == [[2], [2, 2]]

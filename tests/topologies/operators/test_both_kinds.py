@@ -27,6 +27,7 @@ from sunshower import (
 )
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.state import MemoryState
+from sunshower.trident import Aggregator, Attempt
 from tests.topologies.operators.kinds import SALES, AnyStream, Run, Sale, Source
 
 
@@ -225,9 +226,15 @@ def test_the_top_of_totals_has_each_group_once(run: Run) -> None:
 
 # ---- wrong declarations -------------------------------------------------------------------------
 
+TWO = tumbling(count=2)
+
 
 def of_words(word: str) -> bool:
     return bool(word)
+
+
+def sales_of(shop: str) -> list[Sale]:
+    return [Sale(shop, 1)]
 
 
 def of_a_word(value: int, word: str) -> int:
@@ -238,9 +245,66 @@ def amount_of(sale: Sale) -> int:
     return sale.amount
 
 
+class Listing(Aggregator[Sale, list[int]]):
+    def init(self, attempt: Attempt) -> list[int]:
+        return []
+
+    def aggregate(self, state: list[int], record: Sale) -> None: ...
+
+    def complete(self, state: list[int]) -> list[tuple[Any, ...]]:
+        return []
+
+
+def windows(stream: AnyStream, fields: Any, window: Any = TWO) -> Any:
+    return stream.window(window, count(), fields=fields, state=MemoryState())
+
+
 @pytest.mark.parametrize(
     ("assemble", "error", "message"),
     [
+        (
+            lambda s: s.flat_map(sales_of),
+            RecordMismatch,
+            "reads str, but the stream carries Sale",
+        ),
+        (lambda s: s.flat_map(doubled), RecordMismatch, "must yield its records"),
+        (lambda s: s.flat_map(nothing), RecordMismatch, "makes nothing"),
+        (lambda s: s.flat_map("split"), TopologyError, "is not a function"),
+        (lambda s: s.flat_map(lambda sale: [sale]), TopologyError, "nothing says which fields"),
+        (lambda s: s.map(of_words), RecordMismatch, "it reads str"),
+        (lambda s: s.map(lambda sale: sale), TopologyError, "nothing says which fields"),
+        (lambda s: s.map(nothing), RecordMismatch, "makes nothing"),
+        (lambda s: s.map(twice), RecordMismatch, "map makes one record"),
+        (lambda s: s.map(doubled, fields=("shop",)), RecordMismatch, "declared to emit"),
+        (lambda s: s.filter(doubled), RecordMismatch, "returns Sale; a filter says True"),
+        (lambda s: s.peek(of_words), RecordMismatch, "it reads str"),
+        (lambda s: s.project("town"), UnknownField, "its fields are: shop, amount"),
+        (lambda s: s.group_by("town"), UnknownField, "no field 'town'"),
+        (lambda s: s.group_by(), TopologyError, "needs a field, one of: shop, amount"),
+        (lambda s: s.merge(s.project("shop")), RecordMismatch, "another one (shop); make them the"),
+        (lambda s: s.merge(3), TopologyError, "3 is no"),
+        (lambda s: s.aggregate(), TopologyError, "it needs an aggregator, as in count()"),
+        (lambda s: s.aggregate(count), TopologyError, "count is no aggregator; "),
+        (lambda s: s.aggregate(count(), count()), RecordMismatch, "one name: count, count"),
+        (lambda s: s.aggregate(sum_("town")), UnknownField, "aggregate: there is no field 'town'"),
+        (lambda s: s.aggregate(count(), fields=Sale), RecordMismatch, "give 1 fields"),
+        (
+            lambda s: s.group_by("amount").aggregate(count(), fields=Sale),
+            RecordMismatch,
+            "what comes out is (amount, count)",
+        ),
+        (
+            lambda s: s.aggregate(Listing(), state=MemoryState()),
+            TopologyError,
+            "kept by one ReducerAggregator",
+        ),
+        (
+            lambda s: s.aggregate(reduce(longest, 0), count(), state=MemoryState()),
+            TopologyError,
+            "declare two aggregations",
+        ),
+        (lambda s: windows(s, None, 60), TopologyError, "60 is no window"),
+        (lambda s: windows(s, None, tumbling(seconds=1, field="at")), UnknownField, "'at'"),
         (lambda s: s.branch(), TopologyError, "branch needs a predicate, -> bool"),
         (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
         (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
@@ -268,10 +332,6 @@ def test_wrong_declarations_are_refused(
         assemble(source(Topology("both"), SALES))
     assert message in str(raised.value)
     assert "'both'" in str(raised.value)
-
-
-def windows(stream: AnyStream, fields: Any) -> Any:
-    return stream.window(tumbling(count=2), count(), fields=fields, state=MemoryState())
 
 
 def totals(aggregator: Any) -> Callable[[AnyStream, Any], Any]:

@@ -34,6 +34,7 @@ from tests.topologies.operators.test_keyed_process import (
     Session,
     Visit,
     run,
+    seconds_of,
     sessions_of,
 )
 from tests.topologies.operators.test_keyed_state_recovery import Slowly
@@ -198,10 +199,7 @@ def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
     run(click_topology(bolt, clicks, retry, state=state))
     letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
     assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
-    expected: dict[str, list[int]] = {}
-    for click in CLICKS:
-        expected.setdefault(click.user, []).append(click.second)
-    assert dict(state.items()) == expected
+    assert dict(state.items()) == seconds_of(CLICKS)
 
 
 def test_a_batch_whose_flush_raises_does_not_change_the_state() -> None:
@@ -247,27 +245,38 @@ def test_prepare_and_tick_may_change_the_state_and_a_tick_that_raises_changes_no
     assert dict(state.items()) == {"prepared": 1, "a": 20, "b": 1, "ticks": 1}
 
 
-def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> None:
-    class Many(Bolt[Click, Session]):
-        state: KeyValueState[str, list[int]]
+class Many(Bolt[Click, Session]):
+    state: KeyValueState[str, list[int]]
 
-        def process(self, click: Click) -> Iterator[Session]:
-            seconds = self.state.setdefault(click.user, [])
-            seconds.append(click.second)
-            for piece in range(1_500):
-                yield Session(click.user, piece, len(seconds))
+    def process(self, click: Click) -> Iterator[Session]:
+        seconds = self.state.setdefault(click.user, [])
+        seconds.append(click.second)
+        for piece in range(1_500):
+            yield Session(click.user, piece, len(seconds))
 
+
+def many(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+    seen.value = [*(seen.value or []), click.second]
+    for piece in range(1_500):
+        yield Session(click.user, piece, len(seen.value))
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda clicks: clicks.fields("user").bolt("bolt", Many),
+        lambda clicks: clicks.group_by("user").process(many, name="bolt"),
+    ],
+)
+def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once(declare: Any) -> None:
     topology = Topology(
         "clicks", window_records_max=400, internals=Internals(frame_records_max=100)
     )
     clicks = topology.spout("clicks", Records(CLICKS[:20], type=Click))
-    clicks.fields("user").bolt("bolt", Many).shuffle().bolt("kept", Kept)
+    declare(clicks).shuffle().bolt("kept", Kept)
     done = run(topology)
     assert len(done.results["kept"][0]) == 20 * 1_500
-    expected: dict[str, list[int]] = {}
-    for click in CLICKS[:20]:
-        expected.setdefault(click.user, []).append(click.second)
-    assert done.results["bolt"] == [expected]
+    assert done.results["bolt"] == [seconds_of(CLICKS[:20])]
 
 
 def test_a_state_has_a_time_to_live_and_can_be_migrated(tmp_path: Path) -> None:

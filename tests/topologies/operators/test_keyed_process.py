@@ -25,12 +25,7 @@ from sunshower import (
     run_inline,
 )
 from sunshower.clock import ManualClock
-from sunshower.config import Internals
-from sunshower.errors import (
-    RecordMismatch,
-    TopologyError,
-    UnknownField,
-)
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.runtime.inline import Finished
 from sunshower.state import MemoryState, SqliteState
 from sunshower.topologies.streams import GroupedRecords
@@ -77,6 +72,14 @@ def sessions_of(clicks: list[Click]) -> list[Session]:
     for click in clicks:
         made += sessions(click, states.setdefault(click.user, KeyState(None)))
     return made
+
+
+def seconds_of(clicks: list[Click]) -> dict[str, list[int]]:
+    """The seconds of the clicks of each user."""
+    found: dict[str, list[int]] = {}
+    for click in clicks:
+        found.setdefault(click.user, []).append(click.second)
+    return found
 
 
 class Kept(Bolt[Any, None]):
@@ -251,10 +254,7 @@ def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
     letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
     assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
     assert done.snapshot.component("clicks").causes == {Cause.EXCEPTION.value: 3}
-    expected: dict[str, list[int]] = {}
-    for click in CLICKS:
-        expected.setdefault(click.user, []).append(click.second)
-    assert dict(state.items()) == expected
+    assert dict(state.items()) == seconds_of(CLICKS)
 
 
 def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
@@ -290,22 +290,6 @@ def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> 
     done = run(click_topology(assemble, [*CLICKS[:150], POISON, *CLICKS[150:]], retry))
     assert done.snapshot.component("clicks").dead == 1
     assert dict(state.items()) == dict.fromkeys([click.second for click in CLICKS], 1)
-
-
-def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> None:
-    def many(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
-        seen.value = [*(seen.value or []), click.second]
-        for piece in range(1_500):
-            yield Session(click.user, piece, len(seen.value))
-
-    settings = {"window_records_max": 400, "internals": Internals(frame_records_max=100)}
-    done = run(click_topology(lambda c: c.process(many), CLICKS[:20], **settings))
-    (found,) = done.results["kept"]
-    assert len(found) == 20 * 1_500
-    expected: dict[str, list[int]] = {}
-    for click in CLICKS[:20]:
-        expected.setdefault(click.user, []).append(click.second)
-    assert states(done, "many") == expected
 
 
 # ---- wrong declarations -------------------------------------------------------------------------

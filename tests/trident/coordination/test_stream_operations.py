@@ -42,11 +42,6 @@ class Sale:
     price: int
 
 
-class Total(NamedTuple):
-    shop: str
-    sum: int
-
-
 def split(line: Line) -> Iterator[Word]:
     for word in line.text.split():
         yield Word(word)
@@ -64,32 +59,6 @@ SALES = [Sale(f"s{i % 3}", f"i{i % 5}", i * 7 % 11) for i in range(40)]
 sales = st.lists(
     st.builds(Sale, st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(-9, 9)), max_size=30
 )
-
-
-def test_flat_map_map_filter_and_project_work_as_in_python() -> None:
-    topology, lines = stub_stream(Line)
-    words = lines.flat_map(split)
-    long = collected(words.filter(is_long))
-    lengths = collected(words.map(length, fields=("word", "length")).project("length"))
-    runner = Runner(topology)
-    runner.batch([Line("a quick brown fox"), Line(""), Line("jumps")])
-    assert long == [Word("quick"), Word("brown"), Word("jumps")]
-    assert lengths == [(1,), (5,), (5,), (3,), (5,)]
-    assert [stage.id for stage in runner.group.stages] == ["given"]
-
-
-def test_a_function_may_be_an_object_with_prepare() -> None:
-    class Tagging:
-        def prepare(self, context: Any) -> None:
-            self.task = context.index
-
-        def __call__(self, word: Word) -> Iterator[tuple[str, int]]:
-            yield word.word, self.task
-
-    topology, words = stub_stream(Word, parallelism=2)
-    tagged = collected(words.flat_map(Tagging(), fields=("word", "task")))
-    Runner(topology).batch([Word("a"), Word("b")])
-    assert sorted(tagged) == [("a", 0), ("b", 1)]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -196,15 +165,6 @@ def test_partitions_are_aggregated_where_they_are() -> None:
     assert counts == [(10,)] * 4
     assert sum(times for _, times in grouped) == 40
     assert len(runner.group.stages) == 2
-
-
-def test_results_may_be_records_of_a_type() -> None:
-    topology, stream = stub_stream(Sale)
-    totals = stream.group_by("shop").aggregate(sum_("price"), fields=Total)
-    made = collected(totals.filter(lambda total: total.sum > 0))
-    Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 0)])
-    assert made == [Total("a", 2)]
-    assert type(made[0]) is Total
 
 
 @hypothesis_given(rows=sales)

@@ -51,29 +51,6 @@ def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
     return made
 
 
-def test_a_tumbling_window_of_rows_spans_batches() -> None:
-    topology, stream = stub_stream(Price)
-    windows = stream.window(tumbling(count=3), count(), sum_("price"), state=StateStub())
-    made = run(windows, topology, prices(1, 2), prices(3, 4, 5, 6, 7), prices(8))
-    assert windows.schema.fields == ("window", "count", "price_sum")
-    assert made == [(0, 3, 6), (1, 3, 15)]
-
-
-def test_a_sliding_window_of_rows_begins_with_fewer() -> None:
-    topology, stream = stub_stream(Price)
-    windows = stream.window(sliding(count=4, every=2), sum_("price"), state=StateStub())
-    made = run(windows, topology, prices(1, 2, 3), prices(4, 5, 6))
-    assert made == [(0, 3), (1, 10), (2, 18)]
-
-
-def test_each_group_has_windows_of_its_own() -> None:
-    topology, stream = stub_stream(Price)
-    grouped = stream.group_by("share")
-    windows = grouped.window(tumbling(count=2), FirstAndLast(), state=StateStub(), parallelism=2)
-    made = run(windows, topology, prices(1, 2, 3), prices(9, 8, share="b"), prices(4))
-    assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
-
-
 def test_a_batch_writes_only_the_windows_of_its_own_groups() -> None:
     topology, stream = stub_stream(Price)
     kept = StateStub()
@@ -105,17 +82,6 @@ def test_a_window_of_time_waits_for_late_rows() -> None:
         *(prices(1, 12), prices(2), prices(15), prices(3)),
     )
     assert made == [(10, 3)]
-
-
-def test_sliding_windows_of_time_overlap() -> None:
-    topology, stream = stub_stream(Price)
-    window = sliding(seconds=20, every=10, field="at")
-    made = run(
-        stream.window(window, sum_("price"), state=StateStub()),
-        topology,
-        *(prices(5), prices(15), prices(25), prices(55)),
-    )
-    assert made == [(10, 5), (20, 20), (30, 40), (40, 25)]
 
 
 def test_rows_that_come_too_late_are_counted() -> None:

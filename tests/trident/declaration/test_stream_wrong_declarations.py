@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,17 +17,7 @@ from sunshower.errors import (
     UnknownField,
 )
 from sunshower.topologies.operators.totals import Persist
-from sunshower.trident import (
-    Aggregator,
-    BatchSpout,
-    Skip,
-    SpoutKind,
-    StateKind,
-    batches,
-    count,
-    sum_,
-    tumbling,
-)
+from sunshower.trident import BatchSpout, Skip, SpoutKind, StateKind, batches, count, sum_, tumbling
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
 from tests.trident.rigs.one_process import SpoutStub, StateStub, plans, stub_stream
@@ -42,15 +32,8 @@ class Line(NamedTuple):
     text: str
 
 
-def split(line: Line) -> Iterator[Word]:
-    yield Word(line.text, 0)
-
-
 def one(word: Word) -> Word:
     return word
-
-
-def returns_none(word: Word) -> None: ...
 
 
 def query_of_lines(state: Any, lines: Sequence[Line]) -> list[int]:
@@ -63,16 +46,6 @@ def update(state: Any, words: Sequence[Word]) -> None: ...
 def update_one(state: Any, word: Word) -> None: ...
 
 
-class Several(Aggregator[Word, list[int]]):
-    def init(self, attempt: Any) -> list[int]:
-        return []
-
-    def aggregate(self, state: list[int], record: Word) -> None: ...
-
-    def complete(self, state: list[int]) -> list[tuple[int]]:
-        return []
-
-
 def words() -> Any:
     return stub_stream(Word, "words")[1]
 
@@ -83,52 +56,7 @@ def state_of(stream: Any) -> Any:
 
 Wrong = Callable[[Any], Any]
 CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
-    (
-        RecordMismatch,
-        lambda s: s.flat_map(split),
-        r"it reads Line, but the stream carries Word\(word",
-    ),
-    (RecordMismatch, lambda s: s.flat_map(one), "must yield its records"),
-    (RecordMismatch, lambda s: s.flat_map(returns_none), "makes nothing; .*peek"),
-    (TopologyError, lambda s: s.flat_map("split"), "is not a function"),
-    (TopologyError, lambda s: s.flat_map(lambda word: [word]), "nothing says which fields"),
-    (RecordMismatch, lambda s: s.map(split), "reads"),
-    (RecordMismatch, lambda s: s.map(returns_none), "makes nothing"),
-    (RecordMismatch, lambda s: s.map(many), "map makes one record"),
-    (RecordMismatch, lambda s: s.map(one, fields=("word",)), "declared to emit"),
-    (RecordMismatch, lambda s: s.filter(one), "returns Word; a filter says True"),
-    (RecordMismatch, lambda s: s.peek(split), "it reads Line"),
-    (UnknownField, lambda s: s.project("wrod"), "no field 'wrod'; its fields are: word, length"),
-    (UnknownField, lambda s: s.group_by("wrod"), "words.*group_by.*no field 'wrod'"),
-    (TopologyError, lambda s: s.group_by(), "needs a field, one of: word, length"),
     (UnknownField, lambda s: s.partition_by("wrod"), "no field 'wrod'"),
-    (UnknownField, lambda s: s.aggregate(sum_("wrod")), "aggregate: there is no field 'wrod'"),
-    (
-        UnknownField,
-        lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=StateStub()),
-        "at",
-    ),
-    (TopologyError, lambda s: s.window(60, count(), state=StateStub()), "60 is no window"),
-    (TopologyError, lambda s: s.aggregate(), "needs an aggregator"),
-    (TopologyError, lambda s: s.aggregate(count), r"count is no aggregator; .* count\(\)"),
-    (RecordMismatch, lambda s: s.aggregate(count(), count()), "one name: count, count"),
-    (RecordMismatch, lambda s: s.aggregate(count(), fields=Word), "give 1 fields"),
-    (
-        RecordMismatch,
-        lambda s: s.group_by("length").aggregate(count(), fields=Word),
-        r"what comes out is \(length, count\).*the first called length",
-    ),
-    (
-        TopologyError,
-        lambda s: s.aggregate(Several(), state=StateStub()),
-        "kept by one ReducerAggregator",
-    ),
-    (
-        TopologyError,
-        lambda s: s.aggregate(count(), state=StateStub(), parallelism=2),
-        r"parallelism is 2, but without \.group_by",
-    ),
-    (TopologyError, lambda s: s.aggregate(count(), state="counts.db"), "is not a state"),
     (
         DuplicateComponent,
         lambda s: (state_of(s), state_of(s.shuffle())),
@@ -164,7 +92,6 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
     (TopologyError, lambda s: s.aggregate(count(), state=kept_text()), "StateKind"),
     (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no Operator"),
-    (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
     (TopologyError, lambda s: s.join(s, "word", ["word", "length"]), "same number of fields"),
@@ -186,10 +113,6 @@ def kept_text() -> Any:
 
 def windows_of(stream: Any) -> Any:
     return stream.window(tumbling(count=2), count(), state=StateStub())
-
-
-def many(word: Word) -> list[Word]:
-    return [word]
 
 
 def query(state: Any, rows: Sequence[Word]) -> list[int]:

@@ -13,12 +13,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.state.backing import Backing, Home, Mark
 from sunshower.topologies.operators.states import MapState, StateKind
-from sunshower.trident import (
-    InMemory,
-    OpaquePartitionedSpout,
-    PartitionedSpout,
-    batches,
-)
+from sunshower.trident import InMemory, OpaquePartitionedSpout, PartitionedSpout, batches
 from sunshower.trident.spouts.bounds import Room
 from sunshower.trident.states.factories import KeptState
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import (
-    BatchError,
-    ConfigError,
-)
+from sunshower.errors import BatchError, ConfigError
 from sunshower.state.backing import Home
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind

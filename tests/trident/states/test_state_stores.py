@@ -27,12 +27,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.stage_builder import InMemory
 from sunshower.trident.stages.persisting import BatchSlot
-from sunshower.trident.states.factories import (
-    KeptState,
-    PostgresState,
-    RedisState,
-    SqliteState,
-)
+from sunshower.trident.states.factories import KeptState, PostgresState, RedisState, SqliteState
 from sunshower.trident.states.stored_map import CountedIn
 from tests.runtime.field_values import exactly
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -15,19 +15,16 @@ from sunshower.state import MemoryState
 from sunshower.topologies.operators.states import StateKind, is_own
 from sunshower.trident import FixedBatchSpout, InMemory, batches
 from sunshower.trident.declaration.streams import BatchStream
+from tests.topologies.operators.totals.test_updated_totals import BETWEEN as ORDINARY
+from tests.topologies.operators.totals.test_updated_totals import (
+    Best,
+    Bid,
+    best,
+    cheap,
+    coarse,
+    once,
+)
 from tests.trident.rigs.one_process import Runner, StateStub, collected, stub_stream
-
-
-class Bid(NamedTuple):
-    item: str
-    shop: str
-    price: int
-
-
-class Best(NamedTuple):
-    item: str
-    shop: str
-    price: int
 
 
 def bids_of(draw: Random, size: int) -> list[Bid]:
@@ -37,33 +34,9 @@ def bids_of(draw: Random, size: int) -> list[Bid]:
     ]
 
 
-def best(bids: Sequence[Bid]) -> list[Best]:
-    found: dict[tuple[str, str], int] = {}
-    for item, shop, price in bids:
-        found[item, shop] = max(price, found.get((item, shop), price))
-    return [Best(*key, price) for key, price in found.items()]
-
-
-def cheap(row: Best) -> bool:
-    return row.price < 60
-
-
-def coarse(row: Best) -> Best:
-    return Best(row.item, str(row.price // 25), row.price)
-
-
-def twice(row: Best) -> Iterator[Best]:
-    for number in range(row.price % 3):
-        yield Best(row.item, f"{row.shop}{number}", row.price)
-
-
-Between = Callable[[BatchStream[Any]], BatchStream[Any]]
-BETWEEN: dict[str, tuple[Between, Callable[[Best], list[Best]]]] = {
+BETWEEN: dict[str, Any] = {  # name → (what is declared, the rows of a row)
     "nothing": (lambda s: s, lambda row: [row]),
-    "filter": (lambda s: s.filter(cheap), lambda row: [row] * cheap(row)),
-    "map": (lambda s: s.map(coarse), lambda row: [coarse(row)]),
-    "flat_map": (lambda s: s.flat_map(twice), lambda row: [*twice(row)]),
-    "project": (lambda s: s.filter(cheap).project("shop", "price"), lambda row: [row] * cheap(row)),
+    **{name: ORDINARY[name] for name in ("filter", "map", "flat_map", "project")},
     "stages": (
         lambda s: s.shuffle(parallelism=3).map(coarse).partition_by("item", parallelism=2),
         lambda row: [coarse(row)],
@@ -156,9 +129,6 @@ def test_aggregates_of_one_batch_still_count_its_rows() -> None:
     runner.batch([Bid("x", "a", 1), Bid("y", "a", 1)])
     runner.batch([Bid("x", "a", 2)])
     assert changed == [(2,), (1,)]
-
-
-def once(row: Any, state: Any) -> None: ...
 
 
 REFUSED: dict[str, Callable[[BatchStream[Any]], Any]] = {

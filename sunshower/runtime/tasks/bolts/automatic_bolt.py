@@ -14,7 +14,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -33,7 +33,7 @@ from sunshower.runtime.tasks.bolts.rare import CallsInProgress, Unfinished
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.batch import Batch
-from sunshower.runtime.tracking.ids import U64, segment_xor
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
@@ -142,7 +142,7 @@ class AutomaticBoltTask(BoltTask):
             produced = BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
-            most = self.service.records_max if batch.shared else self._piece_max
+            most = self.service.records_max if batch.is_indivisible else self._piece_max
             produced = run(call, records, most)
             begun = len(produced.ends)
         return self._finish(batch, produced, begun)
@@ -187,69 +187,40 @@ class AutomaticBoltTask(BoltTask):
 
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
         """
-        if batch.shared:
-            self._finish_shared(batch, made, begun)
-            return None
-        not_begun = None
-        if begun < len(batch):
-            batch, not_begun = batch.split(begun)
+        whole, not_begun = batch.is_indivisible, None
         outputs, failures = made.outputs, made.failures
+        if not whole and begun < len(batch):
+            batch, not_begun = batch.split(begun)
+        if whole and (made.rest is not None or (begun < len(batch) and not failures)):
+            most = self.service.records_max
+            error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
+            failures[0] = self._judge(0, error, batch.records)
         kinds = self._check_outputs(made, batch.records) if outputs else ()
-        flushed = self._flush(batch, failures) if self._flushes else failures
-        if len(flushed) == begun:
-            outputs = []
-        xors: U64 | None = np.zeros(begun, np.uint64)
-        if outputs or self._has_operators:
-            xors = self._send(outputs, made.ends, batch, OnStream in kinds, flushed)
+        if whole and failures and (self._keyed is not None or self._has_operators):
+            self.bolt.discard()
+        elif self._flushes:
+            failures = self._flush(batch, failures)
+        if failures:
+            failures = batch.as_they_fail(failures)
+        xors: U64 | None = batch.nothing_made()
+        if len(failures) < len(batch) and (made.outputs or self._has_operators):
+            xors = self._send(made.outputs, made.ends, batch, OnStream in kinds, failures)
         if before is not None and xors is not None:
             xors ^= before
         last = begun - 1
-        if made.rest is not None and last not in flushed:
+        if made.rest is not None and last not in failures:
             unfinished = Unfinished(batch.only(last), made.rest, _last(xors))
             self.rare = self.rare._replace(unfinished=unfinished)
             batch, _ = batch.split(last)
             xors = None if xors is None else xors[:last]
             begun = last
         if begun:
-            self.settle(batch, xors, flushed)
+            self.settle(batch, xors, failures)
         return not_begun
 
     def _fit(self, outputs: list[Any], kinds: set[type], widths_fit: bool) -> bool:
         schema = self._schema
         return schema is not None and schema.fits(outputs, kinds, widths_fit=widths_fit)
-
-    def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
-        """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
-        outputs, failures = made.outputs, made.failures
-        if made.rest is not None or (begun < len(batch) and not failures):
-            most = self.service.records_max
-            error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
-            failures[0] = self._judge(0, error, batch.records)
-        self._check_outputs(made, batch.records)
-        if failures and (self._keyed is not None or self._has_operators):
-            self.bolt.discard()
-        elif self._flushes:
-            failures = self._flush(batch, failures)
-        made_edges = batch.nothing_made()
-        if not failures:
-            try:
-                for stream, records in self._by_stream(outputs).items():
-                    made_edges ^= self.output_streams.send_shared(stream, records, batch.anchors)
-            except NotSent as refused:
-                failures[0] = no_way(self.task, refused.errors[0])
-            except user_errors() as error:  # of `_by_stream`
-                failures = self._judge_all(error, batch)
-        self.settle(batch, made_edges, failures)
-
-    def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
-        """The outputs of a shared batch for each stream."""
-        by_stream: dict[str, list[Any]] = {}
-        for output in outputs:
-            stream, record = DEFAULT, output
-            if type(output) is OnStream:
-                stream, record = output.stream, output.record
-            by_stream.setdefault(stream, []).append(record)
-        return by_stream
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
@@ -264,7 +235,8 @@ class AutomaticBoltTask(BoltTask):
     ) -> BatchOutputs:
         """Call a function that returns an iterable for each record, as a generator function does,
         until `most` outputs are made."""
-        batch_outputs, rows_in = BatchOutputs(), as_list(records)
+        batch_outputs = BatchOutputs()
+        rows_in = records if type(records) is list else list(records)
         outputs, ends, schema = batch_outputs.outputs, batch_outputs.ends, self._schema
         kind, width = (object, 0) if schema is None else (schema.type, len(schema.fields))
         batch_outputs.fit = True
@@ -345,8 +317,8 @@ class AutomaticBoltTask(BoltTask):
     ) -> tuple[int, dict[int, Failure]]:
         """Call a bolt without output streams: no list of ends is kept, which saves a fifth of the
         time. Returns the number of records taken, and the failures by index."""
-        failures: dict[int, Failure] = {}
-        rows_in, index = as_list(records), 0
+        failures, index = dict[int, Failure](), 0
+        rows_in = records if type(records) is list else list(records)
         while True:
             index, produced, error = each(call, rows_in, index)
             if index == len(rows_in):
@@ -409,13 +381,9 @@ class AutomaticBoltTask(BoltTask):
         are sent again with its replay.
         """
         if not outputs:
-            return np.zeros(len(batch), np.uint64)
+            return batch.nothing_made()
         ends = np.array(ends_of_each, np.int64)
-        anchors = batch.anchors
-        if anchors is not None:
-            counts = ends.copy()  # np.diff(…, prepend=0) takes 15 µs
-            counts[1:] -= ends[:-1]
-            anchors = anchors.repeat(counts)
+        anchors = batch.anchors and batch.anchors.of_outputs(ends)
         send = self._send_by_stream if mixed else partial(self.output_streams.send, self._stream)
         try:
             edges = send(outputs, anchors)
@@ -423,12 +391,7 @@ class AutomaticBoltTask(BoltTask):
             edges = refused.made
             for index, error in refused.errors.items():
                 failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
-        return None if edges is None else segment_xor(edges, ends)
-
-
-def as_list(records: Sequence[Any]) -> list[Any]:
-    """The records as a list, which `record_loops` reads."""
-    return records if type(records) is list else list(records)
+        return None if edges is None or anchors is None else anchors.made_by(edges, ends)
 
 
 def _not_the_end(error: BaseException) -> BaseException:
@@ -543,25 +506,13 @@ class BatchBoltTask(BoltTask):
     ) -> U64 | None:
         if derived is None or not len(parents):
             return batch.nothing_made()
-        anchors = batch.anchors
-        if batch.shared:
-            try:
-                return self.output_streams.send_shared(DEFAULT, derived.rows, anchors)
-            except NotSent as refused:
-                failures[0] = no_way(self.task, refused.errors[0])
-                return batch.nothing_made()
+        anchors = batch.anchors and batch.anchors.select(parents)
         try:
-            edges = self.output_streams.send(
-                DEFAULT, derived.rows, anchors and anchors.select(parents)
-            )
+            edges = self.output_streams.send(DEFAULT, derived.rows, anchors)
         except NotSent as refused:
             edges = refused.made
             for index, error in refused.errors.items():
                 failures[int(parents[index])] = no_way(self.task, error)
-        if edges is None:
+        if edges is None or anchors is None:
             return None
-        if (parents[1:] >= parents[:-1]).all():
-            return segment_xor(edges, np.cumsum(np.bincount(parents, minlength=len(batch))))
-        xors = np.zeros(len(batch), np.uint64)
-        np.bitwise_xor.at(xors, parents, edges)
-        return xors
+        return anchors.made_by_parents(edges, parents, len(batch))

@@ -32,7 +32,7 @@ from sunshower.runtime.tasks.bolts.rare import ORDINARY, Trial
 from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import failure_of, guard, no_way
+from sunshower.runtime.tasks.user_code import Raised, failure_of, guard, no_way
 from sunshower.runtime.tracking.batch import Anchors, Batch, join
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
@@ -350,11 +350,6 @@ class BoltTask(Supervised):
         )
 
     @property
-    def unfinished(self) -> Batch | None:
-        """The input whose generator continues when there is credit; see `go_on`."""
-        return None if self.rare.unfinished is None else self.rare.unfinished.input
-
-    @property
     def is_busy(self) -> bool:
         """Whether it has taken inputs that it has not settled yet, and continues with them."""
         return self.rare.unfinished is not None or bool(self.rare.in_progress)
@@ -393,6 +388,11 @@ class BoltTask(Supervised):
             self.note_untracked(failure)
         self.instrument.refused(batch, failure.cause)
         self._reports.fail(batch.roots, batch.blamed(failure))
+
+    def fail_all(self, batch: Batch, raised: Raised) -> None:
+        """Fail a batch because user code has raised, and no single input caused it."""
+        self.supervision.note(raised)
+        self.refuse(batch, self.failure(raised.__cause__ or raised))
 
     def close(self) -> TaskError | None:
         self._cancel_calls()
@@ -523,7 +523,7 @@ class BoltTask(Supervised):
             raise self.output_streams.misfit_error(stream, record)
 
     def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
-        edges = np.zeros(len(outputs), np.uint64)
+        made = None if anchors is None else np.zeros(len(anchors), np.uint64)
         errors: dict[int, BaseException] = {}
         named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
         for stream in dict.fromkeys(output.stream for output in named):
@@ -534,12 +534,11 @@ class BoltTask(Supervised):
             except NotSent as refused:
                 part = refused.made
                 errors |= {int(which[at]): error for at, error in refused.errors.items()}
-            if part is not None:
-                edges[which] = part
-        sent_edges = None if anchors is None else edges
+            if anchors is not None and made is not None and part is not None:
+                anchors.add(made, which, part)
         if errors:
-            raise NotSent(sent_edges, errors)
-        return sent_edges
+            raise NotSent(made, errors)
+        return made
 
     def _send_of_tick(self, send: Callable[[], Any]) -> None:
         """Send outputs of a tick, which are untracked: routing errors are reported at the end."""

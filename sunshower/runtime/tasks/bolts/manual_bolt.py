@@ -50,8 +50,8 @@ class InputTuple(Anchor):
         "component",
         "edges",
         "given_up",
+        "in_common",
         "record",
-        "shared",
         "state",
         "stream",
         "task",
@@ -76,7 +76,7 @@ class InputTuple(Anchor):
         self.claim = InputState.OPEN  # what another thread has called, perhaps not carried out yet
         self.bolt: Any = None  # the object that has it
         self.given_up = False  # its trees failed while it was open: its ack is not reported
-        self.shared = False  # whether its trees are those of a shared batch
+        self.in_common = False  # whether several trees share it with other inputs
 
     def __repr__(self) -> str:
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
@@ -90,14 +90,20 @@ class CollectorHandle(SharedCollector):
         self.task = task
 
     def emit(
-        self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *, stream: str = DEFAULT
+        self,
+        record: Any,
+        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+        *,
+        stream: str = DEFAULT,
+        task: int | None = None,
     ) -> None:
+        """`task`: of `emit_direct`."""
         if get_ident() != self.thread:
-            self._hand_over_emit(stream, record, anchors)
+            self._hand_over_emit(stream, record, anchors, task)
             return
         if self.calls:
             self.task.catch_up()
-        self.task.emit(stream, record, anchors)
+        self.task.emit(stream, record, anchors, task)
 
     def emit_direct(
         self,
@@ -107,42 +113,22 @@ class CollectorHandle(SharedCollector):
         *,
         stream: str = DEFAULT,
     ) -> None:
-        if get_ident() != self.thread:
-            self._hand_over_emit(stream, record, anchors, task)
-            return
-        if self.calls:
-            self.task.catch_up()
-        self.task.emit(stream, record, anchors, task)
+        self.emit(record, anchors, stream=stream, task=task)
 
     def ack(self, tuple: InputTuple) -> None:
-        if get_ident() != self.thread:
-            self._hand_over_settling(tuple, InputState.ACKED, (ManualBoltTask.ack, (tuple,)))
+        if get_ident() != self.thread or self.calls:
+            self._settle(tuple, "acked", InputState.ACKED, (ManualBoltTask.ack, (tuple,)))
             return
-        if self.calls:
-            self.task.catch_up()
         self.task.must_be_open(tuple, "acked")
         self.task.ack(tuple)
 
     def fail(self, tuple: InputTuple, reason: str | BaseException = "") -> None:
-        failure = self.task.failure_for(reason)
-        if get_ident() != self.thread:
-            call = ManualBoltTask.fail, (tuple, failure)
-            self._hand_over_settling(tuple, InputState.FAILED, call)
-            return
-        if self.calls:
-            self.task.catch_up()
-        self.task.must_be_open(tuple, "failed")
-        self.task.fail(tuple, failure)
+        call = ManualBoltTask.fail, (tuple, self.task.failure_for(reason))
+        self._settle(tuple, "failed", InputState.FAILED, call)
 
     def reset_timeout(self, tuple: InputTuple) -> None:
-        if get_ident() != self.thread:
-            call = ManualBoltTask.postpone, (tuple,)
-            self._hand_over_settling(tuple, InputState.OPEN, call)
-            return
-        if self.calls:
-            self.task.catch_up()
-        self.task.must_be_open(tuple, "given more time")
-        self.task.postpone(tuple)
+        call = ManualBoltTask.postpone, (tuple,)
+        self._settle(tuple, "given more time", InputState.OPEN, call)
 
     def _hand_over_emit(
         self, stream: str, record: Any, anchors: Any, task: int | None = None
@@ -155,20 +141,22 @@ class CollectorHandle(SharedCollector):
 
         self.hand_over(claim, is_emit=True)
 
-    def _hand_over_settling(self, tuple: InputTuple, claimed: InputState, call: Call) -> None:
+    def _settle(self, tuple: InputTuple, what: str, claimed: InputState, call: Call) -> None:
+        """Carry out a call for an open input; one of another thread later."""
+        if get_ident() == self.thread:
+            if self.calls:
+                self.task.catch_up()
+            self.task.must_be_open(tuple, what)
+            method, arguments = call
+            method(self.task, *arguments)
+            return
+
         def claim() -> Call:
-            self.task.must_be_open(tuple, _AS_CALLED[claimed])
+            self.task.must_be_open(tuple, what)
             tuple.claim = claimed
             return call
 
         self.hand_over(claim)
-
-
-_AS_CALLED = {
-    InputState.ACKED: "acked",
-    InputState.FAILED: "failed",
-    InputState.OPEN: "given more time",
-}
 
 
 class ManualBoltTask(BoltTask):
@@ -210,7 +198,7 @@ class ManualBoltTask(BoltTask):
         for index, record in enumerate(records):
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, *next(ids))
-            tuple.shared, tuple.bolt = batch.in_common, self.bolt
+            tuple.in_common, tuple.bolt = batch.in_common, self.bolt
             self._emits_left = self._emits_max
             try:
                 self.call(tuple, self.collector)
@@ -342,7 +330,7 @@ class ManualBoltTask(BoltTask):
         if not tuple.roots:
             self.note_untracked(failure)
         self.instrument.inputs([tuple], failure.cause)
-        if tuple.shared:
+        if tuple.in_common:
             failure = failure.in_common
         self._reports.fail(np.array(tuple.roots, np.uint64), failure)
 

@@ -100,10 +100,10 @@ class OperatorBoltTask(AutomaticBoltTask):
         )
 
     def next_inputs(self, inbox: Inbox, limit: int) -> list[Entry]:
-        joins_shared = self.intake.joins_shared and not self.intake.joins
-        if joins_shared and self.rare.note is None and inbox.entries[0][0].shared:
-            return inbox.take_several(min(self.service.window, self.shared_max(limit)), shared=True)
-        return super().next_inputs(inbox, limit)
+        entries = list[Entry]()
+        if self.intake.joins_shared and not self.intake.joins and self.rare.note is None:
+            entries = inbox.take_shared(min(self.service.window, self.shared_max(limit)))
+        return entries or super().next_inputs(inbox, limit)
 
     @property
     def inputs_max(self) -> int:
@@ -190,11 +190,9 @@ class OperatorBoltTask(AutomaticBoltTask):
     ) -> U64 | None:
         if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
-        made = np.zeros(len(batch), np.uint64)
-        if len(failures) == len(batch):
-            return made
+        made, of_batch = batch.nothing_made(), batch.anchors
         good = np.delete(np.arange(len(batch)), list(failures))
-        anchors = batch.anchors and batch.anchors.select(good)
+        anchors = of_batch and of_batch.together(good)
         try:
             if not self._advances:
                 self._rows_in += len(batch)
@@ -203,12 +201,13 @@ class OperatorBoltTask(AutomaticBoltTask):
             for stream, records in self._by_stream(outputs).items():
                 if not self._advances:
                     self._rows_out += len(records)
-                edges = self.output_streams.send_shared(stream, records, anchors)
-                if anchors is not None:
-                    made[good] ^= edges
+                edges = self.output_streams.send(stream, records, anchors)
+                if of_batch is not None and edges is not None:
+                    of_batch.add(made, good, edges)
         except user_errors() as error:
             if isinstance(error, NotSent):
-                judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
+                why = no_way(self.task, next(iter(error.errors.values())))
+                judged = dict.fromkeys(good.tolist(), why)
             else:
                 judged = self._judge_all(error, batch)
             several = anchors is not None and len(np.unique(anchors.roots)) > 1

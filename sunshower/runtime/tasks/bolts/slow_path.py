@@ -33,6 +33,7 @@ from sunshower.runtime.tasks.bolts.rare import Note, Trial
 from sunshower.runtime.tasks.user_code import Raised, UserCodeCalls
 from sunshower.runtime.tracking.batch import Batch
 from sunshower.runtime.tracking.reports import FailedTrees
+from sunshower.runtime.transport.channels import Taken
 from sunshower.runtime.value_copies import picture
 from sunshower.topologies.components import BatchBolt, Bolt, Context
 
@@ -114,9 +115,8 @@ class SlowPath:
         call: UserCodeCalls,
         clock: Clock,
         context_of: Callable[[BoltTask], Context],
-        take: Callable[[int, Callable[[Batch, int], list[Batch]]], int],
-        process: Callable[[Batch, int, Process], list[Batch]],
-        guard: Callable[[Callable[[], Batch | None], Batch], Batch | None],
+        take: Callable[..., Taken],
+        finish: Callable[[Taken], int],
     ) -> None:
         self._bolt = bolt
         self._care = bolt.supervision
@@ -124,7 +124,7 @@ class SlowPath:
         self._call = call
         self._clock = clock
         self._context_of = context_of
-        self._take, self._process, self._guard = take, process, guard
+        self._take, self._finish = take, finish
         self._other: Any = None  # during a trial, the object that the task does not use now
         self._cost = _Cost()  # of the unfinished input
 
@@ -150,12 +150,15 @@ class SlowPath:
         """Do one slice of work. Returns how many inputs were taken."""
         if self._bolt.rare.unfinished is not None:
             return self._go_on()
-        taken = 0
+        inputs = 0
         if self._care.wait is None or self._begin_trial():
-            taken = self._take(self._limit(), self._process_or_refuse)
+            taken = self._take(self._limit(), refuses=self._care.is_quarantined)
+            if len(taken.batch):
+                self._process_or_refuse(taken)
+            inputs = self._finish(taken)
             if not self._bolt.rare.in_progress:
                 self._end_trial()
-        return taken
+        return inputs
 
     def end_slice(self, taken: int, seconds: float, waited_s: float, now: float) -> None:
         """Pause the task if that was requested, and measure what the inputs have cost, once they
@@ -220,13 +223,22 @@ class SlowPath:
             self._guard(bolt.go_on, unfinished.input)
         return 0
 
-    def _process_or_refuse(self, batch: Batch, limit: int) -> list[Batch]:
-        """Process a batch, as `BoltRun.process`; a quarantined task fails it."""
+    def _process_or_refuse(self, taken: Taken) -> None:
+        """Process a batch; a quarantined task fails it."""
         if self._care.is_quarantined:
             self._care.check_opening()
-            self._bolt.refuse(batch, self._care.failure)
-            return []
-        return self._process(batch, limit, self._wrapped)
+            self._bolt.refuse(taken.batch, self._care.failure)
+            return
+        rest = self._guard(partial(self._wrapped, taken.batch), taken.batch)
+        taken.left += [] if rest is None else [rest]
+
+    def _guard(self, call: Callable[[], Batch | None], batch: Batch) -> Batch | None:
+        """The result of a call of user code for a batch; if it raises, all inputs fail."""
+        try:
+            return self._call(self._bolt.task, "the processing", call, batch.roots)
+        except Raised as raised:
+            self._bolt.fail_all(batch, raised)
+            return None
 
     def _wrapped(self, batch: Batch) -> Batch | None:
         """`BoltTask.process`, with what wraps the bolt's code."""

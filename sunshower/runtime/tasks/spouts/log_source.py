@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sunshower.errors import BadEmit, ProtocolError, user_errors
-from sunshower.failures import Cause, Failure
-from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource, apart
+from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
+from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Sender, SpoutSource, apart
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.user_code import Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
     from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 
 _POLL_S = 0.5  # longest time between two polls, also without room for records
-_AFTER_READING = 2  # attempt number of an unreadable record's dead letter; reading was the first
-_AGAIN_MAX = 4096  # numbers to request again at a time …
-_FOUND_MAX = 1024  # … and records read again that wait for their emit
-_GIVES_WAY_S = 1.0  # if none of those has come for so long, others are requested first
-_GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
 
 
@@ -52,20 +46,16 @@ class LogSource(SpoutSource):
     """Polls the user's spout; `message_id` of that spout maps numbers to message ids."""
 
     def __init__(self, task: SpoutTask) -> None:
-        self._host = task
-        self._task = task.task
-        self._came_s = 0.0  # when a record was last read again, or none was missing
+        self._task, self._streams = task.task, task.output_streams
+        self._instrument, self._supervision = task.instrument, task.supervision
+        self._gone: list[tuple[int, int]] = []  # ranges of numbers, since the task asked last
         self._ahead = _NOTHING  # polled and not emitted, after an injected error of the source
-        self._has_ended = False
+        self._has_ended = self._is_open = False
         self._mixed = False  # the last drawn records may be OnStreams, or lists
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
-        spout.set_queue(lambda: [n for n in self._host.replays.line.numbers if n >= LETTERS_END])
-        self._host.watermarks.partitions_of = spout.partitions_of
-        self._host.watermarks.partitions_read = spout.partitions_read
-        self._host.watermarks.partitions_at_end = spout.partitions_at_end
-        self._host.watermarks.partition_name = spout.partition_name
+        self.log, self._is_open = spout, True
         self._keeps_records = not (spout.refetches and spout.replay)
         self.next_poll_s = 0.0
 
@@ -75,27 +65,25 @@ class LogSource(SpoutSource):
     def unpack(self, transfer: TaskTransfer) -> None:
         (self._ahead,) = transfer.ahead
 
-    def look(self, now: float) -> None:
+    def look(self, now: float) -> Sequence[tuple[int, int]]:
         self.next_poll_s = now + _POLL_S
-        if self._host.supervision.runs:
-            try:
-                self._poll(0, now)
-                self._stop_at_end()
-            except Raised as raised:
-                self._host.supervision.note(raised)
-
-    def abandon(self) -> None:
-        """Close the spout, so that other members of its group can take over its partitions."""
-        self._host.close()
+        if not self._supervision.runs:
+            return ()
+        self._poll(0, now)
+        self._stop_at_end()
+        return self._take_gone()
 
     def drain(self) -> None:
         self.exhausted = True
 
-    def draw(self, limit: int, now: float) -> Drawn:
+    def close(self) -> None:
+        self._is_open = False
+
+    def draw(self, limit: int, now: float, room: float) -> Drawn:
         polled = _NOTHING if self.exhausted or not limit else self._take(limit, now)
-        count = len(polled.numbers) + len(polled.unreadable)
-        self._set_aside(polled.unreadable, now)
-        return Drawn(polled.numbers, polled.records, polled.records, count)
+        count, records = len(polled.numbers) + len(polled.unreadable), polled.records
+        news = (polled.unreadable, self._take_gone())
+        return Drawn(polled.numbers, records, records, count, False, *news)
 
     def message_id(self, replay: Replay) -> Any:
         return self._name(replay.number)
@@ -108,8 +96,8 @@ class LogSource(SpoutSource):
         if isinstance(payload, Unreadable):
             return dict(payload.record)
         if type(payload) is list:
-            return {"records": [self._host.output_streams.values(*apart(part)) for part in payload]}
-        return self._host.output_streams.values(*apart(payload))
+            return {"records": [self._streams.values(*apart(part)) for part in payload]}
+        return self._streams.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
 
@@ -121,7 +109,7 @@ class LogSource(SpoutSource):
             self._keep_from(polled, wanted)
         else:
             try:
-                guard(self._task, "poll", self._host.instrument.faults.before_call)
+                guard(self._task, "poll", self._instrument.faults.before_call)
                 polled = self._poll(wanted, now)
             except Raised as raised:
                 self.error = raised
@@ -135,17 +123,19 @@ class LogSource(SpoutSource):
         return polled
 
     def _poll(self, limit: int, now: float) -> Polled[Any]:
-        """Poll, and drop the messages of lost partitions. Raises Raised."""
+        """Poll, and drop what is ahead of lost partitions. Raises Raised."""
         self.next_poll_s = now + _POLL_S
-        polled: Polled[Any] | None = guard(
-            self._task, "poll", partial(self._host.spout.poll, limit)
-        )
+        assert self.log is not None
+        polled = guard(self._task, "poll", partial(self.log.poll, limit))
         if limit:
             self.asked_s = now
         if polled is None:
             return _NOTHING
+        self._gone += polled.gone
         for first, end in polled.gone:
-            self._forget(first, end, now)
+            ahead = self._ahead
+            stays = (ahead.numbers < first) | (ahead.numbers >= end)
+            self._ahead = Polled(ahead.numbers[stays], list(compress(ahead.records, stays)))
         count = len(polled.numbers) + len(polled.unreadable)
         if count > limit or len(polled.numbers) != len(polled.records):
             raise as_raised(
@@ -161,67 +151,31 @@ class LogSource(SpoutSource):
         self._check(polled)
         return polled
 
+    def _take_gone(self) -> Sequence[tuple[int, int]]:
+        gone, self._gone = self._gone, []
+        return gone
+
     def _note_first_end(self) -> None:
         """Ask the spout each time: it may get partitions that it has not read yet."""
-        if self.notes_first_end and not len(self._ahead.numbers):
-            read = guard(self._task, "has_read_first", self._host.spout.has_read_first)
+        if self.notes_first_end and not len(self._ahead.numbers) and self.log is not None:
+            read = guard(self._task, "has_read_first", self.log.has_read_first)
             self.has_read_first = bool(read)
 
-    def read_again(self, now: float) -> None:
-        """Request due records that are not kept; some are returned now, others in a later call."""
-        line = self._host.replays.line
-        if not self._host.is_open:  # the new owner of the partitions reads them
-            line.absent.clear()
-        room = _FOUND_MAX - line.due(now)
-        if room <= 0 or not line.absent:
-            return
-        numbers = np.array([*islice(line.absent, _AGAIN_MAX)], np.int64)
-        try:
-            polled = guard(self._task, "refetch", partial(self._host.spout.refetch, numbers, room))
-        except Raised as raised:
-            self.error = raised
-            return
+    def refetch(self, numbers: I64, room: int) -> Polled[Any]:
+        assert self.log is not None
+        polled = guard(self._task, "refetch", partial(self.log.refetch, numbers, room))
         self._check(polled)
-        if len(polled.numbers) or polled.unreadable or len(line.absent) <= _AGAIN_MAX:
-            self._came_s = now
-        elif now - self._came_s >= _GIVES_WAY_S:  # records of other messages may be available
-            self._came_s = now
-            for number in numbers.tolist():
-                line.absent[number] = line.absent.pop(number)
-        for number, record in zip(polled.numbers.tolist(), polled.records, strict=True):
-            line.found(number, record)
-        lost = [unread for unread in polled.unreadable if line.absent.pop(unread.number, None)]
-        self._set_aside([self._with_failure(unread) for unread in lost], now)
-
-    def _with_failure(self, unreadable: Unreadable) -> Unreadable:
-        """`one` with the failure it was to be replayed for, if that was charged."""
-        charges = self._host.replays.line.charges.get(unreadable.number)
-        if charges is None:
-            return unreadable
-        return unreadable._replace(
-            reason=f"{unreadable.reason}; before that it failed: {charges.failure}"
-        )
+        return polled
 
     def _stop_at_end(self) -> None:
         self.exhausted |= self._has_ended and not len(self._ahead.numbers)
-
-    def _forget(self, first: int, end: int, now: float) -> None:
-        """Drop the open messages of [first, end): another member owns them now."""
-        released = self._host.pending.release(self._host.pending.within(first, end))
-        self._host.watermarks.dropped(released, first, end, now)
-        failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
-        self._host.instrument.failed(released, failures)
-        self._host.replays.forget(first, end)
-        ahead = self._ahead
-        stays = (ahead.numbers < first) | (ahead.numbers >= end)
-        self._ahead = Polled(ahead.numbers[stays], list(compress(ahead.records, stays)))
 
     def _check(self, polled: Polled[Any]) -> None:
         """Move records that do not fit their stream to `unreadable`."""
         records = polled.records
         kinds = set(map(type, records))
         self._mixed = _is_mixed(kinds)
-        if self._host.output_streams.fits(DEFAULT, records, kinds):
+        if self._streams.fits(DEFAULT, records, kinds):
             return
         bad = {index: why for index, record in enumerate(records) if (why := self._misfit(record))}
         if not bad:
@@ -244,17 +198,17 @@ class LogSource(SpoutSource):
             return next(filter(None, map(self._misfit, payload)), None)
         stream, record = apart(payload)
         try:
-            bad = self._host.output_streams.check(stream, [record])
+            bad = self._streams.check(stream, [record])
         except BadEmit as error:
             return error
-        return None if bad is None else self._host.output_streams.misfit_error(stream, record)
+        return None if bad is None else self._streams.misfit_error(stream, record)
 
     def _stop_before_hit(self, polled: Polled[Any]) -> None:
         """Keep back the records from the first one that an experiment injects an error for."""
         if self._mixed or not len(polled.numbers):
             return
-        faults = self._host.instrument.faults
-        hit = faults.first_hit(polled.records, self._host.schema(DEFAULT))
+        faults = self._instrument.faults
+        hit = faults.first_hit(polled.records, self._streams.schema(DEFAULT))
         if hit is not None:
             self._keep_from(polled, hit)
             self.error = as_raised(self._task, "poll", faults.error)
@@ -267,46 +221,22 @@ class LogSource(SpoutSource):
             self._ahead = Polled(np.concatenate((rest[0], left[0])), [*rest[1], *left[1]])
             polled.numbers, polled.records = polled.numbers[:index], polled.records[:index]
 
-    def _set_aside(self, unreadable: Sequence[Unreadable], now: float) -> None:
-        """Queue these as dead letters, or to halt the topology; else log and skip them."""
-        passed_over = []
-        for record in unreadable:
-            if record.halts or self._host.replays.line.retry.has_dead_letters:
-                place = (
-                    self._task.component,
-                    self._task.index,
-                    record.reason,
-                    record.exception,
-                )
-                why = Failure(Cause.EXCEPTION, *place, worker=self._task.worker)
-                self._host.replays.line.condemn(Replay(record.number, record, _AFTER_READING), why)
-                continue
-            passed_over.append(record.number)
-            if self._host.replays.notices.admits(self._task.component, now):
-                name = describe(self._name(record.number))
-                self._host.replays.notices.say(
-                    f"message {name} of spout {self._task.component!r} is passed over: "
-                    f"{record.reason}"
-                )
-        if passed_over:
-            self._host.replays.settle(passed_over)
-            self._tell_acked(np.array(passed_over, np.int64))
-
     # ---- output -------------------------------------------------------------------------------
 
-    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
+    def send(self, drawn: Drawn, attempts: Any, now: float, sender: Sender) -> None:
         if self._mixed:
-            self._send_mixed(drawn.payloads, drawn.numbers, attempts, now)
+            self._send_mixed(drawn.payloads, drawn.numbers, attempts, now, sender)
             return
         payloads = drawn.payloads if self._keeps_records else [ABSENT] * len(drawn.payloads)
-        send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
-        self._ack_untracked(drawn.numbers)
+        sender.send(DEFAULT, drawn.records, payloads, drawn.numbers, attempts, now)
 
-    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
         numbers, payloads, attempts = zip(*replays, strict=True)
-        self._send_mixed(payloads, np.array(numbers, np.int64), attempts, now)
+        self._send_mixed(payloads, np.array(numbers, np.int64), attempts, now, sender)
 
-    def _send_mixed(self, messages: Sequence[Any], numbers: I64, attempts: Any, now: float) -> None:
+    def _send_mixed(
+        self, messages: Sequence[Any], numbers: I64, attempts: Any, now: float, sender: Sender
+    ) -> None:
         """Emit messages of one or of several records, on any streams. On each stream, the records
         leave in the order of the log."""
         records: dict[str, MessageRecords] = defaultdict(MessageRecords)
@@ -315,14 +245,7 @@ class LogSource(SpoutSource):
                 stream, record = apart(each)
                 records[stream].add(index, record)
         payloads = messages if self._keeps_records else list(map(_without_record, messages))
-        self._host.send_messages(records, payloads, numbers, attempts, now)
-        self._ack_untracked(numbers)
-
-    def _ack_untracked(self, numbers: I64) -> None:
-        """Without ackers, messages are acked once they are sent, as in Storm."""
-        if not self._host.is_tracked:
-            self._host.replays.settle(numbers.tolist())
-            self._tell_acked(numbers)
+        sender.send_messages(records, payloads, numbers, attempts, now)
 
     # ---- callbacks of the spout -----------------------------------------------------------------
 
@@ -330,17 +253,19 @@ class LogSource(SpoutSource):
         return True
 
     def settled(self, released: Released) -> list[Any]:
-        if len(released.numbers):
-            self._tell_acked(released.numbers)
+        self.passed_over(released.numbers)
         return []
 
-    def _tell_acked(self, numbers: I64) -> None:
-        if self._host.is_open:
-            self._host.notify("acked", partial(self._host.spout.acked, numbers))
+    def passed_over(self, numbers: I64) -> None:
+        if len(numbers) and self._is_open and self.log is not None:
+            try:
+                guard(self._task, "acked", partial(self.log.acked, numbers))
+            except Raised as raised:
+                self._supervision.note(raised)
 
     def _name(self, number: int) -> Any:
         try:
-            return self._host.spout.message_id(number)
+            return number if self.log is None else self.log.message_id(number)
         except user_errors():
             return number
 

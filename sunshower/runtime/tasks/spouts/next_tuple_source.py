@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sunshower.errors import BadEmit, user_errors
-from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.tasks.bolts.anchoring import AnchoredSender
 from sunshower.runtime.tasks.shared_collector import Call, SharedCollector
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource
+from sunshower.runtime.tasks.spouts.source import Drawn, Emission, Sender, SpoutSource
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
+from sunshower.runtime.tasks.user_code import as_raised, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 if TYPE_CHECKING:
     from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-
-
-class Emission(NamedTuple):
-    """One emit of the spout."""
-
-    stream: str
-    record: Any
-    message_id: Any
-    task: int | None = None  # of emit_direct
-    attempt: int = 1
-    number: int = 0  # emits of the task before this one
 
 
 class NextTupleSource(SpoutSource):
@@ -45,28 +34,29 @@ class NextTupleSource(SpoutSource):
 
     repeats_numbers = False
     tracks_all = False
+    tells_drain = True
 
     def __init__(self, task: SpoutTask) -> None:
-        self._host = task
-        self._task = task.task
+        self._task, self._streams = task.task, task.output_streams
+        self._instrument, self._watermarks = task.instrument, task.watermarks
+        self._is_tracking = task.is_tracked
+        self._spout: Any = None  # once it is open
         self._emissions: deque[Emission] = deque()
         self._count = 0
-        self._sender = AnchoredSender(task.output_streams)
+        self._checks = AnchoredSender(task.output_streams)
         self.collector = SpoutCollectorHandle(self, task.task.name, task.service.records_max)
-        self._drained: Any = None  # the spout object whose `drain` was called
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
         return not self._emissions and not self.collector.calls
 
-    def draw(self, limit: int, now: float) -> Drawn:
+    def draw(self, limit: int, now: float, room: float) -> Drawn:
         self._catch_up(max(0, limit - len(self._emissions)))
         asks = not self.exhausted and len(self._emissions) < limit
         self._ask(limit)
         if asks and self.error is None:
             self.asked_s = now
         fresh: list[Emission] = []
-        room = self._host.fresh_room
         while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
             room -= self._is_tracked(self._emissions[0])
             fresh.append(self._emissions.popleft())
@@ -84,8 +74,8 @@ class NextTupleSource(SpoutSource):
 
     def check(self, stream: str, record: Any, message_id: Any, task: int | None) -> None:
         """Raise BadEmit for an emit that cannot be sent. Any thread may call it."""
-        self._sender.check(stream, record, task)
-        if message_id is None and self._host.watermarks.on:
+        self._checks.check(stream, record, task)
+        if message_id is None and self._watermarks.on:
             raise BadEmit(
                 "a record without a message id, which no window waits for: the spout feeds a "
                 "window, so emit each record with one"
@@ -103,12 +93,7 @@ class NextTupleSource(SpoutSource):
         """Keep a checked emit until it is sent."""
         self._emissions.append(Emission(stream, record, message_id, task, 1, self._count))
         self._count += 1
-        self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector
-
-    def look_at_calls(self) -> None:
-        """End the wait for the next poll if emits of other threads wait."""
-        if self.collector.calls:
-            self._host.rest.end()
+        self.wake()  # the spout may emit in ack or fail, if it kept the collector
 
     def _catch_up(self, most: int | None = None) -> None:
         """Carry out the waiting calls of other threads, `most` at most."""
@@ -117,15 +102,10 @@ class NextTupleSource(SpoutSource):
                 call(self, *arguments)
 
     def adopt(self, spout: Any) -> None:
-        if self.exhausted:  # a drain was requested before `open`
-            self.drain()
+        self._spout = spout
 
     def drain(self) -> None:
         self.finish()
-        spout = self._host.spout
-        if self._host.is_open and spout is not self._drained:
-            self._drained = spout
-            self._host.notify("drain", spout.drain)
 
     def finish(self) -> None:
         """Call next_tuple no more."""
@@ -134,10 +114,10 @@ class NextTupleSource(SpoutSource):
     def _ask(self, limit: int) -> None:
         """Call next_tuple until `limit` emits wait, or it emits nothing, or raises."""
         emitted, collector = self._emissions, self.collector
-        next_tuple = self._host.instrument.faults.around_next_tuple(
-            partial(self._host.spout.next_tuple, collector),
+        next_tuple = self._instrument.faults.around_next_tuple(
+            partial(self._spout.next_tuple, collector),
             emitted,
-            self._host.schema,
+            self._streams.schema,
         )
         collector.enter()
         try:
@@ -152,40 +132,13 @@ class NextTupleSource(SpoutSource):
             collector.leave()
 
     def _is_tracked(self, emission: Emission) -> bool:
-        return self._host.is_tracked and emission.message_id is not None
+        return self._is_tracking and emission.message_id is not None
 
-    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
-        self._send([r.payload._replace(attempt=r.attempt) for r in replays], now)
+    def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
+        sender.send_emissions([r.payload._replace(attempt=r.attempt) for r in replays], now)
 
-    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
-        self._send(drawn.records, now)
-
-    def _send(self, emissions: list[Emission], now: float) -> None:
-        task = self._host
-        tracked = [emission for emission in emissions if self._is_tracked(emission)]
-        attempts = [emission.attempt for emission in tracked]
-        numbers = [emission.number for emission in tracked]
-        ids = [emission.message_id for emission in tracked]
-        records: dict[str, MessageRecords] = defaultdict(MessageRecords)
-        for index, emission in enumerate(tracked):
-            records[emission.stream].add(index, emission.record)
-        times = task.lowest_times(records, len(tracked))
-        roots = task.open_trees(tracked, numbers, attempts, now, ids, times)
-        anchors = [Anchor([root]) for root in roots.tolist()]
-        unused = iter(anchors)
-        for emission in emissions:
-            parents = [next(unused)] if self._is_tracked(emission) else []
-            self._sender.add(emission.stream, emission.record, parents, emission.task)
-        unsent = self._sender.flush()
-        edges = np.array([anchor.made for anchor in anchors], np.uint64)
-        errors = {anchors.index(a): record.error for record in unsent for a in record.anchors}
-        task.start_trees(roots, edges, errors, now)
-        for record in unsent:
-            if not record.anchors:
-                task.note_untracked(no_way(task.task, record.error))
-        if not task.is_tracked:  # as in Storm without ackers: acked once sent
-            ids = [emission.message_id for emission in emissions]
-            task.tell_acked([id for id in ids if id is not None])
+    def send(self, drawn: Drawn, attempts: Any, now: float, sender: Sender) -> None:
+        sender.send_emissions(drawn.records, now)
 
     def message_id(self, replay: Replay) -> Any:
         return replay.payload.message_id
@@ -194,7 +147,7 @@ class NextTupleSource(SpoutSource):
         return [emission.message_id for emission in released.payloads]
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        return self._host.output_streams.values(replay.payload.stream, replay.payload.record)
+        return self._streams.values(replay.payload.stream, replay.payload.record)
 
     def stream_of(self, replay: Replay) -> str:
         return str(replay.payload.stream)
@@ -206,22 +159,22 @@ class NextTupleSource(SpoutSource):
         if stays:
             transfer.collector = self.collector  # the spout may have kept it
         else:
-            transfer.state = self._host.spout.snapshot()
+            transfer.state = self._spout.snapshot()
             self._catch_up()  # after the snapshot: rather twice than never
         transfer.ahead, transfer.drawn = list(self._emissions), self._count
 
     def unpack(self, transfer: TaskTransfer) -> None:
         if transfer.instance is None:
-            restore = partial(self._host.spout.restore, transfer.state)
+            restore = partial(self._spout.restore, transfer.state)
             guard(self._task, "restore", restore)
         self._emissions.extend(transfer.ahead)
         self._count = transfer.drawn
         if transfer.collector is not None:
-            transfer.collector.wake = self.collector.wake
             self.collector = transfer.collector
             self.collector.source = self
 
     def close(self) -> None:
+        self._spout = None
         self.collector.close()
 
 

@@ -17,7 +17,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import (
     Drawn,
     EmitReservation,
-    Send,
+    Sender,
     SpoutSource,
     apart,
     by_stream,
@@ -138,7 +138,7 @@ class RecordsSource(SpoutSource):
 
     # ---- input --------------------------------------------------------------------------------
 
-    def draw(self, limit: int, now: float) -> Drawn:
+    def draw(self, limit: int, now: float, room: float) -> Drawn:
         asks = limit and not self.exhausted
         records = self._take(limit) if asks else []
         if asks and self.error is None:
@@ -215,10 +215,10 @@ class RecordsSource(SpoutSource):
 
     # ---- output -------------------------------------------------------------------------------
 
-    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
         for stream, of_stream in by_stream(replays).items():
             numbers, payloads, attempts = zip(*of_stream, strict=True)
-            send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
+            sender.send(stream, self._records_of(of_stream), payloads, numbers, attempts, now)
 
     def _records_of(self, replays: Sequence[Replay]) -> Any:
         return [apart(replay.payload)[1] for replay in replays]

@@ -5,19 +5,20 @@
     log_source.py          poll(): a log with offsets; the spout numbers its records itself
     next_tuple_source.py   next_tuple(): Storm's; the spout chooses the message ids
 
-The task tracks, replays and times out; the source draws records, sends them through the task, and
-knows which part of its position moves with the task.
+The task tracks, replays and times out. The source draws records, hands them to the task when that
+emits them (`Sender`), and knows which part of its position moves with the task; it keeps no
+reference to the task.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT, OnStream, Spout
+from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 
@@ -44,6 +46,10 @@ class Drawn:
     payloads: Sequence[Any]  # what `Pending` keeps of each until it is acked
     count: int  # what counts against the limit: also records that are not emitted
     has_more: bool = False  # more may be available now, although `count` is below the limit
+    # Of a log: positions without a record, and ranges of numbers that another task owns from now
+    # on, whose open messages are dropped before these records are emitted.
+    unreadable: Sequence[Unreadable] = ()
+    gone: Sequence[tuple[int, int]] = ()
 
     def only(self, which: NDArray[np.bool_]) -> Drawn:
         """Those records for which `which` is True."""
@@ -54,20 +60,6 @@ class Drawn:
             else list(compress(self.records, which))
         )
         return Drawn(self.numbers[which], records, payloads, self.count, self.has_more)
-
-
-class Send(Protocol):
-    """Emits records of one stream, a message each: see SpoutTask.send."""
-
-    def __call__(
-        self,
-        stream: str,
-        records: Any,
-        payloads: Sequence[Any],
-        numbers: Sequence[int] | I64,
-        attempts: Any,
-        now: float,
-    ) -> None: ...
 
 
 class MessageRecords:
@@ -81,6 +73,41 @@ class MessageRecords:
         """Add a record of the message with this index."""
         self.records.append(record)
         self.messages.append(message)
+
+
+class Emission(NamedTuple):
+    """One emit of a spout that emits by itself."""
+
+    stream: str
+    record: Any
+    message_id: Any
+    task: int | None = None  # of emit_direct
+    attempt: int = 1
+    number: int = 0  # emits of the task before this one
+    together: bool = False  # a request that was emitted in one batch with others
+
+
+class Sender(Protocol):
+    """Emits what a source has drawn: the spout task, see there."""
+
+    def send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None: ...
+    def send_messages(
+        self,
+        streams: Mapping[str, MessageRecords],
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None: ...
+    def send_emissions(self, emissions: Sequence[Emission], now: float) -> None: ...
 
 
 def apart(payload: Any) -> tuple[str, Any]:
@@ -103,6 +130,7 @@ class SpoutSource:
 
     repeats_numbers = True  # a new life gives each record the number that it had before
     tracks_all = True  # no record is emitted without a message id
+    tells_drain = False  # the user's object is told of a drain
     reopens = False  # after an error: a new spout object is opened
     exhausted = False  # it has no further record, or none is wanted
     error: Raised | None = None  # raised by the source after the records drawn last
@@ -111,19 +139,23 @@ class SpoutSource:
     owed = 0  # no record from this number on was drawn, by this life or an earlier one
     behind = 0  # how many settled records the source still repeats; they are skipped
     is_empty = True  # no record that was drawn waits for its first emit
+    log: LogSpout[Any] | None = None  # the spout, if it knows the partitions of its records
+    wake: Callable[[], None] = staticmethod(lambda: None)  # lets the task ask it soon
     asked_s = -inf  # when it last answered a request for records, also with none
     has_read_first = False  # all that the source had when the task began to read it is drawn
     notes_first_end = False  # whether `has_read_first` is needed
 
-    def draw(self, limit: int, now: float) -> Drawn:
-        """Up to `limit` records that are available now. An exception of user code is in `error`."""
+    def draw(self, limit: int, now: float, room: float) -> Drawn:
+        """Up to `limit` records that are available now, at most `room` of them tracked. An
+        exception of user code is in `error`."""
         raise NotImplementedError
 
-    def send(self, drawn: Drawn, attempts: Any, now: float, send: Send) -> None:
-        """Emit new records by `send`; `attempts`: the number of the attempt, of all or of each."""
-        send(DEFAULT, drawn.records, drawn.payloads, drawn.numbers, attempts, now)
+    def send(self, drawn: Drawn, attempts: Any, now: float, sender: Sender) -> None:
+        """Emit new records by `sender`; `attempts`: the number of the attempt, of all or of
+        each."""
+        sender.send(DEFAULT, drawn.records, drawn.payloads, drawn.numbers, attempts, now)
 
-    def send_again(self, replays: Sequence[Replay], now: float, send: Send) -> None:
+    def send_again(self, replays: Sequence[Replay], now: float, sender: Sender) -> None:
         """Emit queued messages and dead letters."""
         raise NotImplementedError
 
@@ -153,11 +185,19 @@ class SpoutSource:
         attempts."""
         return False
 
-    def read_again(self, now: float) -> None:
-        """Request due records that were not kept."""
+    def judged(self, released: Released, failures: Sequence[Failure]) -> Sequence[Failure]:
+        """The failures of these trees, as they count for their messages."""
+        return failures
 
-    def look(self, now: float) -> None:
-        """Poll a source that must be polled also when nothing may be emitted."""
+    def refetch(self, numbers: I64, room: int) -> Polled[Any]:
+        """Up to `room` available records of those with `numbers`, which were not kept. Raises
+        Raised."""
+        raise NotImplementedError
+
+    def look(self, now: float) -> Sequence[tuple[int, int]]:
+        """Poll a source that must be polled also when nothing may be emitted. Returns the `gone` of
+        Drawn. Raises Raised."""
+        return ()
 
     def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
         """Continue after the first `position` records, which are settled; a former life drew the
@@ -205,6 +245,9 @@ class SpoutSource:
         """These messages are complete; called if the spout `listens`. Returns the ids of those for
         which its `ack` is to be called."""
         return self.message_ids(released)
+
+    def passed_over(self, numbers: I64) -> None:
+        """These messages of a log are complete without a tree."""
 
 
 # ---- emit reservation ----------------------------------------------------------------------------

@@ -13,386 +13,40 @@ tuple; here the framework keeps the record and emits it again, unless `replay` i
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed, user_errors
+from sunshower.errors import user_errors
 from sunshower.failures import Cause, Failure
-from sunshower.records import Schema
 from sunshower.runtime.events.health import TaskError
 from sunshower.runtime.events.instrument import Instrument, TraceChoice
-from sunshower.runtime.events.log_lines import RateLimitedLog
-from sunshower.runtime.events.metrics import Counts, FailurePlace, Latencies, LatencyKind, TaskStats
-from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
+from sunshower.runtime.events.metrics import Counts, Latencies, LatencyKind, TaskStats
+from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.letter_replays import LetterReplays
-from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import Drawn, MessageRecords, Send, SpoutSource
+from sunshower.runtime.tasks.spouts.replays import Replays
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.source import Drawn, Emission, MessageRecords, SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, MessageTimes, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.user_code import as_raised, guard, no_way
+from sunshower.runtime.tasks.user_code import Raised, as_raised, guard, no_way
 from sunshower.runtime.tracking.batch import Anchors
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import F64, Deadlines, Pending, PendingLimit, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.channels import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
-from sunshower.texts import clip, describe
 from sunshower.topologies.components import Context, Spout
 
 _NO_LIMIT = 1 << 62
 _SAY_WAITS_S = 60.0
-
-
-# ---- recent failures -----------------------------------------------------------------------------
-# Recently failed tuples, kept for ten seconds for late crash reports.
-#
-# A crash fails all trees that the process held, and its peers fail those in transit. The crash
-# report names the roots that were being executed, but arrives later, when these are no longer
-# pending. With root → message it can still charge an attempt to the tuple that caused the crash.
-
-_KEPT_S = 10.0
-_KEPT_MAX = 1 << 18  # roots: 4 MB
-
-
-class RecentFailures:
-    """Two arrays for each group of roots that failed together, no object for each root."""
-
-    def __init__(self) -> None:
-        self._groups: deque[tuple[float, U64, I64]] = deque()
-        self._count = 0
-
-    def note(self, roots: U64, numbers: I64, now: float) -> None:
-        """Add `roots` that the runtime failed, not user code; `numbers` are their messages."""
-        self._groups.append((now, roots, numbers))
-        self._count += len(roots)
-        while self._groups[0][0] < now - _KEPT_S or self._count > _KEPT_MAX:
-            self._count -= len(self._groups.popleft()[1])
-            if not self._groups:
-                return
-
-    def take(self, roots: U64) -> list[int]:
-        """Return the messages of those of `roots` that are kept here, and remove them."""
-        messages: list[int] = []
-        for place, (at_s, here, numbers) in enumerate(self._groups):
-            hit = np.isin(here, roots)
-            if hit.any():
-                messages += numbers[hit].tolist()
-                self._groups[place] = (at_s, here[~hit], numbers[~hit])
-                self._count -= int(hit.sum())
-        return messages
-
-
-# ---- replay budget -------------------------------------------------------------------------------
-
-# Limits the share of replays among the records that a spout emits, as a token bucket.
-#
-# While the source has new records, replays take at most a set share of the emits. Each new record
-# earns tokens for replays, which can be saved up to a small burst. If the source has nothing now,
-# or failed messages hold all places of `spout_pending`, replays may use all the room, because no
-# new record waits behind them.
-
-_BURST = 64.0  # replays that can be saved up; at least what one new record earns
-
-
-class ReplayBudget:
-    """The replay budget of one spout task."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._earned = share / (1 - share) if share < 1 else 0.0  # replays for each new record
-        self._saved_max = max(_BURST, self._earned)
-        self._saved = 0.0
-
-    def replays(self, due: int, limit: int, room: int) -> int:
-        """How many of `due` replays to emit among `limit` records.
-
-        `room`: how many new records may be emitted beside them, if the source has them.
-        """
-        if self._share == 1 or room <= 0:
-            return min(due, limit)
-        # r replays and limit − r fresh records:  r ≤ saved + (limit − r) · earned
-        fair = self._saved * (1 - self._share) + limit * self._share
-        return min(due, limit, int(min(fair, self._saved + room * self._earned) + 1e-9))
-
-    def spend(self, replays: int, fresh: int) -> None:
-        """Account for the emits. The balance does not become negative."""
-        saved = self._saved + fresh * self._earned - replays
-        self._saved = min(max(saved, 0.0), self._saved_max)
-
-
-# ---- failure samples -----------------------------------------------------------------------------
-
-_KEPT = 8  # causes and components of one spout task
-_TEXT_BYTES = 2048  # of a traceback; statistics are sent four times a second
-
-
-class FailureSamples:
-    """The newest failure of each cause and component, of the last eight of these."""
-
-    def __init__(self) -> None:
-        self._newest: dict[tuple[Cause, str], Failure] = {}
-
-    def add(self, failures: Iterable[Failure]) -> None:
-        """Note failures, in their order."""
-        for failure in failures:
-            place = (failure.cause, failure.component)
-            self._newest.pop(place, None)  # so that the newest is the last
-            self._newest[place] = failure
-        while len(self._newest) > _KEPT:
-            del self._newest[next(iter(self._newest))]
-
-    def newest(self) -> tuple[Failure, ...]:
-        """These failures, the newest first, with clipped texts."""
-        return tuple(_clipped(failure) for failure in reversed(self._newest.values()))
-
-
-def _clipped(failure: Failure) -> Failure:
-    return replace(
-        failure,
-        reason=clip(failure.reason, _TEXT_BYTES),
-        traceback=clip(failure.traceback, _TEXT_BYTES),
-    )
-
-
-# ---- replays -------------------------------------------------------------------------------------
-
-# Replays the failed messages of one spout task, or turns them into dead letters.
-#
-# failed ──▶ queued (retry_queue.py) ──▶ within the budget (ReplayBudget) ──▶ emitted again
-#                               └──── attempts used up ──▶ emitted as a dead letter, or halt
-
-_PLACES_MAX = 1_000  # later ones count as unknown
-
-
-class Replays:
-    """The retry queue of one spout task with its budget, counters and log messages."""
-
-    def __init__(
-        self,
-        task: Task,
-        retries: RetryQueue,
-        config: Config,
-        source: SpoutSource,
-        letters: LetterReplays,
-        instrument: Instrument,
-    ) -> None:
-        self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
-        self.line = retries
-        self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
-        self.samples = FailureSamples()
-        self.places: Counter[FailurePlace] = Counter()  # failed trees
-        self.replayed = self.dead = 0
-        self._task = task
-        self._budget = ReplayBudget(config.internals.replay_share)
-        self._letter_bytes = config.record_bytes_max - ROW_BYTES
-        self._source, self._letters = source, letters
-        self._recent = RecentFailures()
-        self._instrument = instrument
-        self.former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
-        self.fresh = 0  # new records emitted since the budget was asked last
-
-    def fail(
-        self,
-        released: Released,
-        message_ids: Sequence[Any],
-        failures: Sequence[Failure],
-        now: float,
-        *,
-        accused: bool = False,
-        held: bool = False,
-    ) -> None:
-        """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
-        component downstream waits for a dependency."""
-        self.samples.add(failures)
-        counted: list[bool] = []
-        for payload, number, attempt, message_id, failure in zip(
-            released.payloads,
-            released.numbers.tolist(),
-            released.attempts.tolist(),
-            message_ids,
-            failures,
-            strict=True,
-        ):
-            counts = self.keeps and (
-                accused or self.line.is_charged(number, failure, now, held=held)
-            )
-            counted.append(counts)
-            self._count(failure)
-            if self.keeps:
-                self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
-            if self.notices.admits(failure.component, now):
-                self.notices.say(self._notice(number, message_id, failure, counts=counts))
-        if self.keeps and not all(counted):
-            innocent = ~np.array(counted)
-            self._recent.note(released.roots[innocent], released.numbers[innocent], now)
-
-    @property
-    def causes(self) -> dict[str, int]:
-        """The failed trees by cause."""
-        sums: Counter[str] = Counter()
-        for place, count in self.places.items():
-            sums[place.cause] += count
-        return dict(sums)
-
-    def accuse(self, roots: U64, failure: Failure) -> None:
-        """Charge an attempt to those of these messages that the runtime failed a moment ago."""
-        for number in self._recent.take(roots):
-            if self.line.failed_by_runtime(number):
-                self.line.charge(number, failure)
-
-    def remember(self, times: Mapping[int, int], failure: Failure) -> None:
-        """Charge messages for attempts in former lives: message number → failed attempts. Letters
-        have no former life: their numbers begin again."""
-        for number, count in times.items():
-            if number < LETTERS_END:
-                continue
-            charged = self.line.charge(number, failure)
-            charged.times = count
-            self.former[number] = count
-
-    def inherit(self, charges: Mapping[int, Charges]) -> None:
-        """Take over the failures that a former life counted for messages that are drawn again."""
-        for number, charged in charges.items():
-            times = self.line.retry.attempts if charged.dead else charged.times
-            self.remember({number: times}, charged.failure)
-
-    def recognise(
-        self, numbers: I64, payloads: Sequence[Any]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """For new messages: which to emit, and which attempt of each it is.
-
-        Messages that have used up their attempts are queued, to become dead letters or to halt.
-        """
-        emit, attempts = np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.int64)
-        for index in np.flatnonzero(np.isin(numbers, list(self.former))).tolist():
-            number = int(numbers[index])
-            attempts[index] += self.former.pop(number)
-            charged = self.line.charges.get(number)
-            if charged is not None and self.line.exhausted(charged):
-                emit[index] = False
-                self.line.enqueue_ready(Replay(number, payloads[index], int(attempts[index])))
-        return emit, attempts
-
-    def forget(self, first: int, end: int) -> None:
-        """Forget the messages of [first, end), which another task owns from now on."""
-        self.line.forget(first, end)
-        for number in [number for number in self.former if first <= number < end]:
-            del self.former[number]
-
-    def settle(self, numbers: Sequence[int]) -> None:
-        """Settle messages: they, or their dead letters, are complete."""
-        self.dead += sum(map(self.line.settle, numbers))
-        self.line.look()
-
-    def share_out(self, now: float, limit: int, room: int) -> tuple[int, int]:
-        """Of `limit` records, how many replays to emit and how many new records to request.
-
-        `room`: how many new records may be emitted.
-        """
-        replays = 0
-        if self.line.in_use and (due := self.line.due(now)):
-            self._earn()
-            replays = self._budget.replays(due, limit, room)
-        return replays, max(0, min(limit - replays, room))
-
-    def _earn(self) -> None:
-        self._budget.spend(0, self.fresh)
-        self.fresh = 0
-
-    def take(self, limit: int, fresh: int) -> list[Replay]:
-        """Take up to `limit` due messages, beside `fresh` new records, without those that the
-        source gives up. Those that have used up their attempts have become dead letters.
-
-        Raises TopologyFailed for a message that has used up its attempts and cannot become one.
-        """
-        replays: list[Replay] = []
-        for replay in self.line.take(limit):
-            charged = self.line.charges.get(replay.number)
-            last = charged if charged is not None and self.line.exhausted(charged) else None
-            if self._source_of(replay).gives_up(replay, None if last is None else last.failure):
-                self.line.settle(replay.number)
-            else:
-                replays.append(replay if last is None else self._bury(replay, last))
-        self._earn()
-        self._budget.spend(len(replays), fresh)
-        self.replayed += len(replays)
-        return replays
-
-    def send(
-        self, replays: Sequence[Replay], streams: OutputStreams, now: float, send: Send
-    ) -> None:
-        """Emit messages again; each of those that failed together with others in its own batch."""
-        apart = [replay for replay in replays if self.line.is_apart(replay)]
-        streams.alone = True
-        try:
-            for replay in apart:
-                self._source_of(replay).send_again([replay], now, send)
-        finally:
-            streams.alone = False
-        others = [replay for replay in replays if not self.line.is_apart(replay)]
-        for source in (self._source, self._letters):
-            if of_source := [replay for replay in others if self._source_of(replay) is source]:
-                source.send_again(of_source, now, send)
-
-    def _source_of(self, replay: Replay) -> SpoutSource:
-        return self._letters if replay.number < LETTERS_END else self._source
-
-    def _count(self, failure: Failure) -> None:
-        cause = failure.cause.value
-        place = FailurePlace(cause, failure.component, failure.task, failure.worker)
-        if place not in self.places and len(self.places) >= _PLACES_MAX:
-            place = FailurePlace(cause, "", -1, -1)
-        self.places[place] += 1
-
-    def _bury(self, replay: Replay, charged: Charges) -> Replay:
-        """Turn a message that has used up its attempts into its dead letter, or halt."""
-        source = self._source_of(replay)
-        message_id = source.message_id(replay)
-        spout, failure, times = self._task.component, charged.failure, charged.times
-        if charged.dead or not self.line.retry.has_dead_letters:
-            tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
-            advice = (
-                "Mend the bolt that reads the dead letters"
-                if charged.dead
-                else "Mend the bolt or the record, allow more attempts, or put such records aside: "
-                'retry=Retry(dead_letters="dead.jsonl")'
-            )
-            often = f" {times} times, the last time" if times > 1 else ":"
-            who = f"{_what(charged)} {describe(message_id)} of spout {spout!r}"
-            raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
-        what = (message_id, source.values(replay), failure, times, self._letter_bytes)
-        stream, wall_s = source.stream_of(replay), self._letters.clock.wall()
-        forms = self._letters.forms(stream)
-        letter = dead_letter(spout, *what, stream=stream, time=wall_s, forms=forms)
-        charged.dead, charged.hopeless, charged.times = True, False, 0
-        self._instrument.dead(replay.number)
-        return replay._replace(payload=source.letter_payload(replay, letter))
-
-    def _notice(self, number: int, message_id: Any, failure: Failure, *, counts: bool) -> str:
-        """One line for the log; the traceback is in the dead letter, or in the error of the run."""
-        charged = self.line.charges.get(number)
-        outcome = ""
-        if charged is not None and counts:
-            outcome = f", attempt {charged.times} of {self.line.retry.attempts}"
-        elif self.keeps:
-            outcome = ", and is emitted again"
-        who = (
-            f"{_what(charged)} {in_a_line(describe(message_id))} of spout {self._task.component!r}"
-        )
-        return f"{who} failed{outcome}: {in_a_line(str(failure))}"
-
-
-def _what(charged: Charges | None) -> str:
-    return "the dead letter of message" if charged is not None and charged.dead else "message"
+_GONE = "its part of the log has changed hands"
 
 
 # ---- poll backoff --------------------------------------------------------------------------------
@@ -402,29 +56,48 @@ _SHORTEST_S = 0.001
 
 
 class PollBackoff:
-    """The poll back-off of one spout task: up to `longest_s` (`idle_poll_s`)."""
+    """When to ask the source of one spout task next: after a back-off of up to `longest_s`
+    (`idle_poll_s`), or sooner if the spout wakes it."""
 
     def __init__(self, longest_s: float) -> None:
         self.until_s = 0.0
+        self.since_s: float | None = None  # the first poll without a record
+        self.is_woken = False  # since a poll began: its caller resets this before
+        # Ends the wait of the worker's loop, from any thread; None: time is virtual.
+        self.wake_worker: Callable[[], None] | None = None
         self._shortest_s = _SHORTEST_S
-        self._since_s: float | None = None  # the first poll without a record
         self._longest_s = longest_s
+        self._latest_s = math.inf  # for the next poll, as the spout has said during this one
 
     def share_worker(self, spouts: int) -> None:
         """Poll so much less often that all spout tasks of a worker together poll 1,000 times a
         second at most: a poll that finds nothing costs up to 0.1 ms."""
         self._shortest_s = _SHORTEST_S * spouts
 
+    def wake(self, at_s: float = -math.inf) -> None:
+        """Ask the source again at once, from any thread; or at that time, unless sooner: called
+        during a poll."""
+        if at_s > -math.inf:
+            self._latest_s = min(self._latest_s, at_s)
+            return
+        self.is_woken = True  # before the next line: see `begin`
+        self.until_s = 0.0
+        if self.wake_worker is not None:
+            self.wake_worker()
+
     def begin(self, now: float) -> None:
         """The source had nothing: wait for a share of the time since it first had nothing."""
-        if self._since_s is None:
-            self._since_s = now
-        idle_s = now - self._since_s
-        self.until_s = now + min(max(self._shortest_s, _SHARE * idle_s), self._longest_s)
+        if self.since_s is None:
+            self.since_s = now
+        idle_s = now - self.since_s
+        wait_s = min(max(self._shortest_s, _SHARE * idle_s), self._longest_s)
+        self.until_s, self._latest_s = min(now + wait_s, self._latest_s), math.inf
+        if self.is_woken:  # meanwhile
+            self.until_s = 0.0
 
     def end(self) -> None:
         """The source had records: poll again at once."""
-        self.until_s, self._since_s = 0.0, None
+        self.until_s, self.since_s = 0.0, None
 
 
 # ---- spout task ----------------------------------------------------------------------------------
@@ -466,12 +139,16 @@ class SpoutTask(Supervised):
         self.tells = True  # whether the user's spout gets calls of `ack` and `fail`
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
+        self.source.wake = self.rest.wake
+        self._anchored = AnchoredSender(output_streams)  # of emissions
+        self._drained: Any = None  # the spout object whose `drain` was called
         self.awaits: frozenset[str] = frozenset()  # the spouts that fill its tables, as long as
         # these are not filled: it draws no record
         self._say_waits_s = math.inf  # when to log that it still waits
         self._filling: set[int] | None = None  # messages of the first reading that are not settled
         self.letters = LetterReplays(self, pending, retries)
-        self.replays = Replays(self.task, retries, config, self.source, self.letters, instrument)
+        sources = (self.source, self.letters, self.letters.forms)
+        self.replays = Replays(self.task, retries, config, *sources, instrument)
 
     def open(self, context: Context) -> None:
         """Create and open the spout, before the first emit. Raises Raised if user code does; a
@@ -489,11 +166,16 @@ class SpoutTask(Supervised):
         self.letters.clock = context.clock
         self.source.adopt(spout)
         self.watermarks.function, self.watermarks.wall = spout.event_time, context.clock.wall
-        self.replays.keeps = spout.replay
+        self.replays.keeps, self.replays.wall = spout.replay, context.clock.wall
         if not spout.replay:
             self.limit.lift()
         self._hears_ack = self.tells and self.source.listens(spout)
         self._hears_fail = self.tells and type(spout).fail is not Spout.fail
+        if (log := self.source.log) is not None:
+            log.set_queue(lambda: [n for n in self.replays.line.numbers if n >= LETTERS_END])
+            self.watermarks.follow(log)
+        if self.source.exhausted:  # a drain was requested before
+            self._tell_drain()
 
     def wait_for(self, spouts: Collection[str], filled: Collection[str]) -> None:
         """Draw no record before these spouts have `filled` the tables that its records are joined
@@ -549,8 +231,8 @@ class SpoutTask(Supervised):
         transfer.times_ahead = self.watermarks.queued_ahead
         if stays or not self.source.repeats_numbers:  # else these are read again
             transfer.waiting, transfer.exhausted = line.waiting, self.source.exhausted
-        if stays:
-            transfer.instance = self.spout
+        if stays:  # the spout has kept its Context, and with it what wakes the task
+            transfer.instance, transfer.rest = self.spout, self.rest
         self.source.pack(transfer, stays=stays)
         if not stays and callable(getattr(self.spout, "settle", None)):
             transfer.ahead = []  # the next object continues with what is in its store
@@ -560,6 +242,8 @@ class SpoutTask(Supervised):
         """Continue from `transfer`, instead of `open`. If this raises, all of it is done again."""
         if transfer.instance is not None:
             guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
+            transfer.rest.wake_worker, self.rest = self.rest.wake_worker, transfer.rest
+            self.source.wake = self.rest.wake
             self._adopt(transfer.instance, context)
         elif self.source.repeats_numbers:
             self.source.begin_after(transfer)
@@ -612,12 +296,15 @@ class SpoutTask(Supervised):
         if self.is_tracked and source.tracks_all:
             limit = min(limit, self.pending.room)
         if line.absent:
-            source.read_again(now)
+            self._read_again(now)
         room = self.fresh_room
         replays, wanted = self.replays.share_out(now, limit, room)
         if room > 0 and not source.tracks_all:
             wanted = limit - replays  # untracked records need no room
-        drawn = source.draw(wanted, now)
+        drawn = source.draw(wanted, now, room)
+        if drawn.gone or drawn.unreadable:
+            self._drop(drawn.gone, now)
+            self.replays.set_aside(drawn.unreadable, now)
         attempts: Any = 1
         again = 0
         if line.in_use or self.replays.former:
@@ -627,7 +314,7 @@ class SpoutTask(Supervised):
         else:
             self.replays.fresh += len(drawn.records)
         if len(drawn.records):
-            source.send(drawn, attempts, now, self.send)
+            source.send(drawn, attempts, now, self)
         if source.error is not None:
             error, source.error = source.error, None
             if len(drawn.records):
@@ -646,12 +333,26 @@ class SpoutTask(Supervised):
             drawn, attempts = drawn.only(emit), attempts[emit]
         again = self.replays.take(replays, len(drawn.records))
         if again:
-            self.replays.send(again, self.output_streams, now, self.send)
+            self.replays.send(again, self.output_streams, now, self)
         return drawn, attempts, len(again)
 
-    def schema(self, stream: str) -> Schema:
-        """The schema of an output stream."""
-        return self.output_streams.output_stream(stream).spec.schema
+    def _read_again(self, now: float) -> None:
+        if not self.is_open:  # the new owner of the partitions reads them
+            self.replays.line.absent.clear()
+            return
+        try:
+            self.replays.read_again(now)
+        except Raised as raised:
+            self.source.error = raised
+
+    def _drop(self, gone: Iterable[tuple[int, int]], now: float) -> None:
+        """Drop the open messages with these numbers: another member of the group owns them now."""
+        for first, end in gone:
+            released = self.pending.release(self.pending.within(first, end))
+            self.watermarks.dropped(released, first, end, now)
+            failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
+            self.instrument.failed(released, failures)
+            self.replays.forget(first, end)
 
     def send(
         self,
@@ -669,9 +370,12 @@ class SpoutTask(Supervised):
             except NotSent as refused:
                 for error in refused.errors.values():
                     self.note_untracked(no_way(self.task, error))
+            self._end_untracked(numbers)
             return
         marks = self.watermarks
-        times = marks.times(stream, records, self.schema(stream)) if marks.on else None
+        times = None
+        if marks.on:
+            times = marks.times(stream, records, self.output_streams.schema(stream))
         roots = self.open_trees(payloads, numbers, attempts, now, times=times)
         errors: dict[int, BaseException] = {}
         try:
@@ -709,8 +413,43 @@ class SpoutTask(Supervised):
                         self.note_untracked(no_way(self.task, error))
             if edges is not None:
                 np.bitwise_xor.at(made_edges, messages, edges)
-        if roots is not None:
+        if roots is None:
+            self._end_untracked(numbers)
+        else:
             self.start_trees(roots, made_edges, errors, now)
+
+    def send_emissions(self, emissions: Sequence[Emission], now: float) -> None:
+        """Emit what a spout has emitted by itself; those without a message id are untracked."""
+        tracked = [one for one in emissions if self.is_tracked and one.message_id is not None]
+        attempts = [emission.attempt for emission in tracked]
+        numbers = [emission.number for emission in tracked]
+        ids = [emission.message_id for emission in tracked]
+        records: dict[str, MessageRecords] = defaultdict(MessageRecords)
+        for index, emission in enumerate(tracked):
+            records[emission.stream].add(index, emission.record)
+        times = self.lowest_times(records, len(tracked))
+        roots = self.open_trees(tracked, numbers, attempts, now, ids, times)
+        anchors = [Anchor([root]) for root in roots.tolist()]
+        unused = iter(anchors)
+        for emission in emissions:
+            is_tracked = self.is_tracked and emission.message_id is not None
+            parents = [next(unused)] if is_tracked else []
+            self._anchored.add(emission.stream, emission.record, parents, emission.task)
+        unsent = self._anchored.flush()
+        edges = np.array([anchor.made for anchor in anchors], np.uint64)
+        errors = {anchors.index(a): record.error for record in unsent for a in record.anchors}
+        self.start_trees(roots, edges, errors, now)
+        for record in unsent:
+            if not record.anchors:
+                self.note_untracked(no_way(self.task, record.error))
+        if not self.is_tracked:  # as in Storm without ackers: acked once sent
+            ids = [emission.message_id for emission in emissions]
+            self.tell_acked([id for id in ids if id is not None])
+
+    def _end_untracked(self, numbers: Sequence[int] | I64) -> None:
+        """Without ackers, messages of a log are settled once they are sent, as in Storm."""
+        if self.source.log is not None:
+            self.replays.pass_over(np.asarray(numbers, np.int64))
 
     def lowest_times(
         self, streams: Mapping[str, MessageRecords], count: int
@@ -721,7 +460,8 @@ class SpoutTask(Supervised):
             return None
         message_times = MessageTimes([math.inf] * count)
         for stream, of_stream in streams.items():
-            times = marks.times(stream, of_stream.records, self.schema(stream))
+            schema = self.output_streams.schema(stream)
+            times = marks.times(stream, of_stream.records, schema)
             message_times.add(of_stream.messages, times)
         return message_times
 
@@ -801,7 +541,10 @@ class SpoutTask(Supervised):
         for sweep in self.deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
         if self.is_open and now >= self.source.next_poll_s:
-            self.source.look(now)
+            try:
+                self._drop(self.source.look(now), now)
+            except Raised as raised:
+                self.supervision.note(raised)
         if now >= self.watermarks.next_s:
             self.watermarks.send(now)
         if now >= self._say_waits_s:
@@ -885,12 +628,20 @@ class SpoutTask(Supervised):
         self.source.exhausted = True
         self.watermarks.stops = True
         self.source.abandon()
+        if self.source.log is not None:  # other members of its group take over its partitions
+            self.close()
 
     def drain(self) -> None:
         """Emit no new records from now on; failed ones are still replayed."""
         self.active = True
         self.watermarks.stops = True
         self.source.drain()
+        self._tell_drain()
+
+    def _tell_drain(self) -> None:
+        if self.source.tells_drain and self.is_open and self.spout is not self._drained:
+            self._drained = self.spout
+            self.notify("drain", self.spout.drain)
 
     def close(self) -> TaskError | None:
         if not self.is_open:
@@ -988,8 +739,9 @@ class SpoutTask(Supervised):
         if self.watermarks.on:
             released = self.watermarks.failed(released, why, now, held=held)
         self._failed += len(released.roots)
-        failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
-        self.instrument.failed(released, failures)
+        reported = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
+        self.instrument.failed(released, reported)
+        failures = self.source.judged(released, reported)
         message_ids = self.source.message_ids(released)
         if self.letters.senders:
             message_ids = self.letters.named(released, message_ids)

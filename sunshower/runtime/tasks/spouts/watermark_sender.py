@@ -30,6 +30,7 @@ from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import Deadlines, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.windows.event_times import (
     ClockLimit,
     Time,
@@ -268,6 +269,11 @@ class WatermarkSender:
         times += self._times[slots_of(released.roots)].tolist()
         partition = int(self.partitions_of(np.array([first]))[0])
         self._partitions.left(partition, lowest(times), now)
+
+    def follow(self, log: LogSpout[Any]) -> None:
+        """Ask this spout for the partitions of its records from now on."""
+        self.partitions_of, self.partition_name = log.partitions_of, log.partition_name
+        self.partitions_read, self.partitions_at_end = log.partitions_read, log.partitions_at_end
 
     @property
     def is_under_way(self) -> bool:

@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import Any, Literal, Required
 
 from sunshower.arguments import FLAG, Values, check_names
-from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.graph import Component, Level, Subscription, upstream
@@ -30,18 +29,17 @@ from sunshower.topologies.operators.stages import (
     RecordStage,
     StageRows,
     TotalsSettings,
+    begin_stage,
 )
 from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.updates import INSTEAD_OF_JOIN, Lineage, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
-    AHEAD_RULE,
-    UNIT_RULE,
     Ahead,
     OrderReader,
-    TimeField,
     TimeReader,
     Unit,
+    declared_time,
     zone_named,
 )
 from sunshower.topologies.outputs import Columns
@@ -105,20 +103,11 @@ def joined_streams(
     within, late, how = settings["within"], settings.get("late", 0.0), settings.get("how", "inner")
     _TIME.check(f"{where}: within", within, TopologyError)
     _TIME.check(f"{where}: late", late, TopologyError)
-    field, other_field = settings["field"], settings.get("other_field")
-    zone, other_zone = settings.get("zone"), settings.get("other_zone")
-    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
-    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
-    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
-    times = (
-        TimeField(field, zone_named(zone, where), ahead, unit),
-        TimeField(
-            field if other_field is None else other_field,
-            zone if other_zone is None else zone_named(other_zone, f"{where}: other_zone"),
-            ahead,
-            unit,
-        ),
-    )
+    time = declared_time(settings["field"], settings, where)
+    other_field = settings.get("other_field")
+    other_field = time.name if other_field is None else other_field
+    other_zone = zone_named(settings.get("other_zone"), f"{where}: other_zone") or time.zone
+    times = (time, time._replace(name=other_field, zone=other_zone))
     for stream, time in zip((left, right), times, strict=True):
         stream.schema.check_field(time.name, where)
         refuse_updates(stream.lineage, where, "A join of two streams", INSTEAD_OF_JOIN)
@@ -126,9 +115,9 @@ def joined_streams(
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
     )
-    given, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    given = settings.get("name")
     name = "join" if given is None else given
-    left.topology.check_new(name, parallelism, where)
+    left.topology.check_new(name, settings.get("parallelism", 1), where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
@@ -139,7 +128,7 @@ def joined_streams(
         join_input(right, theirs, 1, times[1].reader(right.schema), f"{name}-right"),
     ]
     grouped = [rows.fields(*key) for rows, key in inputs]
-    rows = left.topology.begin_stage(name, grouped, parallelism, settings.get("resources", NOTHING))
+    rows = begin_stage(left.topology, name, grouped, settings)
     return rows.stage.join_by(times, operator, out)
 
 
@@ -253,7 +242,6 @@ class TableRows:
         return out.make([(*key, *values, *(None for _ in self._values))]) if keeps else []
 
     def figures(self) -> dict[str, float]:
-        """How many rows found no partner."""
         return {"unmatched": float(self.unmatched)} if self.joins else {}
 
     def _is_removed(self, change: Any) -> bool:
@@ -396,9 +384,9 @@ def keyed_table(
             f"{where}: {schema.name} has no field beside the key; a record whose other fields are "
             "all None removes its key"
         )
-    name, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    name = settings.get("name")
     name = "table" if name is None else name
-    stream.topology.check_new(name, parallelism, where)
+    stream.topology.check_new(name, settings.get("parallelism", 1), where)
     broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
     store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
@@ -408,9 +396,7 @@ def keyed_table(
         stream.need_updates()
     changes = stream.then(f"{name}-changes", divide, Schema((*key, *INPUT)))
     grouped = changes.all() if broadcast else changes.fields(*key)
-    rows = stream.topology.begin_stage(
-        name, [grouped], parallelism, settings.get("resources", NOTHING)
-    )
+    rows = begin_stage(stream.topology, name, [grouped], settings)
     return KeyedTable(
         stream.topology, schema, by, rows, store, settings, has_updates=lineage is not None
     )

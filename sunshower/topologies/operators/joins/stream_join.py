@@ -131,7 +131,6 @@ class StreamJoin(WindowOperator, RowOperator):
     # ---- records ---------------------------------------------------------------------------------
 
     def announce(self, rows: Sequence[Any]) -> None:
-        """These rows are the next: what they need is read at once, with the first of them."""
         self._announced = rows
 
     def expand(self, row: Any) -> Iterator[tuple[int, Any]]:
@@ -162,7 +161,6 @@ class StreamJoin(WindowOperator, RowOperator):
                 self._changed[(_RECORD, *place, index)] = None
 
     def flush(self) -> None:
-        """Write the records of the batch. Raises StoreUnreachable."""
         try:
             added: dict[Key, Any] = {
                 (_RECORD, *place, index): stored
@@ -182,7 +180,6 @@ class StreamJoin(WindowOperator, RowOperator):
             self.discard()
 
     def discard(self) -> None:
-        """Forget the records of the batch."""
         self.store.discard()
         self._late_now.clear()
         self._drop()
@@ -217,7 +214,6 @@ class StreamJoin(WindowOperator, RowOperator):
             self._store_by_record(self._former[first : first + _BUCKETS_AT_ONCE])
 
     def _store_by_record(self, keys: Sequence[Any]) -> None:
-        """Store the records of buckets one by one."""
         self.store.fetch(keys)
         for key in keys:
             _, group, number = key

@@ -109,7 +109,6 @@ class KeyRows:
         self._changed: dict[Key, Any] = {}  # as it is stored; None: removed
 
     def fetch(self, rows: Iterable[Key]) -> None:
-        """Read many rows at once, before `get` is called for each."""
         if self._store is not None:
             self._store.fetch([row for row in rows if row not in self._changed])
 
@@ -126,12 +125,10 @@ class KeyRows:
         self._changed[row] = value if self._store is None else self._store.convert(value)
 
     def check(self, value: Any) -> None:
-        """Raise Unserialisable for a row that cannot be stored."""
         if self._store is not None:
             self._store.convert(value)
 
     def remove(self, row: Key) -> None:
-        """Remove a row."""
         self._changed[row] = None
 
     def keep(self, head: Any) -> None:

@@ -93,11 +93,9 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.open(context)
 
     def open(self, context: Context) -> None:
-        """Open the store."""
         self.store.open(context)
 
     def announce(self, rows: Sequence[Any]) -> None:
-        """These rows are the next: their states are read at once, when the first is processed."""
         self._announced = rows
 
     def expand(self, row: Any) -> Iterator[Any]:
@@ -211,24 +209,19 @@ class KeyedProcess(FunctionOperator, RowOperator):
             self.store.open(self._context)
 
     def flush(self) -> None:
-        """Write the states of the batch. Raises StoreUnreachable."""
         if self.store.is_open:
             self.store.commit()
 
     def discard(self) -> None:
-        """Forget the states of the batch."""
         self.store.discard()
 
     def tick(self) -> None:
-        """Remove states that are too old."""
         self.flush()
 
     def snapshot(self) -> Any:
-        """The states, for another process, if they are in memory."""
         return self.store.snapshot()
 
     def restore(self, state: Any) -> None:
-        """Continue with what `snapshot` returned."""
         self.store.restore(state)
 
     def result(self) -> Any:
@@ -236,11 +229,9 @@ class KeyedProcess(FunctionOperator, RowOperator):
         return None if self.store.snapshot() is None else dict(self.store.items())
 
     def stored(self, keys: Sequence[Any]) -> list[Any]:
-        """The committed states of keys; None where there is none."""
         return self.store.stored(keys)
 
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
-        """All keys and their committed states, in no order."""
         return self.store.stored_items()
 
     def cleanup(self) -> None:

@@ -11,14 +11,7 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import (
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,11 +28,7 @@ from sunshower.json_values import Renamed, StoredValues, as_fields, byte_size
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed import long_values
-from sunshower.topologies.operators.keyed.key_states import (
-    content_of,
-    numbers_of,
-    rows_of,
-)
+from sunshower.topologies.operators.keyed.key_states import content_of, numbers_of, rows_of
 from sunshower.topologies.operators.keyed.long_values import (
     Call,
     LongValue,
@@ -88,7 +77,6 @@ class Ages:
         self._written: OrderedDict[Key, float] = OrderedDict()
 
     def is_over(self, at: float, now: float) -> bool:
-        """Whether a value that was written `at` is too old."""
         return at >= self.least and at + self.ttl_s <= now
 
     def expired(self, now: float) -> list[Key]:
@@ -107,7 +95,6 @@ class Ages:
         self._written.update(sorted(times, key=lambda one: one[1]))
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._written.clear()
 
 
@@ -240,7 +227,6 @@ class KeyedStore:
         return self.values.plain(value)
 
     def remove(self, key: Any) -> None:
-        """Remove a key, if it is there."""
         self._put(key_of(key), None)
 
     # ---- long values -----------------------------------------------------------------------------
@@ -408,7 +394,6 @@ class KeyedStore:
         return self._clock.wall() if self.time is None else self.time
 
     def discard(self) -> None:
-        """Forget what was put and removed since the last commit."""
         self._batch.discard()
         back = {key: self._lent[key].committed for key in self._used & self._lent.keys()}
         for key, version in (back | self._taken_back).items():
@@ -473,7 +458,6 @@ class KeyedStore:
         return [self._whole(key, self._fresh(found[key])) for key in keys]
 
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
-        """All keys and committed values, in no order."""
         for key, plain in self._entries_with(self._committed_lent):
             if not is_own(key):
                 yield key, self._whole(key, plain)
@@ -543,7 +527,6 @@ class KeyedStore:
             self.read_ages()
 
     def close(self) -> None:
-        """Close connections; what was not committed is forgotten."""
         self.forget()
         self.slot.close()
 
@@ -558,7 +541,6 @@ class KeyedStore:
         return self._fresh(batch.found[key])
 
     def _fresh(self, stored: Any) -> Any:
-        """The converted value; None if it is too old."""
         at, plain = unstamped(stored)
         if self._ages is None or at is None:
             return plain

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
-from sunshower.config import NOTHING, Resources
+from sunshower.config import Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
@@ -16,17 +16,21 @@ from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, Keye
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, KeyValueState
 from sunshower.topologies.operators.keyed.long_values import may_be_long
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
-from sunshower.topologies.operators.stages import AnyStream, RecordStage, StageRows, free_id
+from sunshower.topologies.operators.stages import (
+    AnyStream,
+    RecordStage,
+    StageRows,
+    begin_stage,
+    free_id,
+)
 from sunshower.topologies.operators.state_slot import Migration
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.updates import INSTEAD_OF_PROCESS, refuse_updates
 from sunshower.topologies.operators.windows.event_times import (
-    AHEAD_RULE,
-    UNIT_RULE,
     Ahead,
     TimeField,
     Unit,
-    zone_named,
+    declared_time,
 )
 from sunshower.topologies.operators.windows.window_operator import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
@@ -109,8 +113,7 @@ def process_of(
         settings=settings,
         where=where,
     )
-    tasks, resources = settings.get("parallelism", 1), settings.get("resources", NOTHING)
-    rows = stream.topology.begin_stage(id, [stream.fields(*by)], tasks, resources)
+    rows = begin_stage(stream.topology, id, [stream.fields(*by)], settings)
     return rows.stage.process_by(operator)
 
 
@@ -133,10 +136,8 @@ def keyed_process(
     kind, classes = _kind_and_classes(annotation, where)
     field, late = settings.get("event_time"), settings.get("late", 0.0)
     _LATE.check(f"{where}: late", late, TopologyError)
-    zone = zone_named(settings.get("zone"), where)
-    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
-    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
-    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
+    time = declared_time(field or "", settings, where)
+    zone, ahead, unit = time.zone, time.ahead, time.unit
     if not timed:
         if field is not None or late or zone or ahead != "auto" or unit:
             raise TopologyError(
@@ -163,8 +164,7 @@ def keyed_process(
             f"{where}: {name}= needs event_time=, the field with the time of a record"
         )
     store = _store(settings, id, (*classes, *makes.classes), where)
-    event_time = None if field is None else TimeField(field, zone, ahead, unit)
-    times: Any = {"event_time": event_time, "late": late, "zone": zone}
+    times: Any = {"event_time": field and time, "late": late, "zone": zone}
     timed_process = TimedProcess(function, on_timer, by, reads, makes, store, **times)
     return _handed(kind, annotation, timed_process)
 
@@ -223,12 +223,8 @@ def time_of_states(schema: Schema, settings: Mapping[str, Any], where: str) -> T
         raise TopologyError(f"{where}: {names[0]}= is for event_time=; give that, or leave it out")
     if not names:
         return None
-    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
-    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
-    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
-    field = settings["event_time"]
-    schema.check_field(field, where)
-    return TimeField(field, zone_named(settings.get("zone"), where), ahead, unit)
+    schema.check_field(settings["event_time"], where)
+    return declared_time(settings["event_time"], settings, where)
 
 
 def _store(

@@ -172,7 +172,6 @@ class OpenPanes:
         return values
 
     def remove(self, store: PaneStore, places: Iterable[PanePlace]) -> None:
-        """Remove panes."""
         for place in places:
             key = (self.word, *place)
             for part in _parts(key, store.get(key)) if self.contents.grows else ():
@@ -569,7 +568,6 @@ class _Growing:
         return cls({}, [stored])
 
     def keys(self, group: Any) -> list[tuple[Any, ...]]:
-        """The keys of its parts."""
         every = self.parts.items()
         return [
             (_SESSIONS, group, number, part) for number, count in every for part in range(count)

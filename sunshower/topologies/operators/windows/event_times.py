@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from sunshower.arguments import Values
-from sunshower.errors import BadEmit, ConfigError, TopologyFailed, user_errors
+from sunshower.errors import BadEmit, ConfigError, TopologyError, TopologyFailed, user_errors
 from sunshower.records import Schema
 
 T = TypeVar("T")
@@ -86,6 +86,15 @@ class TimeField(NamedTuple):
         return TimeReader(f"field {self.name!r}", schema.key([self.name]), self.zone)
 
 
+def declared_time(name: str, settings: Mapping[str, Any], where: str) -> TimeField:
+    """The field `name` with the `zone`, `ahead` and `unit` of settings. Raises TopologyError, and
+    ConfigError for an unknown zone."""
+    ahead, unit = settings.get("ahead", "auto"), settings.get("unit")
+    AHEAD_RULE.check(f"{where}: ahead", ahead, TopologyError)
+    UNIT_RULE.check(f"{where}: unit", unit, TopologyError)
+    return TimeField(name, zone_named(settings.get("zone"), where), ahead, unit)
+
+
 class TimeReader:
     """Reads the event times of records.
 
@@ -105,7 +114,6 @@ class TimeReader:
         return self.of_value(self._get(record))
 
     def times(self, records: Iterable[Any]) -> list[Time]:
-        """The event times of records. Raises as `time`."""
         return self.of_values(self.values(records))
 
     def values(self, records: Iterable[Any]) -> list[Any]:
@@ -154,7 +162,6 @@ class TimeReader:
         )
 
     def figures(self) -> Mapping[str, float]:
-        """How many times were read that occur twice in their zone, or never."""
         if self._zone is None:
             return {}
         return {"ambiguous times": self._ambiguous, "skipped times": self._skipped}
@@ -495,7 +502,6 @@ class Panes:
         self._about = as_float(self.length)
 
     def of_time(self, number: Time) -> int:
-        """The pane that a time is in."""
         length, parts = self._ratio
         if type(number) is int:
             return number * parts // length
@@ -510,7 +516,6 @@ class Panes:
         return numerator * parts // (denominator * length)
 
     def of_times(self, times: Sequence[Time]) -> list[int]:
-        """The panes that times are in."""
         length, parts = self._ratio
         kinds = set(map(type, times))
         if kinds == {int}:

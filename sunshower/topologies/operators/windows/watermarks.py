@@ -235,11 +235,9 @@ class PartitionTimes:
         return not self._left and all(one.is_idle for one in self._times.values())
 
     def only_ahead(self, now: float) -> Mapping[int, float]:
-        """As the function."""
         return only_ahead(self._times, now)
 
     def are_all_ahead(self, now: float) -> bool:
-        """As the function."""
         return not self._left and are_all_ahead(self._times, now)
 
     @property

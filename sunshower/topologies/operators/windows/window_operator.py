@@ -25,7 +25,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.keyed.keyed_process import AnyKeyState, KeyedProcess
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
-from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Gathering
 from sunshower.topologies.operators.states import OWED, TIME, TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
 from sunshower.topologies.operators.windows.event_times import (
@@ -76,7 +76,7 @@ class DueTimes:
 # ---- window operator -----------------------------------------------------------------------------
 
 
-class WindowOperator(Operator):
+class WindowOperator(Gathering):
     """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some;
     `word`: what it is, for errors."""
 
@@ -138,12 +138,6 @@ class WindowOperator(Operator):
         self._reached = ReachedTime(self.sources)
         self._load()
 
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        batch.extend(rows)
-
-    def start(self, attempt: Attempt) -> list[Any]:
-        return []
-
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         self._late_now.clear()
         if late := self._committed(lambda: list(self.add(batch, attempt))):
@@ -175,11 +169,9 @@ class WindowOperator(Operator):
         return as_float(self._time), self._reached.spouts
 
     def snapshot(self) -> Any:
-        """What is in memory, for another process."""
         return self.store.snapshot()
 
     def restore(self, state: Any) -> None:
-        """Continue with what `snapshot` returned."""
         self.store.restore(state)
         self._load()
 

@@ -327,13 +327,6 @@ class Shop(NamedTuple):
     town: str
 
 
-class InTown(NamedTuple):
-    shop: str
-    item: str
-    price: int
-    town: str
-
-
 SHOPS = [Shop("a", "x"), Shop("b", "y"), Shop("c", "x")]
 
 

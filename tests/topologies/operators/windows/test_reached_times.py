@@ -8,22 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sunshower import (
-    Context,
-    LogSpout,
-    Polled,
-    Spout,
-    Topology,
-    Unavailable,
-    collect,
-    tumbling,
-)
+from sunshower import Context, LogSpout, Polled, Spout, Topology, Unavailable, collect, tumbling
 from sunshower.simulation.cluster import SimCluster
-from sunshower.topologies.operators.windows.watermarks import (
-    PartitionTimes,
-    ReachedTime,
-    Watermark,
-)
+from sunshower.topologies.operators.windows.watermarks import PartitionTimes, ReachedTime, Watermark
 from tests.topologies.operators.kinds import Kept
 from tests.topologies.operators.windows.test_windows import Click
 

@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import (
-    Records,
-    Topology,
-    collect,
-    run_inline,
-    sessions,
-    sliding,
-    tumbling,
-)
+from sunshower import Records, Topology, collect, run_inline, sessions, sliding, tumbling
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.state import MemoryState, SqliteState

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 
-from sunshower import (
-    Context,
-    Line,
-    Records,
-    Topology,
-    count,
-    sessions,
-    sum_,
-    tumbling,
-)
+from sunshower import Context, Line, Records, Topology, count, sessions, sum_, tumbling
 from sunshower.errors import ConfigError, TopologyError, TopologyFailed, UnknownField
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state import SqliteState
